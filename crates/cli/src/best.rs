@@ -2,9 +2,11 @@
 
 use std::process::ExitCode;
 
+use barograph_probe::percent;
+use barograph_study::units::{age, parse_bytes, seconds};
 use serde_json::Value;
 
-use crate::client::{Client, StationArgs, escaped, printable};
+use crate::client::{Client, StationArgs, printable};
 use crate::exit::{bad_input, failed, print};
 
 /// Arguments of `barograph best`.
@@ -31,8 +33,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(client) => client,
         Err(message) => return bad_input(message),
     };
-    let from = args.from.as_deref().map_or(String::new(), |from| format!("&from={}", escaped(from)));
-    let path = format!("/v1/best?to={}&bytes={}{from}", escaped(&args.to.join(",")), args.bytes);
+    let from = args.from.as_deref().map_or(String::new(), |from| format!("&from={}", percent::encode(from)));
+    let path = format!("/v1/best?to={}&bytes={}{from}", percent::encode(&args.to.join(",")), args.bytes);
     let answer = match client.ask("GET", &path, None) {
         Ok(answer) => answer,
         Err(trouble) => return trouble.exit(),
@@ -81,8 +83,8 @@ fn table(hosts: &[Value]) -> Vec<String> {
         let times = ["lower", "forecast", "upper"].map(|key| number(host, key));
         rows.push([
             printable(host["host"].as_str().unwrap_or("?")),
-            time(times[1]),
-            format!("{} to {}", time(times[0]), time(times[2])),
+            seconds(times[1]),
+            format!("{} to {}", seconds(times[0]), seconds(times[2])),
             bar(times, axis),
             loss(host),
             basis(host),
@@ -153,55 +155,6 @@ fn loss(host: &Value) -> String {
     }
 }
 
-fn age(seconds: f64) -> String {
-    match seconds {
-        ..120.0 => format!("{seconds:.0} s"),
-        ..7200.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.0} h", seconds / 3600.0),
-    }
-}
-
-fn time(seconds: f64) -> String {
-    let digits = |number: f64| if number < 10.0 { 2 } else { usize::from(number < 100.0) };
-    let (number, unit) = match seconds {
-        ..1e-3 => (1e6 * seconds, "µs"),
-        ..1.0 => (1e3 * seconds, "ms"),
-        ..600.0 => (seconds, "s"),
-        ..36_000.0 => (seconds / 60.0, "min"),
-        _ => (seconds / 3600.0, "h"),
-    };
-    let digits = digits(number);
-    format!("{number:.digits$} {unit}")
-}
-
-/// A number of bytes with a unit: kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB, and k, M, G, T as for
-/// `barograph probe`, powers of 1024.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("expected a number of bytes such as 700MB, 1GiB or 14600, found {text}");
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(split);
-    let power = |letter: u8| match letter.to_ascii_uppercase() {
-        b'K' => Some(1),
-        b'M' => Some(2),
-        b'G' => Some(3),
-        b'T' => Some(4),
-        _ => None,
-    };
-    let factor = match *unit.trim_start().as_bytes() {
-        [] | [b'B'] => Some(1.0),
-        [letter] | [letter, b'i', b'B'] => power(letter).map(|power| 1024_f64.powi(power)),
-        [letter, b'B'] => power(letter).map(|power| 1000_f64.powi(power)),
-        _ => None,
-    };
-    let number: f64 = digits.parse().map_err(|_| wrong())?;
-    let bytes = number * factor.ok_or_else(wrong)?;
-    if (1.0..=1e15).contains(&bytes) {
-        Ok(bytes.round() as u64)
-    } else {
-        Err(format!("expected 1 byte to 1000 TB, found {text}"))
-    }
-}
-
 /// Characters of a bar.
 const BAR: usize = 24;
 
@@ -212,26 +165,6 @@ const AXIS: f64 = 4.0;
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_read_with_their_units() {
-        for (text, bytes) in [
-            ("14600", 14_600),
-            ("700MB", 700_000_000),
-            ("1GiB", 1 << 30),
-            ("1.5 GB", 1_500_000_000),
-            ("64k", 65_536),
-            ("16M", 16 << 20),
-            ("2kB", 2000),
-            ("1 B", 1),
-            ("1000TB", 1_000_000_000_000_000),
-        ] {
-            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
-        }
-        for bad in ["", "0", "-1", "MB", "1XB", "1MiBs", "1.2.3", "1001TB", "0.4", "64µ", "inf", "1e3"] {
-            assert!(parse_bytes(bad).is_err(), "{bad}");
-        }
-    }
 
     fn answer() -> Value {
         serde_json::json!({

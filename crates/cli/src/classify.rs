@@ -17,16 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_loss::{
-    Classifier, Diagnosis, Evidence, LineError, Meter, Metrics, ModelError, PaperClassifier, Signature,
-    Table, read_line,
+    Classifier, Diagnosis, Evidence, Meter, Metrics, ModelError, PaperClassifier, Signature, Table, read_line,
 };
-#[cfg(feature = "fit")]
-use barograph_loss::{FitError, TableError};
 use clap::ValueEnum;
 
-use self::source::{Lines, Source, SourceError};
-use crate::forecast::shown;
-use barograph_study::input::cause;
+use self::source::{Lines, Source};
+use crate::problem::{Problem, ended, shown};
 
 /// What `barograph classify` was asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -139,20 +135,10 @@ impl Judge {
 /// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the input is none.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let done = match &args.verb {
+    ended(match &args.verb {
         Some(Verb::Fit(asked)) => fit::fit(asked),
         None => classify(&args.asked),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough (`| head`).
-        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(problem) => {
-            // Standard error may be closed; there is nothing left to tell that to.
-            let _ = writeln!(io::stderr(), "barograph: {problem}");
-            ExitCode::from(problem.exit_code())
-        }
-    }
+    })
 }
 
 fn classify(asked: &Asked) -> Result<(), Problem> {
@@ -169,7 +155,7 @@ fn classify(asked: &Asked) -> Result<(), Problem> {
     // What was answered before a bad line is not lost with it.
     out.flush()?;
     match answered {
-        Ok(0) => Err(Problem::Empty { name }),
+        Ok(0) => Err(empty(&name)),
         Ok(_) => Ok(()),
         Err(problem) => Err(problem),
     }
@@ -183,15 +169,13 @@ fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) ->
     let (mut windows, mut is_table) = (0, false);
     while let Some((number, text)) = lines.next_line()? {
         is_table |= !matches!(Table::of_header(text), Ok(None));
-        let line = read_line(text, asked.window, &mut signature).map_err(|error| Problem::Line {
-            name: name.clone(),
-            line: number,
-            error,
-            hint: if is_table {
+        let line = read_line(text, asked.window, &mut signature).map_err(|error| {
+            let hint = if is_table {
                 "; this is a table of labelled windows, which `barograph classify fit` reads"
             } else {
                 ""
-            },
+            };
+            Problem::input(format_args!("{name}: line {number}: {error}{hint}"))
         })?;
         let Some(line) = line else { continue };
         let mut evidence = line.evidence;
@@ -211,15 +195,16 @@ fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) ->
 
 fn judge(asked: &Asked) -> Result<Judge, Problem> {
     let Some(path) = &asked.model else { return Ok(Judge::shipped(asked.method)) };
-    let unopened = |error| Problem::Source(SourceError::Unopened { name: shown(path), error });
+    let name = shown(path);
+    let unopened = |error| Problem::unopened(&name, &error);
     // A device or a pipe has no length beforehand.
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(unopened)?;
     file.take(MODEL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unopened)?;
     if MODEL_BYTES_MAX < bytes.len() as u64 {
-        return Err(Problem::ModelSize { path: path.clone() });
+        return Err(Problem::Input(format!("{name}: larger than any model, {MODEL_BYTES_MAX} bytes")));
     }
-    let model = |error| Problem::Model { path: path.clone(), error };
+    let model = |error: ModelError| Problem::Input(format!("{name}: {error}"));
     let text = String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("no text".to_owned())))?;
     Judge::read(asked.method, &text).map_err(model)
 }
@@ -229,68 +214,13 @@ fn window() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(Signature::PACKETS_MAX))
 }
 
+fn empty(name: &str) -> Problem {
+    Problem::Input(format!("{name}: no windows: expected lines of bits, or with --window of run lengths"))
+}
+
 /// Hands on what was printed where someone may be waiting for it.
 fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error(transparent)]
-    Source(#[from] SourceError),
-    #[error("{name}: line {line}: {error}{hint}")]
-    Line { name: String, line: u64, error: LineError, hint: &'static str },
-    #[cfg(feature = "fit")]
-    #[error("{name}: line {line}: {error}")]
-    Labelled { name: String, line: u64, error: TableError },
-    #[cfg(feature = "fit")]
-    #[error(
-        "{name}: the length of the windows is not known: give --window N, a line `# window N`, or a name that begins with wN_"
-    )]
-    NoWindow { name: String },
-    #[cfg(feature = "fit")]
-    #[error("{name}: this file is named twice, so that its windows would count twice")]
-    SameFile { name: String },
-    #[cfg(feature = "fit")]
-    #[error("{name}: line {line}: {window}, is in {before} too; runs of another set need other names")]
-    SameWindow { name: String, line: u64, window: String, before: String },
-    #[error("{name}: no windows: expected lines of bits, or with --window of run lengths")]
-    Empty { name: String },
-    #[cfg(feature = "fit")]
-    #[error("no window has {what}; there are: {there}")]
-    NoneOf { what: String, there: String },
-    #[error("{}: {error}", shown(path))]
-    Model { path: PathBuf, error: ModelError },
-    #[error("{}: larger than any model, {MODEL_BYTES_MAX} bytes", shown(path))]
-    ModelSize { path: PathBuf },
-    #[cfg(not(feature = "fit"))]
-    #[error(
-        "this build cannot learn a model. Use a release build: `cargo install --locked --path crates/cli`, \
-         or `cargo build --release --locked` in the repository"
-    )]
-    WithoutFit,
-    #[cfg(feature = "fit")]
-    #[error("nothing was learned: {0}")]
-    Fit(#[from] FitError),
-    #[cfg(feature = "fit")]
-    #[error("{}: cannot be written: {}", shown(path), cause(error))]
-    Unwritten { path: PathBuf, error: io::Error },
-    #[error("the output cannot be written: {}", cause(.0))]
-    Output(#[from] io::Error),
-}
-
-impl Problem {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Source(SourceError::Unread { .. }) | Self::Output(_) => 1,
-            #[cfg(feature = "fit")]
-            Self::Unwritten { .. } => 1,
-            #[cfg(not(feature = "fit"))]
-            Self::WithoutFit => 1,
-            _ => 2,
-        }
-    }
 }
 
 /// A model has some hundred numbers, and the library reads no longer one; this bounds what a wrong file costs.

@@ -428,12 +428,6 @@ fn parse(bytes: &[u8]) -> Option<Answer> {
     Some(Answer { status, body: body.to_string() })
 }
 
-/// `text` as part of a query (RFC 3986 §2.3: everything but unreserved characters is escaped).
-pub(crate) fn escaped(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
-}
-
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// What rustls says of a first answer that is no TLS.
 const NO_TLS: &str = "InvalidContentType";
@@ -525,10 +519,5 @@ mod tests {
         for garbage in [&b""[..], b"\r\n\r\n", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"] {
             assert!(parse(garbage).is_none());
         }
-    }
-
-    #[test]
-    fn queries_are_escaped() {
-        assert_eq!(escaped("http://a/?b&c d"), "http%3A%2F%2Fa%2F%3Fb%26c%20d");
     }
 }

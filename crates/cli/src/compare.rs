@@ -5,18 +5,17 @@
 
 mod print;
 
-use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Config, NotFinite};
+use barograph_forecast::Config;
 use barograph_study::compare::{Better, Series, SeriesError, Study, plot};
-use barograph_study::input::{InputError, cause, smaller_is_better};
+use barograph_study::input::{InputError, smaller_is_better};
 use clap::ValueEnum;
 
-use crate::forecast::{PresetName, RuleName, shown, unit};
+use crate::forecast::{PresetName, RuleName, unit};
+use crate::problem::{Problem, draw, ended, open, shown};
 
 /// What `barograph compare` was asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -74,16 +73,7 @@ impl From<BetterName> for Better {
 /// input is not two series that can be compared.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match compare(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough (`| head`).
-        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(problem) => {
-            // Standard error may be closed; there is nothing left to tell that to.
-            let _ = writeln!(io::stderr(), "barograph: {problem}");
-            ExitCode::from(problem.exit_code())
-        }
-    }
+    ended(compare(args))
 }
 
 fn compare(args: &Args) -> Result<(), Problem> {
@@ -108,26 +98,18 @@ fn compare(args: &Args) -> Result<(), Problem> {
     }
     out.flush()?;
     if let Some(path) = &args.plot {
-        let svg = plot::study(&study, &file_name(&args.a), &file_name(&args.b), labels.unit)
-            .map_err(Problem::Drawing)?;
-        fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.clone(), error })?;
+        let svg = plot::study(&study, &file_name(&args.a), &file_name(&args.b), labels.unit);
+        draw(path, "the comparison", svg)?;
     }
     Ok(())
 }
 
 fn read(args: &Args, path: &Path) -> Result<Series, Problem> {
-    let unopened = |error| Problem::Unopened { path: path.to_owned(), error };
-    let metadata = fs::metadata(path).map_err(unopened)?;
-    if metadata.is_dir() {
-        return Err(unopened(io::ErrorKind::IsADirectory.into()));
-    }
-    let plot = args.plot.as_ref().and_then(|plot| fs::metadata(plot).ok());
-    if plot.is_some_and(|plot| (plot.dev(), plot.ino()) == (metadata.dev(), metadata.ino())) {
-        return Err(Problem::Overwriting { path: path.to_owned() });
-    }
-    let file = File::open(path).map_err(unopened)?;
-    Series::read_quantity(BufReader::new(file), args.quantity.as_deref())
-        .map_err(|error| Problem::Series { path: path.to_owned(), error })
+    let file = open(path, args.plot.as_deref())?;
+    Series::read_quantity(BufReader::new(file), args.quantity.as_deref()).map_err(|error| {
+        let is_unread = matches!(error, SeriesError::Input(InputError::Io(_)));
+        Problem::of_series(shown(path), error, is_unread)
+    })
 }
 
 /// As asked, or as the quantities say.
@@ -138,13 +120,16 @@ fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
     let of =
         |series: &Series| series.quantity.as_deref().or(args.quantity.as_deref()).and_then(smaller_is_better);
     match (of(a), of(b)) {
-        (Some(a_smaller), Some(b_smaller)) if a_smaller != b_smaller => Err(Problem::Opposed {
-            a: a.quantity.clone().unwrap_or_default(),
-            b: b.quantity.clone().unwrap_or_default(),
-        }),
+        (Some(a_smaller), Some(b_smaller)) if a_smaller != b_smaller => Err(Problem::input(format_args!(
+            "the series are of {} and {}: smaller is better of one, larger of the other; expected the same quantity, or --better",
+            a.quantity.as_deref().unwrap_or_default(),
+            b.quantity.as_deref().unwrap_or_default(),
+        ))),
         (Some(true), _) | (None, Some(true)) => Ok(Better::Smaller),
         (Some(false), _) | (None, Some(false)) => Ok(Better::Larger),
-        (None, None) => Err(Problem::Undirected),
+        (None, None) => Err(Problem::input(
+            "whether larger or smaller values are better is not known; expected --better, or a column `quantity` with rtt…, goodput…",
+        )),
     }
 }
 
@@ -160,48 +145,4 @@ fn unit_of(quantity: &str) -> &'static str {
 
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
-}
-
-/// Why there is no comparison.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("{}: cannot be opened: {}", shown(path), cause(error))]
-    Unopened { path: PathBuf, error: io::Error },
-    #[error("{}: {error}", shown(path))]
-    Series { path: PathBuf, error: SeriesError },
-    #[error("{}: is one of the series; draw into another file", shown(path))]
-    Overwriting { path: PathBuf },
-    #[error(
-        "the series are of {a} and {b}: smaller is better of one, larger of the other; expected the same quantity, or --better"
-    )]
-    Opposed { a: String, b: String },
-    #[error(
-        "whether larger or smaller values are better is not known; expected --better, or a column `quantity` with rtt…, goodput…"
-    )]
-    Undirected,
-    #[error("{}: cannot be written: {}", shown(path), cause(error))]
-    Unwritten { path: PathBuf, error: io::Error },
-    #[error("the output cannot be written: {}", cause(.0))]
-    Output(#[from] io::Error),
-    #[error("the comparison cannot be drawn: {0}")]
-    Drawing(String),
-    #[error("the battery refused a value: {0}")]
-    Refused(#[from] NotFinite),
-}
-
-impl Problem {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Series { error: SeriesError::Input(InputError::Io(_)), .. }
-            | Self::Unwritten { .. }
-            | Self::Output(_)
-            | Self::Drawing(_) => 1,
-            Self::Unopened { .. }
-            | Self::Series { .. }
-            | Self::Overwriting { .. }
-            | Self::Opposed { .. }
-            | Self::Undirected
-            | Self::Refused(_) => 2,
-        }
-    }
 }

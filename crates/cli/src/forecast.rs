@@ -6,15 +6,15 @@ use std::convert::Infallible;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Battery, Config, LEVELS, Lifetime, LifetimeError, NotFinite, Preset, Rule};
+use barograph_forecast::{Battery, Config, LEVELS, Lifetime, Preset, Rule};
+use barograph_study::input::{Format, InputError, Sample, SeriesReader};
+use barograph_study::plot::{Labels, Recorder};
 use clap::ValueEnum;
 
-use barograph_study::input::{Format, InputError, Sample, SeriesReader, cause};
-use barograph_study::plot::Recorder;
+use crate::problem::{Problem, draw, ended, is_same, shown};
 
 /// What `barograph forecast` was asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -131,16 +131,7 @@ impl Args {
 /// input is not a series.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match forecast(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough (`| head`).
-        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(problem) => {
-            // Standard error may be closed; there is nothing left to tell that to.
-            let _ = writeln!(io::stderr(), "barograph: {problem}");
-            ExitCode::from(problem.exit_code())
-        }
-    }
+    ended(forecast(args))
 }
 
 /// Opens the input and goes through it.
@@ -150,18 +141,18 @@ fn forecast(args: &Args) -> Result<(), Problem> {
         // A descriptor that cannot be looked at is no file that a drawing could replace.
         let input = io::stdin().as_fd().try_clone_to_owned().and_then(|input| File::from(input).metadata());
         if input.is_ok_and(|input| is_plot(args, &input)) {
-            return Err(Problem::Overwriting { name });
+            return Err(overwriting(&name));
         }
         return follow(args, &name, io::stdin().lock(), true);
     }
-    let unopened = |error| Problem::Unopened { name: name.clone(), error };
+    let unopened = |error| Problem::unopened(&name, &error);
     let metadata = fs::metadata(&args.file).map_err(unopened)?;
     let kind = metadata.file_type();
     if kind.is_dir() {
         return Err(unopened(io::ErrorKind::IsADirectory.into()));
     }
     if is_plot(args, &metadata) {
-        return Err(Problem::Overwriting { name });
+        return Err(overwriting(&name));
     }
     let file = File::open(&args.file).map_err(unopened)?;
     // A named pipe or a device is as live as standard input.
@@ -196,7 +187,8 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
             }
             Err(error) => {
                 out.flush()?;
-                return Err(Problem::Input { name: name.to_owned(), error });
+                let is_unread = matches!(error, InputError::Io(_));
+                return Err(Problem::of_series(name, error, is_unread));
             }
         };
         let observed = args.steps || recorder.is_some();
@@ -204,7 +196,10 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         let issued = if observed { print::Issued::of(&battery, level, Some(sample.time_s)) } else { None };
         battery.update_at(sample.value, sample.time_s)?;
         if let Some(lifetime) = &mut lifetime {
-            lifetime.update(sample.time_s, sample.value)?;
+            let updated = lifetime.update(sample.time_s, sample.value);
+            updated.map_err(|error| {
+                Problem::input(format_args!("the mean of a period cannot be forecast: {error}"))
+            })?;
         }
         if let Some(recorder) = &mut recorder {
             recorder.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
@@ -227,29 +222,16 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     }
     out.flush()?;
     if let (Some(path), Some(recorder)) = (&args.plot, recorder) {
-        draw(args, path, name, &recorder, reader.format())?;
-    }
-    Ok(())
-}
-
-/// Writes the drawing.
-fn draw(
-    args: &Args,
-    path: &Path,
-    name: &str,
-    recorder: &Recorder,
-    format: Option<Format>,
-) -> Result<(), Problem> {
-    let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
-    let svg = recorder
-        .svg(&barograph_study::plot::Labels {
+        let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
+        let labels = Labels {
             title: &file,
             unit: &args.unit,
-            level: args.level(),
-            timed: matches!(format, Some(Format::Csv | Format::JsonTimed)),
-        })
-        .map_err(Problem::Drawing)?;
-    fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.to_owned(), error })
+            level,
+            timed: matches!(reader.format(), Some(Format::Csv | Format::JsonTimed)),
+        };
+        draw(path, "the series", recorder.svg(&labels))?;
+    }
+    Ok(())
 }
 
 /// Whoever reads standard output; when there is a drawing to be made too, they may leave before the
@@ -285,23 +267,13 @@ impl<W: Write> Write for Listener<W> {
     }
 }
 
-/// Whether the drawing would go into the file that is read, under whatever name.
+/// Whether the drawing would go into the file that is read.
 fn is_plot(args: &Args, input: &Metadata) -> bool {
-    let plot = args.plot.as_ref().and_then(|path| fs::metadata(path).ok());
-    plot.is_some_and(|plot| input.is_file() && (plot.dev(), plot.ino()) == (input.dev(), input.ino()))
+    input.is_file() && is_same(args.plot.as_deref(), input)
 }
 
-/// A path on one line: control characters in it are escaped.
-pub(crate) fn shown(path: &Path) -> String {
-    let mut shown = String::new();
-    for character in path.to_string_lossy().chars() {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
+fn overwriting(name: &str) -> Problem {
+    Problem::input(format_args!("{name}: is the series itself; draw into another file"))
 }
 
 /// Tells of a value that is skipped.
@@ -313,41 +285,6 @@ fn warn(name: &str, what: &dyn std::fmt::Display) {
 /// Hands on what was printed where someone may be waiting for it.
 fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
-}
-
-/// Why there is no forecast.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("{name}: cannot be opened: {}", cause(error))]
-    Unopened { name: String, error: io::Error },
-    #[error("{name}: {error}")]
-    Input { name: String, error: InputError },
-    #[error("{name}: is the series itself; draw into another file")]
-    Overwriting { name: String },
-    #[error("{}: cannot be written: {}", shown(path), cause(error))]
-    Unwritten { path: PathBuf, error: io::Error },
-    #[error("the output cannot be written: {}", cause(.0))]
-    Output(#[from] io::Error),
-    #[error("the series cannot be drawn: {0}")]
-    Drawing(String),
-    #[error("the battery refused a value: {0}")]
-    Refused(#[from] NotFinite),
-    #[error("the mean of a period cannot be forecast: {0}")]
-    Lifetime(#[from] LifetimeError),
-}
-
-impl Problem {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Input { error: InputError::Io(_), .. } => 1,
-            Self::Unopened { .. }
-            | Self::Overwriting { .. }
-            | Self::Input { .. }
-            | Self::Refused(_)
-            | Self::Lifetime(_) => 2,
-            Self::Unwritten { .. } | Self::Output(_) | Self::Drawing(_) => 1,
-        }
-    }
 }
 
 /// A level on the command line.

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use barograph_forecast::Name;
+use barograph_probe::percent;
 use serde_json::{Value, json};
 
-use crate::client::{Client, StationArgs, escaped, printable};
+use crate::client::{Client, StationArgs, printable};
 use crate::exit::{bad_input, failed, print, say};
 
 /// Arguments of `barograph invite`.
@@ -82,7 +83,8 @@ pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
 fn withdraw(client: &Client, answer: &Value, address: SocketAddr) -> ExitCode {
     let known = answer["name"].as_str().or_else(|| answer["id"].as_str());
     // One that stays open is of no use to another host; the sentence below is what matters.
-    let _ = known.map(|known| client.ask("DELETE", &format!("/v1/members?name={}", escaped(known)), None));
+    let _ = known
+        .map(|known| client.ask("DELETE", &format!("/v1/members?name={}", percent::encode(known)), None));
     failed(format_args!(
         "this station listens on {address}, which no other host reaches; for others to join it, start it with \
          barograph up --listen '[::]:10132', or set mesh.advertise if they reach it through something else"
@@ -95,7 +97,7 @@ pub(crate) fn members(args: &MembersArgs) -> ExitCode {
         Err(message) => return bad_input(message),
     };
     let answer = match &args.remove {
-        Some(name) => client.ask("DELETE", &format!("/v1/members?name={}", escaped(name)), None),
+        Some(name) => client.ask("DELETE", &format!("/v1/members?name={}", percent::encode(name)), None),
         None => client.ask("GET", "/v1/members", None),
     };
     match (answer, &args.remove) {

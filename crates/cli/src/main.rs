@@ -11,6 +11,7 @@ mod invite;
 mod peers;
 mod plan;
 mod probe;
+mod problem;
 mod record;
 mod recv;
 mod send;

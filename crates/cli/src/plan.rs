@@ -4,10 +4,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, Limit, PlanConfig, Policy, expect};
+use barograph_study::units::{parse_bytes, size};
 use serde::Serialize;
 
-use crate::best::parse_bytes;
 use crate::exit::{bad_input, print};
+use crate::probe::parse_timeout;
 
 /// Arguments of `barograph plan`.
 #[derive(clap::Args)]
@@ -22,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MIN", default_value = "5", value_parser = parse_minutes)]
     every: Duration,
     /// Seconds that a test takes: 5 in full, less where it stops once its rate has settled
-    #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = parse_timeout)]
     test_seconds: Duration,
     /// The rate of a test, in Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 100.0)]
@@ -105,15 +106,11 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
     row("tests a host starts", format!("{:.1} an hour", expectation.tests_per_hour));
     row(
         "what these cost it",
-        format!("{} of time, {} an hour", share(expectation.share_started), bytes(started.bytes as f64)),
+        format!("{} of time, {} an hour", share(expectation.share_started), size(started.bytes)),
     );
     row(
         "with those it is asked for",
-        format!(
-            "{} of time, {} an hour",
-            share(2.0 * expectation.share_started),
-            bytes(2.0 * started.bytes as f64)
-        ),
+        format!("{} of time, {} an hour", share(2.0 * expectation.share_started), size(2 * started.bytes)),
     );
     if let Some(one) = expectation.representative.filter(|_| 0 < expectation.peers) {
         row(
@@ -122,18 +119,15 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
                 "{:.1} an hour: {} of time, {} an hour",
                 one.tests_per_hour,
                 share(one.share_started),
-                bytes(one.started.bytes as f64)
+                size(one.started.bytes)
             ),
         );
     }
-    row("the whole mesh", format!("{all_tests:.0} tests, {} an hour", bytes(all_bytes)));
+    row("the whole mesh", format!("{all_tests:.0} tests, {} an hour", size(all_bytes as u64)));
     lines.push("* while none refuses; where peers are out of budget or away, pairs wait longer".to_owned());
     let cap = config.budget.test_cap();
     if cap.bytes < asked.bytes {
-        lines.push(format!(
-            "A test is stopped at {}, half of what an hour may take.",
-            bytes(cap.bytes as f64)
-        ));
+        lines.push(format!("A test is stopped at {}, half of what an hour may take.", size(cap.bytes)));
     }
     lines.join("\n")
 }
@@ -174,7 +168,7 @@ fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
         (_, Limit::Turns) => format!(
             "limited by turns: the budget ({} of time, {} an hour) has room for more",
             share(budget.share),
-            bytes(budget.bytes_per_hour as f64)
+            size(budget.bytes_per_hour)
         ),
         (_, Limit::Time) => format!(
             "limited by time: {} of it, {} an hour, for both ends of all tests; shorter tests make more turns",
@@ -183,7 +177,7 @@ fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
         ),
         (_, Limit::Bytes) => format!(
             "limited by bytes: {} an hour, for both ends of all tests; shorter tests make more turns",
-            bytes(budget.bytes_per_hour as f64)
+            size(budget.bytes_per_hour)
         ),
     }
 }
@@ -202,15 +196,6 @@ fn span(time: Duration) -> String {
 
 fn share(share: f64) -> String {
     format!("{:.2} %", 100.0 * share).replace(".00 %", " %")
-}
-
-fn bytes(bytes: f64) -> String {
-    match bytes {
-        1e12.. => format!("{:.2} TB", bytes / 1e12),
-        1e9.. => format!("{:.2} GB", bytes / 1e9),
-        1e6.. => format!("{:.1} MB", bytes / 1e6),
-        _ => format!("{:.1} kB", bytes / 1e3),
-    }
 }
 
 /// The answer for programs; spec: docs/spec/plan.md.
@@ -281,12 +266,5 @@ fn parse_minutes(text: &str) -> Result<Duration, String> {
             Ok(Duration::from_secs_f64(60.0 * minutes))
         }
         _ => Err("expected minutes from 0.017 to 1440".into()),
-    }
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("expected seconds from 0.001 to 3600".into()),
     }
 }

@@ -14,6 +14,7 @@ use barograph_probe::{Experiment, Measured, Plan, ProbeError, Reading, Target, T
 use barograph_station::detail::TcpInfoJson;
 use barograph_station::signals;
 use barograph_station::target::Kind;
+use barograph_study::units::{bit_rate, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -227,7 +228,7 @@ fn show(args: &Args, reading: &Reading) -> bool {
     let target = args.target.as_str();
     if args.json {
         // A clock before 1970 is none; the values are right all the same.
-        let time_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        let time_s = now_s();
         let line = match &reading.result {
             Ok(Measured { value, n, raw, tcp_info, refused, .. }) => serde_json::to_string(&MeasuredJson {
                 time_s,
@@ -293,23 +294,19 @@ fn kernels_view(info: &TcpInfo) -> Vec<String> {
     parts
 }
 
-/// A value with three or four digits and a unit that suits its size.
+/// A value with three digits and a unit that suits its size.
 fn scaled(value: f64, unit: &str) -> String {
-    let steps: &[(f64, &str)] = match unit {
-        "s" => &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")],
-        "bit/s" => &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")],
-        "ratio" => return format!("{:.1} %", value * 100.0),
-        _ => return format!("{value} {unit}"),
-    };
-    let (scale, name) = steps
-        .iter()
-        .find(|(scale, _)| *scale <= value.abs())
-        .or(steps.last())
-        .copied()
-        .unwrap_or((1.0, unit));
-    let number = value / scale;
-    let decimals = if number.abs() < 10.0 { 2 } else { usize::from(number.abs() < 100.0) };
-    format!("{number:.decimals$} {name}")
+    match unit {
+        "s" => seconds(value),
+        "bit/s" => bit_rate(value),
+        "ratio" => format!("{:.1} %", value * 100.0),
+        _ => format!("{value} {unit}"),
+    }
+}
+
+/// Seconds since 1970. A clock before 1970 is none; the values are right all the same.
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// A number of bytes, with k, M or G for powers of 1024.
@@ -327,7 +324,8 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+/// Seconds from 0.001 to 3600.
+pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
         _ => Err("expected seconds from 0.001 to 3600".into()),

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use barograph_study::units::{count, parse_bytes};
 use barograph_transfer::files::{DestinationConfig, RESERVED_PREFIX};
 use barograph_transfer::io::identity::{Fingerprint, Identity};
 use barograph_transfer::io::session::HostEvent;
@@ -16,13 +17,11 @@ use rustix::fs::{Access, access};
 use serde_json::json;
 
 use crate::addresses::{interfaces, plausible};
-use crate::best::parse_bytes;
 use crate::exit::{bad_input, failed, print, say};
 use crate::transfer::course::Mode;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::show::Show;
 use crate::transfer::trouble::Trouble;
-use crate::transfer::units::count;
 
 /// Arguments of `barograph recv`.
 #[derive(Debug, clap::Args)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use barograph_study::units::parse_rate;
 use barograph_transfer::controller::Kind;
 use barograph_transfer::files::WalkConfig;
 use barograph_transfer::io::identity::{Fingerprint, Line};
@@ -17,7 +18,6 @@ use crate::transfer::course::Mode;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::show::Show;
 use crate::transfer::trouble::Trouble;
-use crate::transfer::units::parse_rate;
 
 /// Arguments of `barograph send`.
 #[derive(Debug, clap::Args)]

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use barograph_probe::percent;
 use barograph_station::target::{Provenance, Target};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::client::{Client, StationArgs, escaped, printable};
+use crate::client::{Client, StationArgs, printable};
 use crate::exit::{bad_input, print};
 
 /// Arguments of `barograph target`.
@@ -63,7 +64,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             (station, "POST", "/v1/targets".to_string(), Some(body.to_string()))
         }
         Action::Rm { target, station } => {
-            (station, "DELETE", format!("/v1/targets?target={}", escaped(target)), None)
+            (station, "DELETE", format!("/v1/targets?target={}", percent::encode(target)), None)
         }
         Action::List { station, .. } => (station, "GET", "/v1/targets".to_string(), None),
     };

@@ -6,17 +6,17 @@
 
 mod print;
 
-use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_study::input::{InputError, cause};
-use barograph_study::tradeoff::{Measured, ReadError, Source, Study, duration_s, read, svg};
+use barograph_study::input::InputError;
+use barograph_study::tradeoff::{Measured, ReadError, Source, Study, read, svg};
+use barograph_study::units::duration_s;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::forecast::{shown, unit};
+use crate::forecast::unit;
+use crate::problem::{Problem, draw, ended, open, shown};
 
 /// What `barograph tradeoff` was asked.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,29 +60,22 @@ pub(crate) struct Args {
 /// input is not a series, or too short to be scored.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match trade(args) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read our output has seen enough (`| head`).
-        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(problem) => {
-            // Standard error may be closed; there is nothing left to tell that to.
-            let _ = writeln!(io::stderr(), "barograph: {problem}");
-            ExitCode::from(problem.exit_code())
-        }
-    }
+    ended(trade(args))
 }
 
 fn trade(args: &Args) -> Result<(), Problem> {
     if let Some((path, _)) = args.lengths.iter().find(|(path, _)| !args.files.contains(path)) {
-        return Err(Problem::Stray { path: path.clone() });
+        let path = shown(path);
+        return Err(Problem::input(format_args!("--length names {path}, which is none of the files")));
     }
     let mut series = Vec::new();
     for path in &args.files {
-        series.extend(open(args, path)?);
+        series.extend(measured(args, path)?);
     }
     let study = scored(series, &args.periods, args.seed);
     if study.rows.is_empty() {
-        return Err(Problem::Unscored);
+        let why = "no forecast could be scored: no two measurements are one period apart";
+        return Err(Problem::input(why));
     }
     let mut out = io::stdout().lock();
     if args.json {
@@ -92,23 +85,13 @@ fn trade(args: &Args) -> Result<(), Problem> {
     }
     out.flush()?;
     if let Some(path) = &args.plot {
-        let svg = svg(&study).map_err(Problem::Drawing)?;
-        fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.clone(), error })?;
+        draw(path, "the errors", svg(&study))?;
     }
     Ok(())
 }
 
-fn open(args: &Args, path: &Path) -> Result<Vec<Measured>, Problem> {
-    let unopened = |error| Problem::Unopened { path: path.to_owned(), error };
-    let metadata = fs::metadata(path).map_err(unopened)?;
-    if metadata.is_dir() {
-        return Err(unopened(io::ErrorKind::IsADirectory.into()));
-    }
-    let plot = args.plot.as_ref().and_then(|plot| fs::metadata(plot).ok());
-    if plot.is_some_and(|plot| (plot.dev(), plot.ino()) == (metadata.dev(), metadata.ino())) {
-        return Err(Problem::Overwriting { path: path.to_owned() });
-    }
-    let file = File::open(path).map_err(unopened)?;
+fn measured(args: &Args, path: &Path) -> Result<Vec<Measured>, Problem> {
+    let file = open(path, args.plot.as_deref())?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     let source = Source {
         name: &name,
@@ -117,7 +100,10 @@ fn open(args: &Args, path: &Path) -> Result<Vec<Measured>, Problem> {
         quantity: args.quantity.as_deref(),
         unit: &args.unit,
     };
-    read(BufReader::new(file), &source).map_err(|error| Problem::Series { path: path.to_owned(), error })
+    read(BufReader::new(file), &source).map_err(|error| {
+        let is_unread = matches!(error, ReadError::Input(InputError::Io(_)));
+        Problem::of_series(shown(path), error, is_unread)
+    })
 }
 
 /// The study, with a bar on a terminal.
@@ -134,43 +120,6 @@ fn scored(series: Vec<Measured>, periods_s: &[f64], seed: u64) -> Study {
 fn length(text: &str) -> Result<(PathBuf, f64), String> {
     let (file, length) = text.rsplit_once('=').ok_or("expected FILE=SECONDS, as goodput.csv=10")?;
     Ok((file.into(), duration_s(length)?))
-}
-
-/// Why there is no answer.
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("{}: cannot be opened: {}", shown(path), cause(error))]
-    Unopened { path: PathBuf, error: io::Error },
-    #[error("{}: {error}", shown(path))]
-    Series { path: PathBuf, error: ReadError },
-    #[error("{}: is one of the series; draw into another file", shown(path))]
-    Overwriting { path: PathBuf },
-    #[error("--length names {}, which is none of the files", shown(path))]
-    Stray { path: PathBuf },
-    #[error("no forecast could be scored: no two measurements are one period apart")]
-    Unscored,
-    #[error("{}: cannot be written: {}", shown(path), cause(error))]
-    Unwritten { path: PathBuf, error: io::Error },
-    #[error("the output cannot be written: {}", cause(.0))]
-    Output(#[from] io::Error),
-    #[error("the errors cannot be drawn: {0}")]
-    Drawing(String),
-}
-
-impl Problem {
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Series { error: ReadError::Input(InputError::Io(_)), .. }
-            | Self::Unwritten { .. }
-            | Self::Output(_)
-            | Self::Drawing(_) => 1,
-            Self::Unopened { .. }
-            | Self::Series { .. }
-            | Self::Overwriting { .. }
-            | Self::Stray { .. }
-            | Self::Unscored => 2,
-        }
-    }
 }
 
 /// The test periods of Gloperf §4, figure 10.

@@ -8,4 +8,3 @@ pub(crate) mod options;
 pub(crate) mod show;
 pub(crate) mod summary;
 pub(crate) mod trouble;
-pub(crate) mod units;

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use barograph_probe::percent;
+use barograph_study::units::{count, lasted, rate, size};
 use serde_json::{Value, json};
 
-use crate::client::{Client, StationArgs, escaped, printable};
+use crate::client::{Client, StationArgs, printable};
 use crate::exit::{bad_input, failed, print};
-use crate::transfer::units::{count, lasted, rate, size};
 
 /// Arguments of `barograph transfers`.
 ///
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             })
         }
         Some(What::Cancel { id, station }) => {
-            let path = format!("{PATH}?id={}", escaped(id));
+            let path = format!("{PATH}?id={}", percent::encode(id));
             ask(station, "DELETE", &path, None, |_, answer| {
                 print(if args.json { answer.to_string() } else { row(answer) });
                 ExitCode::SUCCESS

@@ -112,16 +112,12 @@ fn bits(runs: &[u32]) -> String {
     bits
 }
 
-/// Losses apart from each other; from a fixed linear congruential generator (Knuth's MMIX), so that every run has the same.
+/// Losses apart from each other; from a fixed seed, so that every run has the same.
 fn random(rate: f64) -> Vec<u32> {
-    let mut state = 42_u64;
-    let mut is_lost = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1_u64 << 53) as f64 <= rate
-    };
+    let mut chance = barograph_sim::Chance::new(42, 0);
     let (mut runs, mut last) = (vec![0], false);
     for _ in 0..WINDOW {
-        let lost = is_lost();
+        let lost = chance.happens(rate);
         if lost != last {
             runs.push(0);
         }

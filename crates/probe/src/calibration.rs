@@ -10,8 +10,6 @@
 //! Only tests of full length teach what a checkpoint is worth: those before the path was calibrated, and audits.
 //! The level follows every test, by what that test alone says, so that an estimate never confirms itself.
 
-use crate::stop::Reason;
-
 /// Checkpoints, in rounds since the rate last grew by a quarter; at the third start-up is over.
 pub const CHECKPOINTS: [u32; 7] = [1, 2, 3, 6, 12, 24, 48];
 
@@ -138,6 +136,22 @@ impl Expectation {
         };
         Some(estimate).filter(|estimate| estimate.rate_bit_s.is_finite() && estimate.alone_bit_s.is_finite())
     }
+}
+
+/// A rate that may stand for a full test's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reason {
+    /// When, in seconds since the stream began.
+    pub time_s: f64,
+    /// Mean rate of the rounds that it is taken from, in bit/s.
+    pub settled_bit_s: f64,
+    /// What this test alone says of a full-length test's rate after start-up, in bit/s: the settled rate, corrected.
+    pub alone_bit_s: f64,
+    /// The same together with what the path's earlier tests say, in bit/s: the estimate.
+    pub rate_bit_s: f64,
+    /// How far the estimate is expected to be off: one standard deviation, as a share of it. Of a path of which nothing
+    /// is known it is the coefficient of variation of the rounds, and says little.
+    pub deviation: f64,
 }
 
 /// A running mean and variance in which what is old fades.

@@ -11,14 +11,17 @@
 
 pub mod calibration;
 pub mod pace;
+pub mod percent;
 pub mod plan;
 pub mod reading;
 pub mod reduce;
 pub mod rounds;
+mod samples;
 pub mod signed;
 pub mod stop;
 pub mod stream;
 pub mod target;
+mod tcp_info;
 pub mod token;
 pub mod wire;
 
@@ -30,7 +33,8 @@ pub mod fuzzing;
 pub mod io;
 
 pub use plan::{Direction, Experiment, Plan};
-pub use reading::{Limit, Measured, ProbeError, Reading, TcpInfo};
+pub use reading::{Measured, ProbeError, Reading};
 pub use stream::{StreamPlan, Streamed};
 pub use target::{Target, TargetError};
+pub use tcp_info::{Limit, TcpInfo};
 pub use token::TokenTable;

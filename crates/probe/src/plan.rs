@@ -62,12 +62,6 @@ impl Experiment {
         }
     }
 
-    /// Whether the other end must be a Barograph station.
-    #[must_use]
-    pub fn needs_station(self) -> bool {
-        !matches!(self, Self::Connect { .. } | Self::ResponseTime)
-    }
-
     /// Whether it fills the path, so that what else is measured meanwhile is *loaded*.
     #[must_use]
     pub fn is_bulk(self) -> bool {

@@ -1,10 +1,10 @@
 //! What an experiment gave: a value and what stands beside it, or a typed failure.
 
-use std::fmt;
-
 use barograph_forecast::{Failure, Outcome, Quantity};
 
 use crate::wire::Declined;
+
+pub use crate::tcp_info::{Limit, TcpInfo};
 
 /// One quantity that an experiment measured, or failed to.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,50 +46,18 @@ pub struct Measured {
     pub refused: bool,
 }
 
-/// What the kernel knows of a TCP connection (Linux `TCP_INFO`), at the end that sent the bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TcpInfo {
-    /// Smallest round-trip time that the kernel saw, in seconds.
-    pub min_rtt_s: Option<f64>,
-    /// Segments sent again, over the life of the connection.
-    pub total_retrans: u32,
-    /// The congestion control algorithm, such as `cubic` or `bbr`.
-    pub congestion: Option<String>,
-    /// What held the sender back for most of the time.
-    pub limited_by: Option<Limit>,
-    /// The kernel's latest delivery rate in bit/s; `None` when the application limited the sample.
-    pub delivery_rate_bit_s: Option<f64>,
-}
-
-/// What held the sender of a TCP connection back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Limit {
-    /// The receiver's window.
-    ReceiveWindow,
-    /// The sender's own buffer.
-    SendBuffer,
-    /// The path: congestion window, pacing, losses.
-    Network,
-    /// The application had nothing to send.
-    Application,
-}
-
-impl Limit {
-    /// The limit as a lower-case word, as stored and shown: `rwnd`, `sndbuf`, `network`, `application`.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ReceiveWindow => "rwnd",
-            Self::SendBuffer => "sndbuf",
-            Self::Network => "network",
-            Self::Application => "application",
-        }
+#[cfg(feature = "io")]
+impl Measured {
+    /// The median of `samples`; `None` when there is none.
+    pub(crate) fn median_of(samples: Vec<f64>, tcp_info: Option<TcpInfo>) -> Option<Self> {
+        let value = crate::reduce::median(&samples)?;
+        let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+        Some(Self { n, samples, ..Self::one(value, tcp_info) })
     }
-}
 
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    /// One sample, which is the value.
+    pub(crate) fn one(value: f64, tcp_info: Option<TcpInfo>) -> Self {
+        Self { value, n: 1, raw: None, samples: vec![value], tcp_info, refused: false }
     }
 }
 

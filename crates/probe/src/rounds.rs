@@ -1,6 +1,6 @@
 //! A stream cut into rounds, and the end of its start-up.
 
-use crate::stream::Sample;
+use crate::samples::Sample;
 
 /// About one round trip of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,7 +27,7 @@ impl Round {
     }
 }
 
-/// Cuts samples into rounds.
+/// Cuts samples into rounds; the first sample begins the first.
 ///
 /// A round lasts at least the smoothed round-trip time at its end, 20 ms, and until 64 full segments were
 /// acknowledged (but no longer than half a second for their sake): in less, one burst of acknowledgements
@@ -39,12 +39,6 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// None yet; the first sample begins the first round.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// The round that ends with this sample, if one does.
     ///
     /// A sample whose time is no number, or not later than the one before, ends none.
@@ -87,12 +81,6 @@ pub struct Startup {
 }
 
 impl Startup {
-    /// Begins.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Takes a round; whether start-up is over.
     pub fn push(&mut self, round: &Round) -> bool {
         if !self.is_over() && GROWTH * self.best_bit_s <= round.rate_bit_s() && 0 < round.bytes {

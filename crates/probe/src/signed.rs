@@ -3,6 +3,7 @@
 
 use barograph_forecast::Name;
 
+use crate::percent;
 use crate::token::{self, Token};
 
 /// The authentication scheme, in `WWW-Authenticate` and in `Authorization` (RFC 9110 §11.1).
@@ -14,15 +15,13 @@ pub const NAME_HEADER: &str = "barograph-station";
 /// A name as headers carry it: everything but unreserved characters as `%XX` (RFC 3986 §2.1).
 #[must_use]
 pub fn name_text(name: &Name) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let escaped = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
-    name.as_str().bytes().map(escaped).collect()
+    percent::encode(name.as_str())
 }
 
 /// The name that a header carries.
 #[must_use]
 pub fn read_name(text: &str) -> Option<Name> {
-    Name::new(&unescaped(text)?).ok()
+    Name::new(&percent::decode(text, Name::BYTES_MAX)?).ok()
 }
 
 /// What a station that declines asks to be signed.
@@ -122,25 +121,6 @@ fn parameter<'a>(parameters: &'a str, key: &str) -> Option<&'a str> {
         name.trim().eq_ignore_ascii_case(key).then_some(())?;
         value.trim().strip_prefix('"')?.strip_suffix('"')
     })
-}
-
-fn unescaped(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte == b'%' {
-            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-            let value = digit(rest.next())? * 16 + digit(rest.next())?;
-            bytes.push(u8::try_from(value).ok()?);
-        } else {
-            bytes.push(byte);
-        }
-        // A name longer than any is not read to its end.
-        if Name::BYTES_MAX < bytes.len() {
-            return None;
-        }
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -15,11 +15,13 @@
 //! leans on the path's level, and that is of the same tests as the forecast: on a path that scatters it holds back less
 //! than the rate of this test alone would. And until start-up is over, three rounds after the rate last grew, a look
 //! that disagrees is not the last: there may be three, at the checkpoints after one, two and three rounds, and any of
-//! them may end the test. What both cost is bounded in `tests/calibration.rs`.
+//! them may end the test. What both cost is bounded in `tests/pure/calibration.rs`.
 
 use crate::calibration::{CHECKPOINTS, Expectation, Partials};
 use crate::rounds::{Round, Rounds, Startup};
-use crate::stream::{Early, Sample};
+use crate::samples::Sample;
+
+pub use crate::calibration::Reason;
 
 /// What counts as settled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,6 +61,20 @@ impl Guard {
     }
 }
 
+/// Leave to end a stream early.
+///
+/// The default is for a path of which nothing is known: any rate that settles, as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Early {
+    /// What counts as settled on a path of which nothing is known.
+    pub config: Config,
+    /// Where the path's own forecast expects the rate; `None` lets every estimate stop the stream.
+    pub guard: Option<Guard>,
+    /// What the path's own tests let expect ([`Calibration`](crate::calibration::Calibration)); with it the stream ends
+    /// at a checkpoint, whether the rate has settled or not.
+    pub expected: Option<Expectation>,
+}
+
 /// Go on, or not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
@@ -66,22 +82,6 @@ pub enum Decision {
     Continue,
     /// The stream may end.
     Stop(Reason),
-}
-
-/// A rate that may stand for a full test's.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Reason {
-    /// When, in seconds since the stream began.
-    pub time_s: f64,
-    /// Mean rate of the rounds that it is taken from, in bit/s.
-    pub settled_bit_s: f64,
-    /// What this test alone says of a full-length test's rate after start-up, in bit/s: the settled rate, corrected.
-    pub alone_bit_s: f64,
-    /// The same together with what the path's earlier tests say, in bit/s: the estimate.
-    pub rate_bit_s: f64,
-    /// How far the estimate is expected to be off: one standard deviation, as a share of it. Of a path of which nothing
-    /// is known it is the coefficient of variation of the rounds, and says little.
-    pub deviation: f64,
 }
 
 /// Watches a stream.
@@ -107,8 +107,8 @@ impl Rule {
         Self {
             config,
             early,
-            rounds: Rounds::new(),
-            startup: Startup::new(),
+            rounds: Rounds::default(),
+            startup: Startup::default(),
             latest: Vec::new(),
             proposed: None,
             partials: Partials::default(),

@@ -5,10 +5,13 @@
 //! start-up*, which is what a longer transfer would see and what is forecast.
 
 use crate::TcpInfo;
-use crate::calibration::{Expectation, Partials};
+use crate::calibration::Partials;
 use crate::reduce::{self, RoundTrip};
 use crate::rounds::{Rounds, Startup};
-use crate::stop::{Config, Guard, Reason};
+use crate::stop::Reason;
+
+pub use crate::samples::{Sample, Samples};
+pub use crate::stop::Early;
 
 /// A timed stream to one station.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,20 +26,6 @@ pub struct StreamPlan {
     pub congestion: Option<String>,
     /// When the stream may end before its time; `None` is the full length.
     pub early: Option<Early>,
-}
-
-/// Leave to end a stream early.
-///
-/// The default is for a path of which nothing is known: any rate that settles, as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct Early {
-    /// What counts as settled on a path of which nothing is known.
-    pub config: Config,
-    /// Where the path's own forecast expects the rate; `None` lets every estimate stop the stream.
-    pub guard: Option<Guard>,
-    /// What the path's own tests let expect ([`Calibration`](crate::calibration::Calibration)); with it the stream ends
-    /// at a checkpoint, whether the rate has settled or not.
-    pub expected: Option<Expectation>,
 }
 
 impl StreamPlan {
@@ -67,76 +56,6 @@ impl StreamPlan {
 impl Default for StreamPlan {
     fn default() -> Self {
         Self::full()
-    }
-}
-
-/// What the sender knew of its stream at one moment.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sample {
-    /// Seconds since the stream began.
-    pub time_s: f64,
-    /// Bytes of the stream that the far kernel has acknowledged.
-    pub acked_bytes: u64,
-    /// The kernel's smoothed round-trip time, in seconds.
-    pub rtt_s: Option<f64>,
-    /// The least round-trip time that the kernel saw, in seconds.
-    pub min_rtt_s: Option<f64>,
-    /// Segments sent again since the stream began.
-    pub retrans: u32,
-    /// Whether the kernel had nothing to send.
-    pub app_limited: bool,
-}
-
-/// Samples in the order taken, as many as fit: when they are full, every second one goes, and from then on
-/// only every second one is kept. The first and the latest are always among them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Samples {
-    kept: Vec<Sample>,
-    stride: u64,
-    seen: u64,
-    /// Whether the last of those kept is there only for being the latest.
-    is_extra: bool,
-}
-
-impl Samples {
-    /// As many as the longest stream of 10 s has at one in 5 ms, so that none of it goes; 130 KB.
-    pub const KEPT_MAX: usize = 2048;
-
-    /// None.
-    #[must_use]
-    pub fn new() -> Self {
-        Self { kept: Vec::new(), stride: 1, seen: 0, is_extra: false }
-    }
-
-    /// Adds one, in place of the one before if that was not due.
-    pub fn push(&mut self, sample: Sample) {
-        if self.is_extra {
-            self.kept.pop();
-        }
-        if self.seen.is_multiple_of(self.stride) && self.kept.len() + 1 == Self::KEPT_MAX {
-            let mut index = 0;
-            self.kept.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            self.stride *= 2;
-        }
-        // What was due under the old stride may not be under the new one.
-        self.is_extra = !self.seen.is_multiple_of(self.stride);
-        self.kept.push(sample);
-        self.seen += 1;
-    }
-
-    /// Those that were kept.
-    #[must_use]
-    pub fn as_slice(&self) -> &[Sample] {
-        &self.kept
-    }
-}
-
-impl Default for Samples {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -219,8 +138,8 @@ pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> 
 /// (BBR's "full pipe": Cardwell et al. 2016, and `draft-ietf-ccwg-bbr` §5.3.1.2).
 #[must_use]
 pub fn after_startup(samples: &[Sample]) -> Option<(f64, f64)> {
-    let mut rounds = Rounds::new();
-    let mut startup = Startup::new();
+    let mut rounds = Rounds::default();
+    let mut startup = Startup::default();
     let (from_s, from_bytes) = samples.iter().find_map(|sample| {
         let round = rounds.push(sample)?;
         startup.push(&round).then(|| startup.ended())?

@@ -4,7 +4,7 @@
 //! bytes and never allocates. All integers are big-endian.
 
 use crate::plan::Direction;
-use crate::reading::{Limit, TcpInfo};
+use crate::tcp_info::{Limit, TcpInfo};
 
 /// The protocol as the `Upgrade` header names it; the number is its version.
 pub const UPGRADE: &str = "barograph-probe/1";

@@ -40,6 +40,8 @@ mod model;
 mod replay;
 mod skip;
 mod spec;
+#[cfg(any(feature = "stream", target_os = "linux"))]
+mod sync;
 mod weather;
 
 pub mod fuzzing;

@@ -3,11 +3,8 @@
 mod ledger;
 mod shuttle;
 
-use self::{
-    ledger::{Ledger, lock},
-    shuttle::Shuttle,
-};
-use crate::{Error, Line, Model, RelayOptions, namespace::system, report::Report};
+use self::{ledger::Ledger, shuttle::Shuttle};
+use crate::{Error, Line, Model, RelayOptions, namespace::system, report::Report, sync::lock};
 use nix::{sys::prctl, unistd::gettid};
 use std::{
     fs::{self, File},

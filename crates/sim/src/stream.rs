@@ -14,7 +14,7 @@ mod pipe;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use pipe::{Pipe, Reader};
+use self::pipe::{Pipe, Reader};
+use crate::sync::lock;
 
 /// One attempt, as the law is asked about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,9 +310,4 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.to.close(true);
     }
-}
-
-/// A law that panicked has failed its test already.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,7 +5,6 @@
 
 mod distance;
 mod errors;
-mod figure;
 mod moments;
 mod pairing;
 pub mod plot;
@@ -15,9 +14,9 @@ mod study;
 
 pub use self::distance::{critical_value, kolmogorov_smirnov};
 pub use self::errors::{BINS, Histogram, forecast_errors};
-pub use self::figure::figure;
 pub use self::moments::Moments;
 pub use self::pairing::Pairing;
 pub use self::regression::{Better, OUTLIER_FACTOR, coefficient, outlier_from};
 pub use self::series::{Kernel, Series, SeriesError};
 pub use self::study::{Cause, Outlier, Side, Study};
+pub use crate::units::figure;

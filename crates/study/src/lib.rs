@@ -10,3 +10,4 @@ pub mod fuzzing;
 pub mod input;
 pub mod plot;
 pub mod tradeoff;
+pub mod units;

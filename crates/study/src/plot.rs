@@ -7,9 +7,10 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+pub(crate) use self::axes::tick;
 use self::axes::{Clock, LOGARITHMIC_FROM, Ruler};
-pub(crate) use self::axes::{short, tick};
 use crate::input::Sample;
+use crate::units::short;
 
 /// Remembers a series of any length in bounded memory, for one drawing.
 ///

@@ -11,9 +11,10 @@ mod predictor;
 mod reading;
 mod study;
 
-pub use self::duration::{duration_s, length_of_name_s, shown_s};
+pub use self::duration::length_of_name_s;
 pub use self::grid::{Grid, GridError};
 pub use self::plot::svg;
 pub use self::predictor::{EXPONENTIAL_WEIGHT, Errors, Predictor};
 pub use self::reading::{ReadError, Source, read};
 pub use self::study::{Measured, Over, Row, Study};
+pub use crate::units::{duration_s, shown_s};

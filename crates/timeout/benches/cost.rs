@@ -266,14 +266,12 @@ fn best(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
     (0..runs).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Response times like a WAN's: a level that shifts, noise, and a heavy tail; from a fixed linear
-/// congruential generator (Knuth's MMIX), so that every run has the same.
+/// Response times like a WAN's: a level that shifts, noise, and a heavy tail;
+/// from a fixed seed, so that every run has the same.
 fn series() -> Vec<Duration> {
-    let mut state = 42_u64;
-    let mut uniform = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
-    };
+    let mut chance = barograph_sim::Chance::new(42, 0);
+    // Above 0, for it divides.
+    let mut uniform = move || 1.0 - chance.uniform();
     let mut level = 0.02;
     (0..MESSAGES)
         .map(|_| {

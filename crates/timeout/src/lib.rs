@@ -43,6 +43,8 @@ pub mod fuzzing;
 pub mod link;
 mod nws;
 mod rfc6298;
+#[cfg(any(feature = "link", feature = "tower"))]
+mod sync;
 mod time;
 #[cfg(feature = "tower")]
 pub mod tower;

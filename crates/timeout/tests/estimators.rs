@@ -39,13 +39,10 @@ fn last(bytes: u64) -> Attempt {
     Exchange::new(bytes, 1).attempt(Duration::ZERO)
 }
 
-/// A seeded source of uniform numbers (Knuth's MMIX generator), so that each test sees the same weather.
+/// A seeded source of uniform numbers, so that each test sees the same weather.
 fn uniform(seed: u64) -> impl FnMut() -> f64 {
-    let mut state = seed;
-    move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 11) as f64 / (1_u64 << 53) as f64
-    }
+    let mut chance = barograph_sim::Chance::new(seed, 0);
+    move || chance.uniform()
 }
 
 /// Lognormal with median 1.

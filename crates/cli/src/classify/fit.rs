@@ -1,6 +1,7 @@
 //! `barograph classify fit`: learns a model from labelled windows, and tells how good it is on runs that it has not seen.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
@@ -42,7 +43,8 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
     }
     choose(&mut windows, args)?;
     say(&report::counts(&windows));
-    let Learned { judge, left_out } = learn(args.method, &windows)?;
+    let Learned { judge, left_out } = learn(args.method, &windows)
+        .map_err(|error| Problem::Input(format!("nothing was learned: {error}")))?;
     for left_out in left_out {
         say(&format!("left out, the model of the nearest length is used for them: {left_out}\n"));
     }
@@ -52,8 +54,7 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
     };
     match &args.out {
         Some(path) => {
-            save::save(path, model.as_bytes())
-                .map_err(|error| Problem::Unwritten { path: path.clone(), error })?;
+            save::save(path, model.as_bytes()).map_err(|error| Problem::unwritten(path, &error))?;
         }
         None => {
             let mut out = io::stdout().lock();
@@ -72,13 +73,13 @@ fn choose(windows: &mut Vec<Labelled>, args: &Args) -> Result<(), Problem> {
     let lengths: BTreeSet<u32> = windows.iter().map(|window| window.metrics.packets).collect();
     if let Some(none) = args.lengths.iter().find(|length| !lengths.contains(length)) {
         let there = lengths.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
-        return Err(Problem::NoneOf { what: format!("{none} packets"), there });
+        return Err(none_of(format_args!("{none} packets"), &there));
     }
     let kinds: BTreeSet<&str> = windows.iter().map(|window| window.kind.as_str()).collect();
     let named = || args.kinds.iter().map(String::as_str).filter(|kind| *kind != PAPER);
     if let Some(none) = named().find(|kind| !kinds.contains(kind)) {
         let there = kinds.into_iter().filter(|kind| !kind.is_empty()).collect::<Vec<_>>().join(", ");
-        return Err(Problem::NoneOf { what: format!("kind {none:?}"), there });
+        return Err(none_of(format_args!("kind {none:?}"), &there));
     }
     let is_papers = args.kinds.iter().any(|kind| kind == PAPER);
     windows.retain(|window| {
@@ -88,6 +89,10 @@ fn choose(windows: &mut Vec<Labelled>, args: &Args) -> Result<(), Problem> {
             && (args.lengths.is_empty() || args.lengths.contains(&window.metrics.packets))
     });
     Ok(())
+}
+
+fn none_of(what: impl Display, there: &str) -> Problem {
+    Problem::Input(format!("no window has {what}; there are: {there}"))
 }
 
 /// A classifier, and the lengths of windows that it has nothing of.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use barograph_loss::{Labelled, Meter, Table, read_labelled, stated_window};
+use barograph_loss::{Labelled, Meter, Table, TableError, read_labelled, stated_window};
 
-use super::Problem;
 use super::source::{Lines, Source};
+use super::{Problem, empty};
 
 /// Which files and windows there were: what is read twice would count twice.
 #[derive(Default)]
@@ -52,13 +52,14 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
     let source = Source::open(path)?;
     let name = source.name.clone();
     if !seen.is_new(path) {
-        return Err(Problem::SameFile { name });
+        let why = "this file is named twice, so that its windows would count twice";
+        return Err(Problem::Input(format!("{name}: {why}")));
     }
     let mut lines = Lines::new(source)?;
     let mut window = window;
     let (mut table, mut named, mut meter, mut windows) = (None, None, Meter::new(), Vec::new());
     while let Some((number, text)) = lines.next_line()? {
-        let wrong = |error| Problem::Labelled { name: name.clone(), line: number, error };
+        let wrong = |error: TableError| Problem::Input(format!("{name}: line {number}: {error}"));
         window = stated_window(text).or(window);
         if let Some(header) = Table::of_header(text).map_err(wrong)? {
             (table, named) = (Some(header), Named::of_header(text));
@@ -71,7 +72,11 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
         }
         let read = match (&table, window) {
             (Some(table), Some(window)) => table.read(text, window, &mut meter),
-            (Some(_), None) => return Err(Problem::NoWindow { name }),
+            (Some(_), None) => {
+                return Err(Problem::Input(format!(
+                    "{name}: the length of the windows is not known: give --window N, a line `# window N`, or a name that begins with wN_"
+                )));
+            }
             (None, window) => read_labelled(text, window, &mut meter),
         };
         let Some(mut read) = read.map_err(wrong)? else { continue };
@@ -80,7 +85,8 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
             let key = (run.clone(), packets, number_in_run.clone());
             if let Some(before) = seen.windows.insert(key, here) {
                 let window = format!("window {number_in_run} of run {run}, of {packets} packets");
-                return Err(Problem::SameWindow { name, line: number, window, before });
+                let why = format!("{window}, is in {before} too; runs of another set need other names");
+                return Err(Problem::Input(format!("{name}: line {number}: {why}")));
             }
         }
         if read.run.is_empty() {
@@ -89,7 +95,7 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
         }
         windows.push(read);
     }
-    if windows.is_empty() { Err(Problem::Empty { name }) } else { Ok(windows) }
+    if windows.is_empty() { Err(empty(&name)) } else { Ok(windows) }
 }
 
 /// The length that a name such as `w20000_cpu.txt.gz` tells.

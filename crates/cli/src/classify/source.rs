@@ -1,14 +1,15 @@
 //! Files and pipes of windows, gzipped or not, line by line.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
+use barograph_study::input::cause;
 use flate2::bufread::MultiGzDecoder;
 
 use super::BUFFER_BYTES;
-use crate::forecast::shown;
-use barograph_study::input::cause;
+use crate::problem::{Problem, shown};
 
 /// Something to read from that is open.
 pub(super) struct Source {
@@ -21,7 +22,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Opens a file, or standard input for `-`.
-    pub(super) fn open(path: &Path) -> Result<Self, SourceError> {
+    pub(super) fn open(path: &Path) -> Result<Self, Problem> {
         if path == Path::new("-") {
             return Ok(Self {
                 name: "standard input".to_owned(),
@@ -30,7 +31,7 @@ impl Source {
             });
         }
         let name = shown(path);
-        let unopened = |error| SourceError::Unopened { name: name.clone(), error };
+        let unopened = |error| Problem::unopened(&name, &error);
         let kind = fs::metadata(path).map_err(unopened)?.file_type();
         if kind.is_dir() {
             return Err(unopened(io::ErrorKind::IsADirectory.into()));
@@ -51,13 +52,13 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Waits for the first byte, which tells whether the source is gzipped (RFC 1952 §2.3.1): no text begins so.
-    pub(super) fn new(source: Source) -> Result<Self, SourceError> {
+    pub(super) fn new(source: Source) -> Result<Self, Problem> {
         let Source { name, mut input, .. } = source;
         let first = loop {
             match input.fill_buf() {
                 Ok(bytes) => break bytes.first().copied(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(SourceError::Unread { name, error }),
+                Err(error) => return Err(unread(&name, &error)),
             }
         };
         if first == Some(GZIP) {
@@ -67,47 +68,39 @@ impl Lines {
     }
 
     /// The next line with its number, from 1.
-    pub(super) fn next_line(&mut self) -> Result<Option<(u64, &str)>, SourceError> {
+    pub(super) fn next_line(&mut self) -> Result<Option<(u64, &str)>, Problem> {
         self.line.clear();
         self.number += 1;
         let read = self.input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.line);
         if let Err(error) = read {
-            let name = self.name.clone();
             return Err(match error.kind() {
-                // What the decoder says of bytes that are no gzip, or end early.
+                // What the decoder reports of bytes that are no gzip, or end early.
                 io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    SourceError::NoGzip { name, error }
+                    Problem::Input(format!("{}: is no gzip, or is cut off: {}", self.name, cause(&error)))
                 }
-                _ => SourceError::Unread { name, error },
+                _ => unread(&self.name, &error),
             });
         }
         if self.line.is_empty() {
             return Ok(None);
         }
         if LINE_BYTES_MAX < self.line.len() as u64 {
-            return Err(SourceError::TooLong { name: self.name.clone(), line: self.number });
+            return Err(self.wrong(format_args!("at most {LINE_BYTES_MAX} bytes a line")));
         }
         match str::from_utf8(&self.line) {
             Ok(text) if self.number == 1 => Ok(Some((1, text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)))),
             Ok(text) => Ok(Some((self.number, text))),
-            Err(_) => Err(SourceError::NotText { name: self.name.clone(), line: self.number }),
+            Err(_) => Err(self.wrong("UTF-8 text")),
         }
+    }
+
+    fn wrong(&self, expected: impl Display) -> Problem {
+        Problem::Input(format!("{}: line {}: expected {expected}", self.name, self.number))
     }
 }
 
-/// Why there are no lines.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SourceError {
-    #[error("{name}: cannot be opened: {}", cause(error))]
-    Unopened { name: String, error: io::Error },
-    #[error("{name}: cannot be read: {}", cause(error))]
-    Unread { name: String, error: io::Error },
-    #[error("{name}: is no gzip, or is cut off: {}", cause(error))]
-    NoGzip { name: String, error: io::Error },
-    #[error("{name}: line {line}: expected at most {LINE_BYTES_MAX} bytes a line")]
-    TooLong { name: String, line: u64 },
-    #[error("{name}: line {line}: expected UTF-8 text")]
-    NotText { name: String, line: u64 },
+fn unread(name: &str, error: &io::Error) -> Problem {
+    Problem::Failed(format!("{name}: cannot be read: {}", cause(error)))
 }
 
 /// What some editors begin a text with (RFC 3629 §6); anywhere else it is no part of one.

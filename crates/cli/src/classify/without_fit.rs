@@ -14,7 +14,11 @@ pub(super) struct Args {
 /// Refuses to learn a model, and names the build that can.
 ///
 /// # Errors
-/// [`Problem::WithoutFit`], whatever the input.
+/// [`Problem::Failed`], whatever the input.
 pub(super) fn fit(_args: &Args) -> Result<(), Problem> {
-    Err(Problem::WithoutFit)
+    Err(Problem::Failed(
+        "this build cannot learn a model. Use a release build: `cargo install --locked --path crates/cli`, \
+         or `cargo build --release --locked` in the repository"
+            .to_owned(),
+    ))
 }

@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 
 use barograph_study::compare::{
-    Better, Cause, Histogram, Kernel, Moments, OUTLIER_FACTOR, Outlier, Side, Study, figure,
+    Better, Cause, Histogram, Kernel, Moments, OUTLIER_FACTOR, Outlier, Side, Study,
 };
+use barograph_study::units::figure;
 use serde::Serialize;
 
 /// What is said beside the numbers.

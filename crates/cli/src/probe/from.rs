@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use barograph_probe::Target;
+use barograph_study::units::{bit_rate, seconds, size};
 use serde_json::{Value, json};
 
-use super::{Args, scaled};
+use super::Args;
 use crate::client::{Client, printable, token_of};
 use crate::exit::{bad_input, print};
 
@@ -53,10 +54,10 @@ fn line(test: &Value) -> String {
     };
     let estimate = if test["ended"] == "early" { ", estimated" } else { "" };
     format!(
-        "goodput {:>21}   {:.1} MB in {}{estimate}",
-        scaled(rate, "bit/s"),
-        number("bytes") / 1e6,
-        scaled(number("duration_s"), "s")
+        "goodput {:>21}   {} in {}{estimate}",
+        bit_rate(rate),
+        size(test["bytes"].as_u64().unwrap_or(0)),
+        seconds(number("duration_s"))
     )
 }
 

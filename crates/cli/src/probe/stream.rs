@@ -1,15 +1,15 @@
 //! `barograph probe TARGET --stream`: a timed bulk test.
 
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use barograph_probe::io::{Context, stream};
 use barograph_probe::stream::{Early, Ended};
 use barograph_probe::{ProbeError, StreamPlan, Streamed, Target};
 use barograph_station::detail::TcpInfoJson;
+use barograph_study::units::{bit_rate, seconds, size};
 use serde::Serialize;
 
-use super::{Args, FailedJson, scaled};
+use super::{Args, FailedJson, now_s};
 use crate::exit::{print, say};
 
 /// How to stream, beside the target.
@@ -61,18 +61,17 @@ fn line(streamed: &Streamed) -> String {
     let mut parts = Vec::new();
     match (streamed.ended, streamed.startup_s) {
         (Ended::Early(reason), _) => {
-            parts.push(format!("estimated after {}", scaled(reason.time_s, "s")));
+            parts.push(format!("estimated after {}", seconds(reason.time_s)));
         }
-        (_, Some(startup_s)) => parts.push(format!("after {} of start-up", scaled(startup_s, "s"))),
+        (_, Some(startup_s)) => parts.push(format!("after {} of start-up", seconds(startup_s))),
         (_, None) => parts.push("start-up did not end".to_string()),
     }
-    let whole = scaled(streamed.whole_bit_s, "bit/s");
-    let megabytes = streamed.bytes as f64 / 1e6;
-    parts.push(format!("{whole} in all, {megabytes:.1} MB in {}", scaled(streamed.duration_s, "s")));
+    let whole = bit_rate(streamed.whole_bit_s);
+    parts.push(format!("{whole} in all, {} in {}", size(streamed.bytes), seconds(streamed.duration_s)));
     if let Some(info) = &streamed.tcp_info {
         parts.extend(super::kernels_view(info));
     }
-    format!("{QUANTITY:<14} {:>14}   {}", scaled(streamed.rate_bit_s(), "bit/s"), parts.join(", "))
+    format!("{QUANTITY:<14} {:>14}   {}", bit_rate(streamed.rate_bit_s()), parts.join(", "))
 }
 
 #[derive(Serialize)]
@@ -130,11 +129,6 @@ fn failed<'a>(error: &'a ProbeError, target: &'a str) -> FailedJson<'a> {
         after_s: error.after_s,
         message: &error.message,
     }
-}
-
-/// A clock before 1970 is none; the values are right all the same.
-fn now_s() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

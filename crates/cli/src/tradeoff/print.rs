@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use barograph_study::compare::figure;
-use barograph_study::tradeoff::{Measured, Over, Predictor, Row, Study, shown_s};
+use barograph_study::tradeoff::{Measured, Over, Predictor, Row, Study};
+use barograph_study::units::{figure, shown_s};
 use serde::Serialize;
 
 use super::Args;

@@ -1,8 +1,7 @@
 //! Who lost packets, and what keeps a transfer from being faster, in words.
 
+use barograph_study::units::share;
 use barograph_transfer::{Limit as Held, Stats};
-
-use super::units::share;
 
 /// Shares of all packets sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use barograph_study::units::{rate, size, time};
 use barograph_transfer::io::Event;
 use barograph_transfer::io::flow::Seen;
 
 use super::causes::{self, Limit, Losses, Second};
 use super::left::{Left, Rates};
-use super::units::{rate, size, time};
 
 /// A transfer on its way.
 #[derive(Debug, Default)]

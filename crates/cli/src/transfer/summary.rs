@@ -1,9 +1,9 @@
 //! What came of a transfer, when it is over.
 
+use barograph_study::units::{count, lasted, rate, share, size};
 use barograph_transfer::io::Summary;
 
 use super::course::{Course, plain, wrapped};
-use super::units::{count, lasted, rate, share, size};
 
 /// Figures of a transfer that ended well.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,17 +1,36 @@
-//! The deadline of one experiment, and a TCP stream that keeps it.
+//! The deadline of one experiment or session, the switch that stops it, and the failure that an error means.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
-use super::Cancel;
 use crate::ProbeError;
 use crate::wire::Declined;
 
 /// How long a blocked call may go without looking at the deadline and the switch.
 pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// A switch that stops experiments from another thread; clones share it.
+///
+/// A blocked experiment notices within a tenth of a second.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Stops what runs, and what would start, under this switch.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was thrown.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// When an experiment began and when it must end, and the switch that ends it earlier.
 #[derive(Clone, Debug)]
@@ -104,75 +123,5 @@ fn failure(error: &io::Error) -> Failure {
         // What rustls and our decoders say of bytes that do not belong.
         Kind::InvalidData => Failure::Garbage,
         _ => Failure::Local,
-    }
-}
-
-/// A TCP stream whose every call ends with the clock, and at the latest after `idle` without a byte.
-#[derive(Debug)]
-pub(super) struct Clocked {
-    pub(super) tcp: TcpStream,
-    clock: Clock,
-    idle: Option<Duration>,
-}
-
-impl Clocked {
-    /// Takes the stream over: blocking, with Nagle's algorithm off.
-    pub(super) fn new(tcp: TcpStream, clock: Clock, idle: Option<Duration>) -> io::Result<Self> {
-        tcp.set_nonblocking(false)?;
-        tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(TICK))?;
-        tcp.set_write_timeout(Some(TICK))?;
-        Ok(Self { tcp, clock, idle })
-    }
-
-    /// Allows another silence from now on.
-    pub(super) fn set_idle(&mut self, idle: Duration) {
-        self.idle = Some(idle);
-    }
-
-    /// Repeats `call` until it does something. The clock is looked at before every call, so that
-    /// a peer that sends byte by byte for ever is ended too.
-    fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
-        let mut waited = Duration::ZERO;
-        loop {
-            self.clock.left()?;
-            match call(&mut self.tcp) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    waited += TICK;
-                    if self.idle.is_some_and(|idle| idle <= waited) {
-                        return Err(io::ErrorKind::TimedOut.into());
-                    }
-                    self.shorten_last_tick()?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                done => return done,
-            }
-        }
-    }
-
-    /// The last wait before the deadline is as short as what is left.
-    fn shorten_last_tick(&self) -> io::Result<()> {
-        let tick = self.clock.tick()?;
-        if tick < TICK {
-            self.tcp.set_read_timeout(Some(tick))?;
-            self.tcp.set_write_timeout(Some(tick))?;
-        }
-        Ok(())
-    }
-}
-
-impl Read for Clocked {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.until_done(|tcp| tcp.read(buffer))
-    }
-}
-
-impl Write for Clocked {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.until_done(|tcp| tcp.write(bytes))
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

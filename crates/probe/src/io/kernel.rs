@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::reading::TcpInfo;
+use crate::TcpInfo;
 
 /// `TCP_INFO` of a connection whose measured part took `elapsed_s`; `None` where not known.
 pub(super) fn tcp_info(tcp: &impl AsFd, elapsed_s: f64) -> Option<TcpInfo> {
@@ -55,7 +55,7 @@ fn read(_tcp: &impl AsFd, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
 mod linux {
     use nix::{getsockopt_impl, libc, sockopt_impl};
 
-    use crate::reading::{Limit, TcpInfo};
+    use crate::{Limit, TcpInfo};
 
     /// `struct tcp_info` up to `tcpi_sndbuf_limited` (Linux 4.10, `include/uapi/linux/tcp.h`).
     ///

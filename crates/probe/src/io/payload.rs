@@ -4,16 +4,11 @@
 /// and the block stays within a second-level cache.
 pub(super) const BLOCK_BYTES: usize = 128 * 1024;
 
-/// One block of 128 KiB of noise (xorshift64*, Vigna 2016), the same every time: what a transfer is made of.
+/// One block of 128 KiB of noise, the same every time: what a transfer is made of.
 pub fn block() -> Vec<u8> {
-    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
-    let words = std::iter::repeat_with(|| {
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes()
-    });
-    words.take(BLOCK_BYTES / 8).flatten().collect()
+    let mut block = vec![0; BLOCK_BYTES];
+    fastrand::Rng::with_seed(1).fill(&mut block);
+    block
 }
 
 /// The next bytes to write when `left` are left.

@@ -1,11 +1,7 @@
 //! The account of what the relay moved, how late, and at what cost.
 
-use super::shuttle::Packet;
 use crate::report::{Counts, Report};
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// The account, shared with whoever asks for a report.
 #[derive(Debug)]
@@ -37,11 +33,10 @@ impl Ledger {
         }
     }
 
-    pub(super) fn note_departure(&mut self, packet: &Packet, now: Duration) {
-        let late = now.saturating_sub(packet.at);
-        let counts = &mut self.counts[packet.direction];
+    pub(super) fn note_departure(&mut self, direction: usize, bytes: usize, late: Duration) {
+        let counts = &mut self.counts[direction];
         counts.forwarded += 1;
-        counts.forwarded_bytes += packet.bytes.len() as u64;
+        counts.forwarded_bytes += bytes as u64;
         counts.late += u64::from(late > self.late_bound);
         self.late_max = self.late_max.max(late);
         let step = (late.as_nanos() / LATE_STEP.as_nanos()) as usize;
@@ -92,11 +87,6 @@ impl Ledger {
     }
 }
 
-/// A ledger stays true when a thread panics between two of its lines.
-pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Long enough that one slow start of a flow does not fill it, short enough to catch a busy second.
 const CPU_WINDOW: Duration = Duration::from_millis(250);
 
@@ -108,17 +98,13 @@ const LATE_STEPS: usize = 1000;
 mod tests {
     use super::*;
 
-    fn packet(at_us: u64, number: u64) -> Packet {
-        Packet { at: Duration::from_micros(at_us), number, direction: 0, bytes: vec![0; 10] }
-    }
-
     #[test]
     fn lateness_is_told_by_its_percentile_and_bound() {
         let mut ledger = Ledger::new(Duration::from_millis(1));
         for number in 0..200 {
             // Three of two hundred are 2 ms late: more than 1 %.
             let late = if number < 3 { 2000 } else { 7 };
-            ledger.note_departure(&packet(0, number), Duration::from_micros(late));
+            ledger.note_departure(0, 10, Duration::from_micros(late));
         }
         let report = ledger.report();
         assert_eq!(report.forward.late, 3);
@@ -126,7 +112,7 @@ mod tests {
         assert_eq!(report.late_p99, Duration::from_millis(2));
         assert!(matches!(report.void(), Some(crate::Void::Late { .. })), "{:?}", report.void());
         let mut ledger = Ledger::new(Duration::from_millis(1));
-        (0..200).for_each(|number| ledger.note_departure(&packet(0, number), Duration::from_micros(7)));
+        (0..200).for_each(|_| ledger.note_departure(0, 10, Duration::from_micros(7)));
         assert_eq!(ledger.report().late_p99, Duration::from_micros(7));
         assert_eq!(ledger.report().void(), None);
     }

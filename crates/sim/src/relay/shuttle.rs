@@ -1,6 +1,7 @@
 //! What moves the packets: reads them, lets the queues and the models decide, and writes them when they are due.
 
-use super::ledger::{Ledger, lock};
+use super::ledger::Ledger;
+use crate::sync::lock;
 use crate::{Fate, Line, Model, report::Counts};
 use nix::{
     errno::Errno,
@@ -152,7 +153,10 @@ impl Shuttle {
         while let Some(packet) = pop_due(&mut self.under_way, now) {
             self.under_way_bytes -= packet.bytes.len();
             match (&self.tuns[1 - packet.direction]).write(&packet.bytes) {
-                Ok(_) => ledger.note_departure(&packet, now),
+                Ok(_) => {
+                    let late = now.saturating_sub(packet.at);
+                    ledger.note_departure(packet.direction, packet.bytes.len(), late);
+                }
                 Err(_) => ledger.counts[packet.direction].write_errors += 1,
             }
             now = self.epoch.elapsed();

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::{Extension, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use barograph_probe::io::{Seat, Upgraded};
+use barograph_probe::io::{SessionSlot, Upgraded};
 use barograph_probe::wire::{self, Declined};
 use hyper::upgrade::OnUpgrade;
 use tokio::net::TcpStream;
@@ -24,12 +24,12 @@ pub(super) async fn probe(
         let error = format!("here probes begin: Connection: Upgrade, Upgrade: {}", wire::UPGRADE);
         return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
     }
-    let seat = shared.responder.admit(peer.address.ip());
-    let seat = match &caller {
-        Some(Extension(Caller(name))) => seat.and_then(|seat| seat.signed_by(name.as_str())),
-        None => seat,
+    let slot = shared.responder.admit(peer.address.ip());
+    let slot = match &caller {
+        Some(Extension(Caller(name))) => slot.and_then(|slot| slot.signed_by(name.as_str())),
+        None => slot,
     };
-    let seat = seat.map_err(|declined| {
+    let slot = slot.map_err(|declined| {
         if declined == Declined::Full {
             shared.health.refused(Limit::ProbeSessions, 1);
         }
@@ -42,7 +42,7 @@ pub(super) async fn probe(
     };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
-        if let Err(error) = hand_over(upgrade, seat).await {
+        if let Err(error) = hand_over(upgrade, slot).await {
             tracing::debug!("a probe session did not begin: {error}");
         }
     });
@@ -55,8 +55,8 @@ pub(super) async fn probe(
     Ok(response)
 }
 
-/// Takes the connection out of the HTTP server, makes it blocking, and seats it.
-async fn hand_over(upgrade: OnUpgrade, seat: Seat) -> std::io::Result<()> {
+/// Takes the connection out of the HTTP server, makes it blocking, and gives it to its slot.
+async fn hand_over(upgrade: OnUpgrade, slot: SessionSlot) -> std::io::Result<()> {
     let (line, already_read) = upgrade::take(upgrade).await?;
     let blocking = |stream: TcpStream| -> std::io::Result<std::net::TcpStream> {
         let stream = stream.into_std()?;
@@ -64,10 +64,10 @@ async fn hand_over(upgrade: OnUpgrade, seat: Seat) -> std::io::Result<()> {
         Ok(stream)
     };
     match line {
-        Line::Plain(stream) => seat.serve(Upgraded::Plain(blocking(stream)?), already_read),
+        Line::Plain(stream) => slot.serve(Upgraded::Plain(blocking(stream)?), already_read),
         Line::Tls(stream) => {
             let (stream, connection) = stream.into_inner();
-            seat.serve(Upgraded::Tls(Box::new(connection), blocking(stream)?), already_read)
+            slot.serve(Upgraded::Tls(Box::new(connection), blocking(stream)?), already_read)
         }
     }
 }

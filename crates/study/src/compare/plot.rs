@@ -6,7 +6,8 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Histogram, Side, Study};
 use crate::input::Sample;
-use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, short, tick};
+use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, tick};
+use crate::units::short;
 
 /// One row of a figure.
 pub struct Row<'a> {

@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::distance::{critical_value, kolmogorov_smirnov};
 use super::errors::{Histogram, forecast_errors};
-use super::figure::figure;
 use super::moments::Moments;
 use super::pairing::Pairing;
 use super::regression::{Better, coefficient, outlier_from};
 use super::series::{Kernel, Series};
+use crate::units::figure;
 
 /// Two series, compared as JavaNws §4 and §5 compare Java with C.
 #[derive(Clone, Debug)]

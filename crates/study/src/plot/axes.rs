@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Column;
+use crate::units::short;
 
 /// The axis of values. The drawing library needs numbers of ordinary size and a range that is wider
 /// than their rounding errors, so others are scaled.
@@ -89,17 +90,6 @@ impl Clock {
 /// The power of ten below a positive number, within what `f64` can divide by.
 fn magnitude(number: f64) -> i32 {
     (number.log10().floor() as i32).clamp(-300, 300)
-}
-
-/// A number on an axis.
-pub(crate) fn short(number: f64) -> String {
-    let size = number.abs();
-    if size != 0.0 && !(1e-3..1e6).contains(&size) {
-        return format!("{number:.1e}");
-    }
-    let text = format!("{number:.4}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// The label of `number` on a linear axis of this range. Plotters adds up steps, so its zero can be off by a rounding

@@ -4,10 +4,10 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::duration::shown_s;
 use super::predictor::Predictor;
 use super::study::{Measured, Study};
-use crate::plot::{FORECAST, MEASURED, drawable, short};
+use crate::plot::{FORECAST, MEASURED, drawable};
+use crate::units::{short, shown_s};
 
 /// A panel for each series, and one for the lengths where there are several.
 ///

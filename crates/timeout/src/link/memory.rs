@@ -1,11 +1,12 @@
 //! Which messages were handled: one number a sender, for a bounded number of senders.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as Lock};
 
 use tokio::sync::{Mutex, oneshot};
 
 use super::wire::SenderId;
+use crate::sync::lock;
 
 /// What is known of one sender.
 #[derive(Debug, Default)]
@@ -21,20 +22,16 @@ impl Sender {
     /// A connection of this sender said hello. What is returned is ready (with an error) when another does.
     pub(super) fn arrive(&self) -> oneshot::Receiver<()> {
         let (newest, overtaken) = oneshot::channel();
-        *self.newest() = Some(newest);
+        *lock(&self.newest) = Some(newest);
         overtaken
     }
 
     /// A connection has dropped what [`Sender::arrive`] gave it.
     pub(super) fn leave(&self) {
-        let mut newest = self.newest();
+        let mut newest = lock(&self.newest);
         if newest.as_ref().is_some_and(oneshot::Sender::is_closed) {
             *newest = None;
         }
-    }
-
-    fn newest(&self) -> MutexGuard<'_, Option<oneshot::Sender<()>>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,7 +60,7 @@ impl Memory {
     /// not here for longest; a sender that is connected – whose [`Sender`] someone holds – never is. `None`
     /// if all are connected.
     pub(super) fn of(&self, sender: SenderId) -> Option<Arc<Sender>> {
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         known.tick += 1;
         let tick = known.tick;
         if let Some((known_as, used)) = known.senders.get_mut(&sender) {
@@ -82,12 +79,7 @@ impl Memory {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.known().senders.len()
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        // Nothing in here panics half-way; and if it did, a forgotten sender is the worst.
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known).senders.len()
     }
 }
 
@@ -149,6 +141,6 @@ mod tests {
         assert_eq!(second.try_recv(), Err(oneshot::error::TryRecvError::Empty), "the second is still here");
         drop(second);
         sender.leave();
-        assert!(sender.newest().is_none());
+        assert!(lock(&sender.newest).is_none());
     }
 }

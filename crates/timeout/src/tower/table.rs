@@ -6,12 +6,13 @@
 use core::hash::{BuildHasher, Hash};
 use std::boxed::Box;
 use std::collections::hash_map::RandomState;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::vec::Vec;
 
 use arc_swap::ArcSwap;
 
 use super::target::Target;
+use crate::sync::lock;
 
 /// The current table, and how to change it.
 #[derive(Debug)]
@@ -76,16 +77,16 @@ impl<K: Clone + Eq + Hash> Directory<K> {
     }
 
     pub(super) fn length(&self) -> usize {
-        self.lock().length
+        lock(&self.numbers).length
     }
 
     /// Targets that were forgotten for lack of room.
     pub(super) fn forgotten(&self) -> u64 {
-        self.lock().forgotten
+        lock(&self.numbers).forgotten
     }
 
     fn find_or_insert(&self, hash: u64, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
-        let mut numbers = self.lock();
+        let mut numbers = lock(&self.numbers);
         let mut table = self.table.load_full();
         if let Ok(target) = table.find(hash, &key) {
             return target.clone();
@@ -104,11 +105,6 @@ impl<K: Clone + Eq + Hash> Directory<K> {
         numbers.length += 1;
         self.table.store(table);
         target
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Numbers> {
-        // A panic in a key's own code comes before anything has changed.
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -189,7 +185,7 @@ mod tests {
     fn a_target_that_is_there_is_found_while_the_table_is_locked() {
         let directory: Directory<String> = Directory::new(1000);
         (0..1000).for_each(|n: u32| drop(directory.find(n.to_string(), target)));
-        let locked = directory.lock();
+        let locked = lock(&directory.numbers);
         std::thread::scope(|threads| {
             let (found, wait) = mpsc::channel();
             let directory = &directory;

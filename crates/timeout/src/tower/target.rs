@@ -1,10 +1,11 @@
 //! What is known of one target. Calls to it lock it twice, for as long as an estimator computes.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use tokio::time::Instant;
 
 use super::budget::COPY;
+use crate::sync::lock;
 use crate::{Adaptive, Attempt, Decision, Ended, Timeout};
 use core::time::Duration;
 
@@ -73,7 +74,7 @@ impl Target {
 
     /// An attempt begins: how long it may take, and what is to be put into the budget.
     pub(super) fn begin(&self, attempt: &Attempt, kind: Kind, now: Instant, earns: u64) -> (Decision, u64) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         state.used = now;
         state.bytes = attempt.bytes;
         state.counts.attempts += 1;
@@ -90,7 +91,7 @@ impl Target {
     }
 
     pub(super) fn end(&self, attempt: &Attempt, ended: Ended) {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         match ended {
             Ended::Answered(_) => state.counts.answered += 1,
             Ended::TimedOut(_) => state.counts.timed_out += 1,
@@ -104,52 +105,47 @@ impl Target {
 
     /// No copy may be sent in place of this attempt: how long it may take as the last.
     pub(super) fn withhold(&self, attempt: &Attempt) -> Decision {
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         state.counts.withheld += 1;
         state.decide(attempt)
     }
 
     pub(super) fn count_false(&self, observed: bool) {
-        let counts = &mut self.lock().counts;
+        let counts = &mut lock(&self.0).counts;
         let count = if observed { &mut counts.false_observed } else { &mut counts.false_estimated };
         *count += 1;
     }
 
     /// All that was earned for the budget since the last time.
     pub(super) fn hand_in(&self) -> u64 {
-        core::mem::take(&mut self.lock().earned)
+        core::mem::take(&mut lock(&self.0).earned)
     }
 
     pub(super) fn connected(&self, took: Duration) {
-        self.lock().estimator.connected(took);
+        lock(&self.0).estimator.connected(took);
     }
 
     pub(super) fn start_from(&self, forecast: Duration, error: Duration) {
-        self.lock().estimator.start_from(forecast, error);
+        lock(&self.0).estimator.start_from(forecast, error);
     }
 
     pub(super) fn replace(&self, estimator: Adaptive) {
-        self.lock().estimator = estimator;
+        lock(&self.0).estimator = estimator;
     }
 
     pub(super) fn save(&self) -> std::vec::Vec<u8> {
-        self.lock().estimator.save()
+        lock(&self.0).estimator.save()
     }
 
     pub(super) fn used(&self) -> Instant {
-        self.lock().used
+        lock(&self.0).used
     }
 
     /// What it counted, and how long a first attempt of the last call's size may take now.
     pub(super) fn snapshot(&self) -> (Counts, Decision) {
-        let state = self.lock();
+        let state = lock(&self.0);
         let next = Attempt { bytes: state.bytes, number: 0, tries: 2, elapsed: Duration::ZERO };
         (state.counts, state.decide(&next))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing in here is left half done by a panic that would make it unfit for use.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,0 +1,208 @@
+//! `barograph compare`.
+
+use std::path::Path;
+use std::process::Output;
+
+use super::{barograph, text};
+
+/// Writes the series into files and compares them.
+fn compared(arguments: &[&str], a: &str, b: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    command(arguments, &write("a.csv", a), &write("b.csv", b))
+}
+
+fn command(arguments: &[&str], a: &Path, b: &Path) -> Output {
+    barograph("compare", arguments).args([a, b]).output().unwrap()
+}
+
+/// The answer as JSON.
+fn json(arguments: &[&str], a: &str, b: &str) -> serde_json::Value {
+    super::json(&compared(&[arguments, &["--json"]].concat(), a, b))
+}
+
+/// 60 values around 10 at 1 s.
+fn series(header: &str, factor: f64, shift_s: f64) -> String {
+    let line =
+        |i: i32| format!("{},{}\n", f64::from(i) + shift_s, factor * (10.0 + f64::from(i * 7 % 13) / 8.0));
+    format!("{header}\n") + &(0..60).map(line).collect::<String>()
+}
+
+#[test]
+fn the_direction_follows_the_quantity_and_below_one_is_always_worse() {
+    let doubled = |header: &str, better: &[&str]| {
+        let answer = json(better, &series(header, 1.0, 0.0), &series(header, 2.0, 0.25));
+        (answer["better"].as_str().unwrap().to_owned(), answer["coefficient"].as_f64().unwrap())
+    };
+    for (header, better, expected) in [
+        ("time_s,rtt", &[][..], ("smaller", 0.5)),
+        ("time_s,rtt_nagle", &[], ("smaller", 0.5)),
+        ("time_s,goodput", &[], ("larger", 2.0)),
+        ("time_s,goodput_down", &[], ("larger", 2.0)),
+        ("time_s,value", &["--better", "smaller"], ("smaller", 0.5)),
+        ("time_s,rtt", &["--better", "larger"], ("larger", 2.0)),
+    ] {
+        let (word, coefficient) = doubled(header, better);
+        assert_eq!(word, expected.0, "{header}");
+        assert!((coefficient - expected.1).abs() < 1e-12, "{header}: {coefficient}");
+    }
+}
+
+#[test]
+fn everything_is_told_in_words() {
+    let mut a = series("time_s,rtt,retrans", 1.0, 0.0).replace('\n', ",0\n").replace("retrans,0", "retrans");
+    a += "60,2000,3\n61,10,0\n";
+    let output = compared(&["--unit", "ms"], &a, &(series("time_s,rtt", 1.0, 0.25) + "60.5,11\n"));
+    let told = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for part in [
+        "rtt, smaller is better",
+        "n 62, mean ",
+        " ms, variance (n − 1) ",
+        "pairs by nearest time: 61; left over: 1 of A, 0 of B",
+        "median 0.25 s, largest 0.5 s",
+        "coefficient A ÷ B (least squares through the origin; below 1: B reports worse): ",
+        "; without outliers: 1.0000",
+        "outliers (≥ 100 × median): 1",
+        "time 60 s: A 2000 ms (outlier), 3 sent again; B 11 ms: network",
+        "forecast errors (measured − forecast by full, blend):",
+        "Kolmogorov–Smirnov distance of the errors: 0.",
+        "error < ms         A    up to         B    up to",
+        "1.0000\n",
+        "(n 61 and 60; 5 % of independent samples exceed 0.24",
+    ] {
+        assert!(told.contains(part), "{told}\nlacks {part:?}");
+    }
+}
+
+#[test]
+fn json_has_the_histograms_and_distributions() {
+    let answer = json(&[], &series("time_s,goodput", 1.0, 0.0), &series("time_s,goodput", 1.0, 0.25));
+    assert_eq!((answer["coefficient"].as_f64(), answer["ks_distance"].as_f64()), (Some(1.0), Some(0.0)));
+    assert_eq!(answer["unit"], "bit/s");
+    for side in ["a", "b"] {
+        let errors = &answer[side]["errors"];
+        assert_eq!(errors["count"], 59);
+        assert_eq!(errors["histogram"]["counts"].as_array().unwrap().len(), 100);
+        let cdf = errors["cdf"].as_array().unwrap();
+        let above = errors["histogram"]["above"].as_f64().unwrap();
+        assert_eq!(cdf.len(), 100);
+        assert!((cdf[99].as_f64().unwrap() + above / 59.0 - 1.0).abs() < 1e-12, "{errors}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
+    let good = series("time_s,rtt", 1.0, 0.0);
+    let cases = [
+        ("1\n2\n", good.as_str(), "a.csv: its values have no times; expected time_s"),
+        (&good, "{\"value\":1}\n", "b.csv: its values have no times"),
+        (&good, "", "b.csv: no values"),
+        ("0,1\n5,1\n4,1\n", &good, "a.csv: line 3: expected times that do not decrease"),
+        ("0,1\n1,NaN\n", &good, "a.csv: line 2: value is NaN"),
+        ("0,1\n", "0,1\n", "expected --better, or a column `quantity`"),
+        ("time_s,value,quantity\n0,1,rtt\n1,1,goodput\n", &good, "it holds \"rtt\" and \"goodput\""),
+        (&good, "time_s,goodput\n0,1\n", "smaller is better of one, larger of the other"),
+        ("time_s,value,x\n0,1\n", &good, "line 2: expected a field for each column of the header"),
+    ];
+    for (a, b, message) in cases {
+        let output = compared(&[], a, b);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.starts_with("barograph: ") && error.contains(message), "{error:?} lacks {message:?}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(output.stdout.is_empty());
+    }
+    let none = command(&[], Path::new("/nowhere/a.csv"), Path::new("/nowhere/b.csv"));
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("/nowhere/a.csv: cannot be opened"), "{}", text(&none.stderr));
+}
+
+#[test]
+fn the_drawing_shows_all_and_replaces_no_series() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, svg] = ["a <1>.csv", "b.csv", "c.svg"].map(|name| folder.path().join(name));
+    std::fs::write(&a, series("time_s,rtt", 0.01, 0.0)).unwrap();
+    std::fs::write(&b, series("time_s,rtt", 0.02, 0.25)).unwrap();
+    let output = command(&["--plot", svg.to_str().unwrap()], &a, &b);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let drawn = std::fs::read_to_string(&svg).unwrap();
+    for part in ["<svg", "a &lt;1&gt;.csv", "value (ms)", "values in a bin", "share of the errors"] {
+        assert!(drawn.contains(part), "the drawing lacks {part:?}");
+    }
+    let before = std::fs::read(&a).unwrap();
+    let output = command(&["--plot", a.to_str().unwrap()], &a, &b);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("is one of the series; draw into another file"));
+    assert_eq!(std::fs::read(&a).unwrap(), before);
+}
+
+#[test]
+fn odd_series_are_drawn() {
+    let odd =
+        ["0,0\n", "0,5\n1,5\n", "0,-1e70\n1,1e70\n", "0,5e-324\n1,0\n2,1e-300\n", "-1e308,1\n1e308,2\n"];
+    for a in odd {
+        for b in odd {
+            let folder = tempfile::tempdir().unwrap();
+            let svg = folder.path().join("odd.svg");
+            let output = compared(&["--better", "larger", "--plot", svg.to_str().unwrap()], a, b);
+            assert!(output.status.success(), "{a:?} {b:?}: {}", text(&output.stderr));
+            let drawn = std::fs::read_to_string(&svg).unwrap();
+            assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{a:?} {b:?}");
+            let answer = json(&["--better", "larger"], a, b);
+            assert!(answer["pairs"]["count"].as_u64().is_some_and(|count| 0 < count), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn zero_on_an_axis_is_labelled_so() {
+    // Around zero, in steps that `f64` has not: the labels come of adding them up.
+    let around = |factor: f64| {
+        let line = |i: i32| format!("{i},{}\n", factor * (f64::from(i * 7 % 13) / 6.0 - 1.0));
+        (0..60).map(line).collect::<String>()
+    };
+    let is_rounding = |label: &str| label.trim().parse().is_ok_and(|n: f64| n != 0.0 && n.abs() < 1e-12);
+    for factor in [0.1, 0.2, 0.3, 0.4, 0.7] {
+        let folder = tempfile::tempdir().unwrap();
+        let svg = folder.path().join("zero.svg");
+        let arguments = ["--better", "larger", "--plot", svg.to_str().unwrap()];
+        let output = compared(&arguments, &around(factor), &around(-factor));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let drawn = std::fs::read_to_string(&svg).unwrap();
+        let wrong: Vec<&str> = drawn.split(['<', '>']).filter(|label| is_rounding(label)).collect();
+        assert!(wrong.is_empty(), "{factor}: {wrong:?}");
+    }
+}
+
+#[test]
+fn one_quantity_is_picked_of_a_page_s_whole_csv_and_of_lines_of_probe() {
+    let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
+    let page = |i: i32| {
+        format!(
+            "{i}.5,this browser,aneroid,rtt,s,0.02,,,,,,\r\n{i}.6,this browser,aneroid,goodput,bit/s,8e6,,,,,,\r\n"
+        )
+    };
+    let page = header.to_owned() + &(0..9).map(page).collect::<String>() + "9.5,b,a,rtt,s,,reset,,,,,\r\n";
+    let probe = |i: i32| {
+        format!(
+            "{{\"time_s\":{i},\"quantity\":\"rtt\",\"value\":0.01,\"tcp_info\":null}}\n\
+             {{\"time_s\":{i}.1,\"quantity\":\"goodput\",\"error\":\"reset\",\"after_s\":1}}\n\
+             {{\"time_s\":{i}.2,\"quantity\":\"goodput\",\"value\":9e6}}\n"
+        )
+    };
+    let probe: String = (0..9).map(probe).collect();
+    let answer = json(&["--quantity", "rtt"], &probe, &page);
+    assert_eq!((answer["coefficient"].as_f64(), answer["pairs"]["count"].as_u64()), (Some(0.5), Some(9)));
+    assert_eq!(answer["unit"], "s");
+    let of_none = compared(&["--quantity", "loss"], &probe, &page);
+    assert_eq!(of_none.status.code(), Some(2));
+    assert!(text(&of_none.stderr).contains("a.csv: it holds no value of \"loss\""));
+    let own =
+        "# rtt in s from this browser to aneroid\n# left out: 0 failures\ntime_s,rtt\n0.5,0.02\n1.5,0.02\n";
+    assert_eq!(json(&["--quantity", "rtt"], &probe, own)["coefficient"], 0.5);
+}

@@ -1,0 +1,235 @@
+//! The steps of `--preset nws` equal, row by row, those of the independent model of NWS 2.x.
+//!
+//! The golden files are not part of this repository. They are looked for in `../shared` beside the
+//! workspace, or in the folder that BAROGRAPH_SHARED names.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use barograph_forecast::{Battery, Config, Preset, Rule};
+
+#[test]
+fn two_level() {
+    compare_all("two-level", "nws2", 4);
+}
+
+#[test]
+fn flat() {
+    compare_all("flat", "flat", 6);
+}
+
+/// Compares every trace that has a golden file; `ties_max` methods are known to differ by a tie.
+fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
+    let Some(shared) = shared() else { return };
+    let mut traces: Vec<PathBuf> = fs::read_dir(shared.join("traces"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "csv"))
+        .collect();
+    traces.sort();
+    let (mut rows, mut ties, mut files) = (0, 0, 0);
+    for trace in traces {
+        let name = trace.file_stem().unwrap().to_str().unwrap();
+        let golden = shared.join("golden").join(format!("{name}.{suffix}.csv"));
+        if !golden.exists() {
+            continue;
+        }
+        let (compared, tied) = compare(&trace, rule, &fs::read_to_string(golden).unwrap());
+        files += 1;
+        rows += compared;
+        ties += tied;
+    }
+    assert!(0 < files, "no trace has a golden file");
+    say(&format!(
+        "{rule}: {rows} rows of {files} traces are equal; {ties} methods differ where errors tie (at most {ties_max})"
+    ));
+    assert!(ties <= ties_max, "{ties} methods differ by a tie, and {ties_max} are known");
+}
+
+/// Compares the rows of one trace; how many there were, and how many methods differ by a tie.
+///
+/// Another method than golden's is accepted only where a selector that may be in force may name it,
+/// for the errors tie to within rounding; from there on, golden's mean error differs by what golden's
+/// other forecasts cost or saved. Ours must be one of those methods in every row.
+fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
+    let output = Command::new(env!("CARGO_BIN_EXE_barograph"))
+        .args(["forecast", "--preset", "nws", "--select", rule, "--steps"])
+        .arg(trace)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.lines().next(), golden.lines().next(), "the header of {}", trace.display());
+
+    let mut bank = Bank::new(rule);
+    let mut elsewhere = [0.0, 0.0];
+    let (mut rows, mut ties) = (0, 0);
+    for (ours, theirs) in printed.lines().zip(golden.lines()).skip(1) {
+        let (ours, theirs): (Vec<&str>, Vec<&str>) = (ours.split(',').collect(), theirs.split(',').collect());
+        let wrong = format!("{}, ours {ours:?}, golden {theirs:?}", trace.display());
+        assert_eq!((ours.len(), theirs.len()), (9, 9), "{wrong}");
+        let number = |row: &[&str], column: usize| row[column].parse::<f64>().unwrap();
+        for column in 0..3 {
+            assert!(near(number(&ours, column), number(&theirs, column)), "column {column} of {wrong}");
+        }
+        if rows == 0 {
+            bank.start(number(&ours, 3));
+        }
+        let value = number(&ours, 2);
+        for (loss, forecast, error, method) in [(0, 3, 4, 5), (1, 6, 7, 8)] {
+            let (our_forecast, their_forecast) = (number(&ours, forecast), number(&theirs, forecast));
+            let mean = number(&ours, error) + elsewhere[loss] / (rows as f64).max(1.0);
+            assert!(near(mean, number(&theirs, error)), "column {error} of {wrong}");
+            let admissible = bank.admissible(loss);
+            let (us, them) = (bank.index(ours[method]), bank.index(theirs[method]));
+            assert!(admissible.contains(&us), "column {method}, ours, of {wrong}");
+            assert!(admissible.contains(&them), "column {method}, golden's, without a tie of {wrong}");
+            if us == them {
+                assert!(near(our_forecast, their_forecast), "column {forecast} of {wrong}");
+                continue;
+            }
+            assert!(near(bank.forecast(them), their_forecast), "column {forecast} of {wrong}");
+            elsewhere[loss] += cost(loss, bank.forecast(them) - value) - cost(loss, our_forecast - value);
+            ties += 1;
+            let name = trace.file_stem().unwrap().display();
+            say(&format!(
+                "{rule}: {name}, value {}: {} ties with golden's {}",
+                ours[0], ours[method], theirs[method]
+            ));
+        }
+        bank.update(value);
+        rows += 1;
+    }
+    assert_eq!(rows, golden.lines().count() - 1, "as many rows as {} has golden", trace.display());
+    (rows, ties)
+}
+
+/// Every method of the preset with the costs of its forecasts so far, and the selectors over them: a
+/// second, slow account of the rule that knows what rounding may decide.
+struct Bank {
+    battery: Battery,
+    /// For each loss and value, the sums of each method's costs up to there.
+    sums: [Vec<Vec<f64>>; 2],
+    selectors: Vec<Selector>,
+}
+
+/// Names the methods that cost least, by one loss over one span.
+struct Selector {
+    loss: usize,
+    /// Forecasts looked back on; 0 = all.
+    span: usize,
+    /// The methods that it may name for the next value: those that tie.
+    names: Vec<usize>,
+    /// For each loss, the least and the most that what it named may have cost so far.
+    cost: [(f64, f64); 2],
+}
+
+impl Bank {
+    fn new(rule: &str) -> Self {
+        let config = Config { preset: Preset::Nws, rule: Rule::Flat, levels: Vec::new() };
+        let spans: &[usize] = if rule == "flat" { &[0] } else { &[0, 1, 5, 10, 20, 30, 50, 100] };
+        let of = |loss| {
+            let one =
+                move |span: &usize| Selector { loss, span: *span, names: vec![0], cost: [(0.0, 0.0); 2] };
+            spans.iter().map(one)
+        };
+        Self {
+            battery: Battery::new(&config),
+            sums: [vec![vec![0.0; 18]], vec![vec![0.0; 18]]],
+            selectors: of(0).chain(of(1)).collect(),
+        }
+    }
+
+    /// Takes in the first value of a series, of which there was no forecast.
+    fn start(&mut self, value: f64) {
+        self.battery.update(value).unwrap();
+    }
+
+    fn index(&self, method: &str) -> usize {
+        self.battery.method_forecasts().iter().position(|(name, _)| name.0 == method).unwrap()
+    }
+
+    fn forecast(&self, method: usize) -> f64 {
+        self.battery.method_forecasts()[method].1
+    }
+
+    fn update(&mut self, value: f64) {
+        let errors: Vec<f64> = self.battery.method_forecasts().iter().map(|(_, f)| f - value).collect();
+        for selector in &mut self.selectors {
+            for (loss, (least, most)) in selector.cost.iter_mut().enumerate() {
+                let costs = || selector.names.iter().map(|method| cost(loss, errors[*method]));
+                *least += costs().fold(f64::INFINITY, f64::min);
+                *most += costs().fold(0.0, f64::max);
+            }
+        }
+        for (loss, sums) in self.sums.iter_mut().enumerate() {
+            let last = sums.last().unwrap();
+            sums.push(last.iter().zip(&errors).map(|(sum, error)| sum + cost(loss, *error)).collect());
+        }
+        for selector in &mut self.selectors {
+            selector.look_back(&self.sums[selector.loss]);
+        }
+        self.battery.update(value).unwrap();
+    }
+
+    /// The methods that may speak for the next value under this loss: those that are named by
+    /// selectors of which no other is certain to have cost less.
+    fn admissible(&self, loss: usize) -> BTreeSet<usize> {
+        let bound = self.selectors.iter().map(|selector| selector.cost[loss].1).fold(f64::INFINITY, f64::min);
+        let in_force =
+            self.selectors.iter().filter(|selector| selector.cost[loss].0 <= bound * (1.0 + ROUNDING));
+        in_force.flat_map(|selector| selector.names.iter().copied()).collect()
+    }
+}
+
+impl Selector {
+    /// Names the methods that cost least over the span, to within the rounding of the sums.
+    fn look_back(&mut self, sums: &[Vec<f64>]) {
+        let scored = sums.len() - 1;
+        // A span leaves out the first forecast ever, unless there is no other.
+        let past = match (scored, self.span) {
+            (1, _) | (_, 0) => 0,
+            (_, span) => scored.saturating_sub(span).max(1),
+        };
+        let of = |method: usize| sums[scored][method] - sums[past][method];
+        let methods = 0..sums[scored].len();
+        let least = methods.clone().min_by(|a, b| of(*a).total_cmp(&of(*b))).unwrap();
+        let rounding = |method: usize| ROUNDING * sums[scored][method].max(sums[scored][least]);
+        self.names = methods.filter(|method| of(*method) - of(least) <= rounding(*method)).collect();
+    }
+}
+
+/// What a forecast that is wrong by `error` costs: its square, or its size.
+fn cost(loss: usize, error: f64) -> f64 {
+    if loss == 0 { error * error } else { error.abs() }
+}
+
+/// Equal to the digits that the golden files print.
+fn near(ours: f64, golden: f64) -> bool {
+    (ours - golden).abs() <= TOLERANCE * golden.abs()
+}
+
+/// Where the traces and golden files are, if they are there.
+fn shared() -> Option<PathBuf> {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let shared = std::env::var_os("BAROGRAPH_SHARED").map_or_else(beside, PathBuf::from);
+    if shared.join("golden").is_dir() && shared.join("traces").is_dir() {
+        return Some(shared);
+    }
+    barograph_sim::say_skipped(&format!("no golden files in {}; nothing was compared", shared.display()));
+    None
+}
+
+/// A line where the test harness does not swallow it, as it does with `println!` of a test that passes.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The golden files print nine significant digits.
+const TOLERANCE: f64 = 1e-8;
+
+/// Sums of some thousand doubles agree to about this much, relative to the sum.
+const ROUNDING: f64 = 1e-12;

@@ -1,0 +1,47 @@
+//! The commands that read files, and `plan`, as their users meet them: the built binary, its output, messages and
+//! exit codes.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod classify;
+mod compare;
+mod documents;
+mod forecast;
+mod golden;
+mod plan;
+mod tradeoff;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Output, Stdio};
+
+/// `barograph VERB`, with its output on pipes.
+fn barograph(verb: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
+    command.arg(verb).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it with `input` on a pipe.
+fn piped(mut command: Command, input: &[u8]) -> Output {
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    // The child may stop reading at the first error.
+    let _ = child.stdin.take().unwrap().write_all(input);
+    child.wait_with_output().unwrap()
+}
+
+/// Runs it, and reads no more than a line of what it prints.
+fn read_one_line(mut command: Command) -> Output {
+    let mut child = command.spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// The answer of a run that went well.
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}

@@ -1,0 +1,155 @@
+//! `barograph tradeoff`.
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use super::{barograph, json, text};
+
+/// Files in a folder of their own, and the command run there.
+struct Desk {
+    folder: tempfile::TempDir,
+}
+
+impl Desk {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        command(self.folder.path(), arguments)
+    }
+
+    fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        json(&self.run(&[arguments, &["--json"]].concat()))
+    }
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Output {
+    barograph("tradeoff", arguments).current_dir(folder).output().unwrap()
+}
+
+/// 10, 14, 12, 20, 8 at 300 s.
+const GOLDEN: &str = "time_s,value\n0,10\n300,14\n601,12\n900,20\n1199,8\n";
+
+fn row<'a>(
+    answer: &'a serde_json::Value,
+    series: usize,
+    period_s: f64,
+    predictor: &str,
+) -> &'a serde_json::Value {
+    let rows = answer["series"][series]["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["period_s"] == period_s && row["predictor"] == predictor).unwrap()
+}
+
+#[test]
+fn a_series_computed_by_hand() {
+    let desk = Desk::new(&[("goodput_10s.csv", GOLDEN)]);
+    let answer = desk.json(&["goodput_10s.csv", "--unit", "Mbit/s"]);
+    let series = &answer["series"][0];
+    assert_eq!(
+        (&series["test_s"], &series["base_s"], &series["mean"]),
+        (&10.0.into(), &300.0.into(), &12.8.into())
+    );
+    let plain = row(&answer, 0, 300.0, "last");
+    assert_eq!((&plain["mae"]["mean"], &plain["mse"]["mean"]), (&6.5.into(), &57.0.into()));
+    assert_eq!(plain["mae_percent"], 100.0 * 6.5 / 12.8);
+    // 12.8 Mbit/s for 10 s are 16 MB, twelve times an hour.
+    assert_eq!(plain["bytes_per_hour"], 192e6);
+    let second = row(&answer, 0, 600.0, "last");
+    assert_eq!(second["mae"], serde_json::json!({"mean": 4.5, "spread": 1.5, "worst": 6.0}));
+    assert_eq!(second["bytes_per_hour"], 96e6);
+    // 10 → 14; 11.4 → 12; 11.61 → 20; 14.5465 → 8.
+    let average = row(&answer, 0, 300.0, "exponential")["mae"]["mean"].as_f64().unwrap();
+    assert!((average - (4.0 + 0.6 + 8.39 + 6.5465) / 4.0).abs() < 1e-12, "{average}");
+    // Of two hours no two measurements are apart.
+    assert_eq!(series["too_long_s"].as_array().unwrap()[0], 1800.0);
+}
+
+#[test]
+fn people_see_periods_blanks_and_lengths() {
+    let rows = "time_s,goodput,test_s\n0,4e6,1\n60,5e6,10\n300,6e6,1\n360,5e6,10\n900,5e6,1\n960,7e6,10\n1200,5e6,1\n1260,7e6,10\n";
+    let desk = Desk::new(&[("cycle.csv", rows)]);
+    let output = desk.run(&["cycle.csv"]);
+    let shown = text(&output.stdout);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", text(&output.stderr));
+    assert!(shown.contains("4 tests of 1 s, one in 300 s; 1 of 5 periods blank"), "{shown}");
+    assert!(shown.contains("mean 5.0000e6") || shown.contains("mean 5000000 bit/s"), "{shown}");
+    assert!(shown.contains("against the length of the tests: battery"), "{shown}");
+    assert!(shown.contains("no two measurements are so far apart"), "{shown}");
+}
+
+#[test]
+fn the_drawing_is_svg_and_never_over_a_series() {
+    let desk = Desk::new(&[("a_1s.csv", GOLDEN), ("b_5s.csv", GOLDEN)]);
+    let output = desk.run(&["a_1s.csv", "b_5s.csv", "--plot", "out.svg", "--unit", "Mbit/s"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let svg = std::fs::read_to_string(desk.path("out.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("bytes an hour") && svg.contains("tests of 5 s"));
+    let output = desk.run(&["a_1s.csv", "--plot", "a_1s.csv"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(desk.path("a_1s.csv")).unwrap(), GOLDEN);
+}
+
+#[test]
+fn what_is_wrong_is_one_sentence_and_two() {
+    let desk = Desk::new(&[
+        ("negative.csv", "0,1\n300,-2\n"),
+        ("nan.csv", "0,1\n300,nan\n"),
+        ("one.csv", "0,1\n"),
+        ("bare.csv", "1\n2\n"),
+        ("standing.csv", "5,1\n5,2\n"),
+        ("apart.csv", "0,1\n1,2\n2,1\n1e300,4\n"),
+        ("blanks.csv", "0,1\n5,1\n"),
+        ("length.csv", "time_s,value,test_s\n0,1,-1\n"),
+        ("two.csv", "time_s,value,quantity\n0,1,rtt\n1,1,goodput\n"),
+        ("golden.csv", GOLDEN),
+    ]);
+    for (arguments, expected) in [
+        (&["negative.csv"][..], "value at 300 s is -2; expected no negative values"),
+        (&["nan.csv"], "line 2: value is NaN"),
+        (&["one.csv"], "it has 1 values; expected at least 2"),
+        (&["bare.csv"], "its values have no times"),
+        (&["standing.csv"], "its times stand still"),
+        (&["apart.csv"], "spans more than 10000000 periods of 1 s"),
+        (&["blanks.csv", "--base", "1", "--periods", "2s"], "no forecast could be scored"),
+        (&["length.csv"], "test_s is -1"),
+        (&["two.csv"], "\"rtt\" and \"goodput\""),
+        (&["two.csv", "--quantity", "loss"], "no value of \"loss\""),
+        (&["absent.csv"], "cannot be opened"),
+        (&["."], "cannot be opened"),
+        (&["golden.csv", "--length", "other.csv=5"], "--length names other.csv"),
+        (&["golden.csv", "--length", "golden.csv=x"], "expected a length of time"),
+        (&["golden.csv", "--periods", "5m,0"], "expected a length of time"),
+        (&[], "FILE"),
+    ] {
+        let output = desk.run(arguments);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(expected), "{arguments:?}: {said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_output_that_cannot_be_written_is_a_failure() {
+    let desk = Desk::new(&[("golden.csv", GOLDEN)]);
+    let output = desk.run(&["golden.csv", "--plot", "absent/out.svg"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("cannot be written"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_seed_alone_decides_about_chance() {
+    let desk = Desk::new(&[("golden.csv", GOLDEN)]);
+    let run = |seed: &str| desk.run(&["golden.csv", "--json", "--seed", seed]).stdout;
+    assert_eq!(run("7"), run("7"));
+    assert_ne!(run("7"), run("8"));
+}

@@ -1,0 +1,209 @@
+//! Loss and round-trip time of datagrams.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+
+use super::context::Context;
+use super::{connect, exchange};
+use crate::io::clock::{Clock, TICK};
+use crate::reading::Measured;
+use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind, Request};
+use crate::{ProbeError, Target};
+
+/// Share of `n` datagrams that did not come back from a station, and the round-trip time of the others.
+pub(super) fn loss(
+    target: &Target,
+    n: u32,
+    context: &Context,
+    clock: &Clock,
+) -> [Result<Measured, ProbeError>; 2] {
+    let samples = match volley(target, n, context, clock) {
+        Ok(samples) => samples,
+        Err(error) => return [Err(error.clone()), Err(error)],
+    };
+    let lost = f64::from(n) - samples.len() as f64;
+    let loss = Measured { n, samples: Vec::new(), ..Measured::one(lost / f64::from(n), None) };
+    let none = || clock.fail(Failure::TimedOut, format!("none of {n} datagrams came back"));
+    [Ok(loss), Measured::median_of(samples, None).ok_or_else(none)]
+}
+
+/// Round-trip times in seconds of the datagrams that came back. Sends `n`, [`PACE`] apart or as near as they must be,
+/// and waits for the last of them for [`PATIENCE`]; the session stays open meanwhile, for the grant ends with it.
+fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Vec<f64>, ProbeError> {
+    let mut session = connect::open_plain(target, context, clock)?;
+    let left = clock.left().map_err(|error| clock.io("asking for leave", &error))?;
+    let pace = pace(n, left).map_err(|needed| {
+        let message = format!(
+            "{n} datagrams take at least {:.1} s, and there are {:.1} s for them",
+            needed.as_secs_f64(),
+            room(left).as_secs_f64()
+        );
+        clock.fail(Failure::Local, message)
+    })?;
+    let nonce = session.request(Request::Datagrams { n }, clock)?;
+    let failed = |error: io::Error| clock.io("exchanging datagrams", &error);
+    // From the address that the session has: the responder answers no other.
+    let mut own = session.connection.tcp().local_addr().map_err(failed)?;
+    own.set_port(0);
+    let volley = Volley::fire(own, session.address, nonce, n, pace, clock).map_err(failed)?;
+    let samples = volley.round_trips_s();
+    if samples.is_empty() && volley.refused {
+        let port = session.address.port();
+        return Err(clock.fail(Failure::Refused, format!("nothing answers on UDP port {port}")));
+    }
+    if samples.is_empty() {
+        // If the station died, missing answers are not packet loss.
+        exchange::still_there(&mut session, clock)?;
+    }
+    Ok(samples)
+}
+
+/// Between `n` datagrams when `left` is the time until the deadline; an error is the time they need.
+fn pace(n: u32, left: Duration) -> Result<Duration, Duration> {
+    let pace = PACE.min(room(left) / n.max(1));
+    if PACE_MIN <= pace { Ok(pace) } else { Err(PACE_MIN * n) }
+}
+
+/// For sending: what the wait for the last leaves, and no longer than a session may be silent.
+fn room(left: Duration) -> Duration {
+    (left - PATIENCE.min(left / 2)).min(VOLLEY_MAX)
+}
+
+/// Datagrams under way.
+struct Volley {
+    socket: UdpSocket,
+    nonce: u64,
+    /// When each was sent, and its round trip once it came back.
+    flights: Vec<(Instant, Option<Duration>)>,
+    /// The host said that nothing listens on the port.
+    refused: bool,
+}
+
+impl Volley {
+    fn fire(
+        own: SocketAddr,
+        station: SocketAddr,
+        nonce: u64,
+        n: u32,
+        pace: Duration,
+        clock: &Clock,
+    ) -> io::Result<Self> {
+        let socket = UdpSocket::bind(own)?;
+        // Connected: the kernel drops what comes from anyone else, and tells of a closed port.
+        socket.connect(station)?;
+        let mut volley = Self { socket, nonce, flights: Vec::new(), refused: false };
+        let began = Instant::now();
+        for sequence in 0..n {
+            let due = began + pace * sequence;
+            volley.receive_while(clock, |_| due.saturating_duration_since(Instant::now()))?;
+            volley.send(sequence)?;
+        }
+        // The last wait ends with the last answer. A deadline before that only makes it shorter.
+        let due = Instant::now() + PATIENCE.min(clock.left()?.mul_f64(0.9));
+        volley.receive_while(clock, |volley| match volley.all_back() {
+            true => Duration::ZERO,
+            false => due.saturating_duration_since(Instant::now()),
+        })?;
+        Ok(volley)
+    }
+
+    fn send(&mut self, sequence: u32) -> io::Result<()> {
+        let question = Datagram { kind: DatagramKind::Question, nonce: self.nonce, sequence };
+        self.flights.push((Instant::now(), None));
+        self.tolerate(|socket| socket.send(&question.encode()).map(|_| ()))
+    }
+
+    /// Takes in what comes back for as long as `wait` says, asked anew after each.
+    fn receive_while(&mut self, clock: &Clock, wait: impl Fn(&Self) -> Duration) -> io::Result<()> {
+        let mut bytes = [0; DATAGRAM_BYTES + 1];
+        loop {
+            let wait = wait(self);
+            if wait.is_zero() {
+                return Ok(());
+            }
+            let left = clock.left()?;
+            self.socket.set_read_timeout(Some(wait.min(left).clamp(Duration::from_micros(1), TICK)))?;
+            let mut read = None;
+            self.tolerate(|socket| {
+                read = Some(socket.recv(&mut bytes)?);
+                Ok(())
+            })?;
+            let now = Instant::now();
+            if let Some(answer) = read.and_then(|read| Datagram::decode(&bytes[..read]).ok()) {
+                self.land(answer, now);
+            }
+        }
+    }
+
+    fn all_back(&self) -> bool {
+        self.flights.iter().all(|(_, back)| back.is_some())
+    }
+
+    /// Counts an answer once, if it is one of ours.
+    fn land(&mut self, answer: Datagram, now: Instant) {
+        if answer.kind != DatagramKind::Answer || answer.nonce != self.nonce {
+            return;
+        }
+        let flight = usize::try_from(answer.sequence).ok().and_then(|at| self.flights.get_mut(at));
+        if let Some((sent, back @ None)) = flight {
+            *back = Some(now.duration_since(*sent));
+        }
+    }
+
+    /// A datagram that the network or the peer would not take is a lost one, not the end.
+    fn tolerate(&mut self, call: impl FnOnce(&UdpSocket) -> io::Result<()>) -> io::Result<()> {
+        use io::ErrorKind as Kind;
+        match call(&self.socket) {
+            Err(error) if error.kind() == Kind::ConnectionRefused => {
+                self.refused = true;
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), Kind::WouldBlock | Kind::TimedOut | Kind::Interrupted) => {
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), Kind::HostUnreachable | Kind::NetworkUnreachable) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn round_trips_s(&self) -> Vec<f64> {
+        self.flights.iter().filter_map(|(_, back)| back.map(|back| back.as_secs_f64())).collect()
+    }
+}
+
+/// Between datagrams: apart enough that one burst of loss does not take them all, near enough that
+/// ten take a fifth of a second.
+const PACE: Duration = Duration::from_millis(20);
+/// Nearer than this they would measure their own queue.
+const PACE_MIN: Duration = Duration::from_millis(1);
+/// A responder ends a session that is silent for 10 s, and with it the leave; the wait for the last
+/// datagram is silent too.
+const VOLLEY_MAX: Duration = Duration::from_secs(8);
+/// How long the last datagram may take; a later one counts as lost. TCP's own first guess of a
+/// round trip is 1 s (RFC 6298 §2.1).
+const PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_suits_the_number_and_the_deadline() {
+        let s = Duration::from_secs_f64;
+        for (n, left_s, pace_s) in [
+            (10, 10.0, Ok(0.02)),
+            (400, 10.0, Ok(0.02)),
+            (1000, 10.0, Ok(0.008)),
+            (1000, 3600.0, Ok(0.008)),
+            (1000, 5.0, Ok(0.004)),
+            (10, 0.1, Ok(0.005)),
+            (10_000, 10.0, Err(10.0)),
+            (1000, 1.5, Err(1.0)),
+        ] {
+            assert_eq!(pace(n, s(left_s)), pace_s.map(s).map_err(s), "{n} in {left_s} s");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Round trips over TCP: exchanges of two bytes with a station.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::time::Instant;
+
+use barograph_forecast::Failure;
+
+use super::connect::{self, Session};
+use super::context::Context;
+use crate::io::clock::Clock;
+use crate::io::connection::Connection;
+use crate::io::kernel;
+use crate::reading::Measured;
+use crate::wire::{EXCHANGE_BYTES, Request};
+use crate::{ProbeError, Target};
+
+/// `n` exchanges of two bytes over plain TCP: JavaNws §2.1.1, with Nagle's algorithm off.
+pub(super) fn rtt(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Measured, ProbeError> {
+    exchanges(connect::open_plain(target, context, clock)?, n, clock)
+}
+
+/// The same through TLS.
+pub(super) fn rtt_tls(
+    target: &Target,
+    n: u32,
+    context: &Context,
+    clock: &Clock,
+) -> Result<Measured, ProbeError> {
+    exchanges(connect::open_tls(target, context, clock)?, n, clock)
+}
+
+fn exchanges(mut session: Session, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
+    session.request(Request::Rtt { n }, clock)?;
+    let connection = &mut session.connection;
+    let samples: io::Result<Vec<f64>> = (0..n).map(|i| exchange(connection, i, at_once)).collect();
+    let samples = samples.map_err(|error| clock.io("exchanging two bytes", &error))?;
+    median_of(samples, connection, clock)
+}
+
+/// `n` exchanges of write–write–read with Nagle's algorithm on; one more goes first and is discarded.
+///
+/// The second byte waits for the acknowledgement of the first (RFC 896), and that acknowledgement
+/// waits for an answer to travel with (RFC 1122 §4.2.3.2): the stall of about 40 ms.
+pub(super) fn rtt_nagle(
+    target: &Target,
+    n: u32,
+    context: &Context,
+    clock: &Clock,
+) -> Result<Measured, ProbeError> {
+    let mut session = connect::open_plain(target, context, clock)?;
+    let failed = |error: io::Error| clock.io("exchanging two bytes in two writes", &error);
+    session.request(Request::RttNagle { n: n.saturating_add(1) }, clock)?;
+    let connection = &mut session.connection;
+    connection.tcp().set_nodelay(false).map_err(failed)?;
+    let in_two = |connection: &mut Connection, [first, second]: [u8; EXCHANGE_BYTES]| {
+        connection.write_all(&[first])?;
+        connection.write_all(&[second])
+    };
+    let samples = (0..=n).map(|i| exchange(connection, i, in_two)).skip(1);
+    let samples = samples.collect::<io::Result<Vec<f64>>>().map_err(failed)?;
+    median_of(samples, connection, clock)
+}
+
+/// One exchange more: the station is alive and the path to it open.
+pub(super) fn still_there(session: &mut Session, clock: &Clock) -> Result<(), ProbeError> {
+    session.request(Request::Rtt { n: 1 }, clock)?;
+    let exchanged = exchange(&mut session.connection, 0, at_once);
+    exchanged.map(|_| ()).map_err(|error| clock.io("asking whether the station is still there", &error))
+}
+
+/// One exchange, timed: what is written comes back.
+fn exchange(
+    connection: &mut Connection,
+    sequence: u32,
+    write: impl Fn(&mut Connection, [u8; EXCHANGE_BYTES]) -> io::Result<()>,
+) -> io::Result<f64> {
+    let question = question(&RandomState::new(), sequence);
+    let began = Instant::now();
+    write(connection, question)?;
+    let answer = connection.read_frame()?;
+    let elapsed_s = began.elapsed().as_secs_f64();
+    if answer == question { Ok(elapsed_s) } else { Err(wrong_answer()) }
+}
+
+fn at_once(connection: &mut Connection, question: [u8; EXCHANGE_BYTES]) -> io::Result<()> {
+    connection.write_all(&question)
+}
+
+/// Two bytes that no peer can predict: keyed at random by the system.
+pub(super) fn question(keys: &RandomState, number: u32) -> [u8; EXCHANGE_BYTES] {
+    let [.., high, low] = keys.hash_one(number).to_be_bytes();
+    [high, low]
+}
+
+pub(super) fn wrong_answer() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent")
+}
+
+pub(super) fn median_of(
+    samples: Vec<f64>,
+    connection: &Connection,
+    clock: &Clock,
+) -> Result<Measured, ProbeError> {
+    let tcp_info = kernel::tcp_info(connection.tcp(), samples.iter().sum());
+    let median = Measured::median_of(samples, tcp_info);
+    median.ok_or_else(|| clock.fail(Failure::Local, "no exchange was asked for"))
+}

@@ -1,0 +1,239 @@
+//! The client's end of a timed stream.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::connect;
+use super::context::Context;
+use super::transfer::done_of;
+use crate::io::clock::Clock;
+use crate::io::{kernel, payload};
+use crate::stop::{Decision, Rule};
+use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
+use crate::wire::Request;
+use crate::{ProbeError, Target};
+
+/// Sends a stream to a station as `plan` says, and tells what came of it; blocks for at most its length
+/// and the deadline of `context`.
+///
+/// # Errors
+/// [`ProbeError`] when the station cannot be reached, is none, declines (`Failure::Declined`: another bulk
+/// test is running there, or it allows less), or the stream breaks; when the kernel does not have the
+/// congestion control that was asked for (`Failure::Local`); and when it was stopped from outside.
+pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<Streamed, ProbeError> {
+    stream_counted(target, plan, context, &AtomicU64::new(0))
+}
+
+/// As [`stream()`], and adds to `sent` every byte as it is handed to the system: what a stream that breaks has cost.
+///
+/// # Errors
+/// As [`stream()`].
+pub fn stream_counted(
+    target: &Target,
+    plan: &StreamPlan,
+    context: &Context,
+    sent: &AtomicU64,
+) -> Result<Streamed, ProbeError> {
+    // The deadline is for what surrounds the stream: its own length comes on top.
+    let length = Duration::from_millis(plan.ms().into());
+    let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
+    let clock = Clock::start(context.deadline, &context.cancel);
+    let mut session = connect::open_plain(target, &context, &clock)?;
+    let io = |error: io::Error| clock.io("streaming", &error);
+    if let Some(name) = &plan.congestion {
+        choose(session.connection.tcp(), name).map_err(|error| {
+            clock.fail(
+                Failure::Local,
+                format!("the congestion control `{}` cannot be used: {error}", name.escape_default()),
+            )
+        })?;
+    }
+    let request = Request::Stream { ms: plan.ms(), bytes_max: plan.bytes_max.max(1) };
+    session.request(request, &clock).map_err(|mut error| {
+        if error.failure == Failure::Declined {
+            let (ms, bytes) = (plan.ms(), plan.bytes_max.max(1));
+            error.message += &format!(" ({ms} ms and at most {bytes} bytes were asked for)");
+        }
+        error
+    })?;
+    let connection = &mut session.connection;
+    connection.tcp().set_nonblocking(true).map_err(io)?;
+    let sent = send(connection.tcp(), plan, &clock, sent).map_err(io)?;
+    // Before the end is sent: afterwards the time is the tail's.
+    let tcp_info = kernel::bulk_tcp_info(connection.tcp(), sent.duration_s);
+    let close = || {
+        connection.tcp().set_nonblocking(false)?;
+        connection.tcp().shutdown(Shutdown::Write)
+    };
+    close().map_err(io)?;
+    let done = connection.read_frame().map_err(io)?;
+    let elapsed_s = sent.began.elapsed().as_secs_f64();
+    let done = done_of(&done, sent.bytes, &clock)?;
+    let min_rtt_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
+    let whole_bit_s = stream::whole(done.bytes, elapsed_s, min_rtt_s)
+        .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
+    let settled = stream::after_startup(sent.samples.as_slice());
+    Ok(Streamed {
+        bytes: done.bytes,
+        duration_s: sent.duration_s,
+        elapsed_s,
+        whole_bit_s,
+        settled_bit_s: settled.map(|(_, rate)| rate),
+        startup_s: settled.map(|(startup_s, _)| startup_s),
+        ended: sent.ended,
+        proposed: sent.rule.proposed(),
+        partials: *sent.rule.partials(),
+        surprised: sent.rule.surprised(),
+        tcp_info,
+        samples: sent.samples,
+    })
+}
+
+/// What was sent, until the end of writing.
+struct Sent {
+    began: Instant,
+    duration_s: f64,
+    bytes: u64,
+    ended: Ended,
+    rule: Rule,
+    samples: Samples,
+}
+
+fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) -> io::Result<Sent> {
+    let block = payload::block();
+    let length_s = f64::from(plan.ms()) / 1000.0;
+    let bytes_max = plan.bytes_max.max(1);
+    let mut rule = Rule::new(plan.early);
+    let mut meter = Meter::begin(tcp);
+    let mut bytes = 0;
+    let mut is_full = false;
+    let ended = loop {
+        clock.left()?;
+        let now_s = meter.now_s();
+        if meter.due_s <= now_s
+            && let Some(sample) = meter.sample(tcp)
+            && let Decision::Stop(reason) = rule.push(&sample)
+        {
+            break Ended::Early(reason);
+        }
+        if length_s <= now_s {
+            break Ended::Full;
+        }
+        if bytes == bytes_max {
+            break Ended::Bytes;
+        }
+        // As a blocking writer, and every other, it goes on when the kernel says so, and that is when a third of a full
+        // buffer is free again. To write each time a little is free moves a fifth more where the buffer is the limit.
+        if is_full {
+            is_full = !can_write(tcp, meter.due_s.min(length_s) - now_s);
+            continue;
+        }
+        match (&mut &*tcp).write(payload::next(&block, bytes_max - bytes)) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes += written as u64;
+                counter.fetch_add(written as u64, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_full = true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    };
+    // The rate after start-up ends where writing ended, whenever the last sample was.
+    let _ = meter.sample(tcp);
+    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, rule, samples: meter.samples })
+}
+
+/// Takes samples when they are due.
+struct Meter {
+    began: Instant,
+    before: Option<kernel::Counters>,
+    due_s: f64,
+    samples: Samples,
+}
+
+impl Meter {
+    fn begin(tcp: &TcpStream) -> Self {
+        let before = kernel::counters(tcp);
+        keep_unsent_short(tcp, 0.0);
+        Self { began: Instant::now(), before, due_s: 0.0, samples: Samples::new() }
+    }
+
+    fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn sample(&mut self, tcp: &TcpStream) -> Option<Sample> {
+        let time_s = self.now_s();
+        self.due_s = time_s + SAMPLE_S;
+        let (before, now) = (self.before?, kernel::counters(tcp)?);
+        let sample = Sample {
+            time_s,
+            acked_bytes: now.acked_bytes.saturating_sub(before.acked_bytes),
+            rtt_s: now.rtt_s,
+            min_rtt_s: now.min_rtt_s,
+            retrans: now.total_retrans.saturating_sub(before.total_retrans),
+            app_limited: now.app_limited,
+        };
+        self.samples.push(sample);
+        keep_unsent_short(tcp, self.byte_s(&sample));
+        Some(sample)
+    }
+
+    /// The rate since the beginning, or over the latest round trip if that is more: in slow start it is several times as much.
+    fn byte_s(&self, now: &Sample) -> f64 {
+        let samples = self.samples.as_slice();
+        let from_s = now.time_s - now.rtt_s.unwrap_or(0.0).max(UNSENT_S);
+        let before = samples[..samples.partition_point(|sample| sample.time_s <= from_s)].last();
+        let latest = before.map_or(0.0, |before| {
+            now.acked_bytes.saturating_sub(before.acked_bytes) as f64 / (now.time_s - before.time_s)
+        });
+        latest.max(now.acked_bytes as f64 / now.time_s.max(SAMPLE_S))
+    }
+}
+
+/// Waits until the socket takes more, but no longer than `seconds`; whether it does.
+fn can_write(tcp: &TcpStream, seconds: f64) -> bool {
+    // `as` saturates; at least one, lest the wait spin.
+    let ms = (seconds * 1000.0).ceil().clamp(1.0, 100.0) as u16;
+    // An error the next write knows better.
+    poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms)) != Ok(0)
+}
+
+/// What waits unsent in this host's own buffer when the stream ends has to be sent all the same: after an
+/// early stop it would be most of the bytes. So the kernel takes only so much ahead (`TCP_NOTSENT_LOWAT`,
+/// Linux 3.12); what is under way, and so the buffers, is not limited.
+#[cfg(target_os = "linux")]
+fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
+    // `as` saturates, at 1.7 Tbit/s.
+    let bytes = (byte_s * UNSENT_S).max(UNSENT_BYTES_MIN) as u32;
+    // Without it the tail is longer, and no number wrong.
+    let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn keep_unsent_short(_tcp: &TcpStream, _byte_s: f64) {}
+
+#[cfg(target_os = "linux")]
+fn choose(tcp: &TcpStream, name: &str) -> io::Result<()> {
+    socket2::SockRef::from(tcp).set_tcp_congestion(name.as_bytes())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Four samples in the shortest round; a system call each costs nothing beside the writes.
+const SAMPLE_S: f64 = 0.005;
+/// A busy machine may leave the thread alone for 20 ms without the path running dry: the kernel asks for more when half is
+/// left. A sender that runs dry is not only slower: what BBR sees then it does not count, and stays in start-up.
+const UNSENT_S: f64 = 0.04;
+/// One write.
+const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;

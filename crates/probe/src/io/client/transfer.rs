@@ -1,0 +1,123 @@
+//! Goodput: one acknowledged transfer with a station, either way.
+
+use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+
+use super::connect;
+use super::context::{Context, Progress};
+use crate::io::clock::Clock;
+use crate::io::connection::Connection;
+use crate::io::{kernel, payload};
+use crate::plan::Direction;
+use crate::reading::Measured;
+use crate::wire::{DONE_BYTES, Done, EXCHANGE_BYTES, Request};
+use crate::{Experiment, ProbeError, Target, reduce};
+
+/// One acknowledged transfer of `bytes`: JavaNws §2.1.1, either way.
+pub(super) fn goodput(
+    target: &Target,
+    direction: Direction,
+    bytes: u64,
+    context: &Context,
+    clock: &Clock,
+) -> Result<Measured, ProbeError> {
+    let mut session = connect::open_plain(target, context, clock)?;
+    session.request(Request::Goodput { direction, bytes }, clock)?;
+    let connection = &mut session.connection;
+    let mut meter = Meter::new(Experiment::Goodput { direction, bytes }, bytes, context);
+    let transfer = match direction {
+        Direction::Up => upload(connection, bytes, context.write_bytes, &mut meter),
+        Direction::Down => download(connection, bytes, &mut meter),
+    };
+    let (elapsed_s, done) = transfer.map_err(|error| clock.io("transferring", &error))?;
+    let done = done_of(&done, bytes, clock)?;
+    // The end that sent the bytes knows what held them back.
+    let own = kernel::bulk_tcp_info(connection.tcp(), elapsed_s);
+    let tcp_info = match direction {
+        Direction::Up => own,
+        Direction::Down => done.tcp_info.or(own),
+    };
+    let least_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
+    let round_trip = reduce::RoundTrip { forecast_s: context.rtt_forecast_s, least_s };
+    let rate = reduce::goodput(bytes, elapsed_s, round_trip)
+        .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
+    Ok(Measured { raw: Some(rate.raw), ..Measured::one(rate.corrected, tcp_info) })
+}
+
+/// From the first byte written to the acknowledgement of the last.
+fn upload(
+    connection: &mut Connection,
+    bytes: u64,
+    write_bytes: usize,
+    meter: &mut Meter,
+) -> io::Result<(f64, [u8; DONE_BYTES])> {
+    let block = payload::block();
+    let block = &block[..write_bytes.clamp(1, block.len())];
+    let began = Instant::now();
+    let mut sent = 0;
+    while sent < bytes {
+        sent += connection.write(payload::next(block, bytes - sent))? as u64;
+        meter.advance(sent);
+    }
+    let done = connection.read_frame()?;
+    Ok((began.elapsed().as_secs_f64(), done))
+}
+
+/// From the word to begin to the last byte read.
+fn download(
+    connection: &mut Connection,
+    bytes: u64,
+    meter: &mut Meter,
+) -> io::Result<(f64, [u8; DONE_BYTES])> {
+    let mut buffer = vec![0; payload::BLOCK_BYTES];
+    let began = Instant::now();
+    connection.write_all(&[0; EXCHANGE_BYTES])?;
+    let mut received = 0;
+    while received < bytes {
+        let most = payload::at_most(buffer.len(), bytes - received);
+        match connection.read(&mut buffer[..most])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => received += read as u64,
+        }
+        meter.advance(received);
+    }
+    let elapsed_s = began.elapsed().as_secs_f64();
+    Ok((elapsed_s, connection.read_frame()?))
+}
+
+/// The station's report at the end of a transfer of `bytes`, which must count as many.
+pub(super) fn done_of(frame: &[u8; DONE_BYTES], bytes: u64, clock: &Clock) -> Result<Done, ProbeError> {
+    let done = Done::decode(frame).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
+    if done.bytes == bytes {
+        return Ok(done);
+    }
+    let message = format!("the station acknowledged {} of {bytes} bytes", done.bytes);
+    Err(clock.fail(Failure::Garbage, message))
+}
+
+/// Reports a transfer's progress, at most every [`Meter::EVERY`].
+struct Meter<'a> {
+    context: &'a Context,
+    progress: Progress,
+    reported: Instant,
+}
+
+impl<'a> Meter<'a> {
+    /// Smooth for the eye, and nothing beside the transfer.
+    const EVERY: Duration = Duration::from_millis(100);
+
+    fn new(experiment: Experiment, bytes_total: u64, context: &'a Context) -> Self {
+        Self { context, progress: Progress { experiment, bytes: 0, bytes_total }, reported: Instant::now() }
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        let Some(report) = &self.context.progress else { return };
+        self.progress.bytes = bytes;
+        if bytes == self.progress.bytes_total || Self::EVERY <= self.reported.elapsed() {
+            self.reported = Instant::now();
+            report(self.progress);
+        }
+    }
+}

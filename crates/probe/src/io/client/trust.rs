@@ -1,0 +1,35 @@
+//! Which certificates a client trusts.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::{ClientConfig, RootCertStore};
+
+/// A client that trusts the certificates `roots`.
+///
+/// # Errors
+/// [`rustls::Error`] when this build has no protocol version in common with itself.
+pub fn trusting(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The system's certificates, read once.
+pub(super) fn system() -> Result<Arc<ClientConfig>, String> {
+    static SYSTEM: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
+    SYSTEM
+        .get_or_init(|| {
+            let found = rustls_native_certs::load_native_certs();
+            let mut roots = RootCertStore::empty();
+            // Systems carry certificates that no strict reader takes; the rest is what counts.
+            let (good, _) = roots.add_parsable_certificates(found.certs);
+            if good == 0 {
+                let why = found.errors.first().map_or_else(String::new, |error| format!(": {error}"));
+                return Err(format!("the system has no certificates to trust{why}"));
+            }
+            trusting(roots).map(Arc::new).map_err(|error| error.to_string())
+        })
+        .clone()
+}

@@ -1,0 +1,118 @@
+//! Experiments with servers that know nothing of Barograph: `connect` and `response_time`.
+
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+use barograph_forecast::Failure;
+
+use super::connect::{self, answer_of, answer_of_any, resolve};
+use super::context::Context;
+use crate::io::clock::Clock;
+use crate::io::connection::Connection;
+use crate::io::http::{self, ResponseHead};
+use crate::io::kernel;
+use crate::reading::Measured;
+use crate::{ProbeError, Target};
+
+/// `n` SYNs, one after the other, to the first address of the target that takes a connection, else to the first
+/// that refuses one; each is timed until it is answered.
+///
+/// A refusal counts as a sample and is marked ([`Measured::refused`]). SYN-ACK and RST go the same way, and the
+/// kernel sends either without any program; what differs is some microseconds of the far kernel's work.
+/// A firewall that refuses in a host's name may be nearer than the host: then a port that is opened or closed moves
+/// the level of the series, which forecasts follow as any other move, and the mark says why.
+pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
+    let first = answer_of_any(&resolve(target, clock)?, clock)?;
+    let tcp_info = first.open.as_ref().and_then(|tcp| kernel::tcp_info(tcp, first.after_s));
+    let mut samples = vec![first.after_s];
+    let mut refused = first.open.is_none();
+    for _ in 1..n {
+        let next = answer_of(first.address, clock);
+        let next = next.map_err(|error| clock.io(&format!("connecting to {}", first.address), &error))?;
+        samples.push(next.after_s);
+        refused |= next.open.is_none();
+    }
+    let median = Measured::median_of(samples, tcp_info.clone());
+    Ok(Measured { refused, ..median.unwrap_or_else(|| Measured::one(first.after_s, tcp_info)) })
+}
+
+/// One GET: the time from the request to the first byte, and to the last, of its response.
+///
+/// The name, the TCP handshake and that of TLS are done before the clock of the value starts.
+/// Redirects are not followed: their answer is the answer.
+pub(super) fn response_time(
+    target: &Target,
+    context: &Context,
+    clock: &Clock,
+) -> [Result<Measured, ProbeError>; 2] {
+    let mut connection = match connect::open_web(target, context, clock) {
+        Ok(connection) => connection,
+        Err(error) => return [Err(error.clone()), Err(error)],
+    };
+    let began = Instant::now();
+    let mut first_byte_s = None;
+    let first_byte = || first_byte_s = Some(began.elapsed().as_secs_f64());
+    let last_byte = get(&mut connection, target, context, clock, first_byte);
+    let elapsed_s = began.elapsed().as_secs_f64();
+    let tcp_info = kernel::tcp_info(connection.tcp(), elapsed_s);
+    let one = |value| Measured::one(value, tcp_info.clone());
+    match (last_byte, first_byte_s) {
+        (Ok(()), first) => [Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))],
+        (Err(error), first) => {
+            // Bytes that are no HTTP are no first byte of a response.
+            let first = first.filter(|_| error.failure != Failure::Garbage);
+            [first.map(one).ok_or_else(|| error.clone()), Err(error)]
+        }
+    }
+}
+
+/// Sends the request and reads its response to the end.
+fn get(
+    connection: &mut Connection,
+    target: &Target,
+    context: &Context,
+    clock: &Clock,
+    first_byte: impl FnMut(),
+) -> Result<(), ProbeError> {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: barograph/{}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        target.path(),
+        target.authority(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    let head = connection
+        .write_all(request.as_bytes())
+        .and_then(|()| http::read_head(connection, http::parse_response, first_byte));
+    let (head, rest) = head.map_err(|error| clock.io(WAITING, &error))?;
+    read_body(connection, &head, rest.len() as u64, context.body_bytes_max, clock)
+}
+
+fn read_body(
+    connection: &mut Connection,
+    head: &ResponseHead,
+    mut received: u64,
+    most: u64,
+    clock: &Clock,
+) -> Result<(), ProbeError> {
+    let length = if head.has_no_body() { Some(0) } else { head.content_length };
+    let mut buffer = vec![0; 64 * 1024];
+    while length.is_none_or(|length| received < length) {
+        if most < received.max(length.unwrap_or(0)) {
+            // Our own limit, and no fault of the server.
+            let message = format!("the body of the response is longer than the {most} bytes allowed");
+            return Err(clock.fail(Failure::Local, message));
+        }
+        match connection.read(&mut buffer) {
+            Ok(0) if length.is_some() => return Err(clock.io(WAITING, &io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Ok(()),
+            Ok(read) => received += read as u64,
+            // Many servers end TLS without saying goodbye; where nothing announced a length, that
+            // is the end of the body all the same.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && length.is_none() => return Ok(()),
+            Err(error) => return Err(clock.io(WAITING, &error)),
+        }
+    }
+    Ok(())
+}
+
+const WAITING: &str = "waiting for the response";

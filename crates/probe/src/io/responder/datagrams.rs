@@ -1,0 +1,159 @@
+//! Datagrams in and their answers out, each from the address that the question was sent to.
+//!
+//! A socket bound to the wildcard address would else answer from whichever address the route back
+//! prefers, and the client, which sent to another, would drop the answer.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+
+use super::shared::Shared;
+use crate::io::clock::TICK;
+use crate::io::sync::lock;
+use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
+
+/// Makes the socket's calls end now and then, so that a stop is noticed.
+pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
+    own::prepare(udp)?;
+    udp.set_nonblocking(false)?;
+    udp.set_read_timeout(Some(TICK))?;
+    udp.set_write_timeout(Some(TICK))
+}
+
+/// Answers the datagrams of peers that have a grant, with the same number of bytes; drops all others. `turn` is called
+/// in each turn, a few times a second at least.
+pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
+    let mut bytes = [0; DATAGRAM_BYTES + 1];
+    while !shared.stop.is_cancelled() {
+        turn();
+        let (read, envelope) = match own::receive(udp, &mut bytes) {
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
+            // An error that comes at once and stays (an interface gone) must not spin.
+            Err(_) => {
+                thread::sleep(TICK);
+                continue;
+            }
+        };
+        let Ok(question) = Datagram::decode(&bytes[..read]) else { continue };
+        if question.kind == DatagramKind::Question
+            && lock(&shared.grants).take(question.nonce, envelope.from.ip())
+        {
+            let answer = Datagram { kind: DatagramKind::Answer, ..question };
+            // An answer that cannot be sent is a lost datagram, which is what is measured.
+            let _ = own::answer(udp, &answer.encode(), &envelope);
+        }
+    }
+}
+
+/// Who sent a datagram, and to which address of this host.
+#[derive(Clone, Copy)]
+struct Envelope {
+    from: SocketAddr,
+    to: own::Address,
+}
+
+#[cfg(target_os = "linux")]
+mod own {
+    use std::io::{self, IoSlice, IoSliceMut};
+    use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    use nix::libc;
+    use nix::sys::socket::{
+        ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+    };
+
+    use super::Envelope;
+
+    /// As `IP_PKTINFO` (ip(7)) and `IPV6_PKTINFO` (RFC 3542 §6) tell it.
+    #[derive(Clone, Copy)]
+    pub(super) enum Address {
+        V4(libc::in_pktinfo),
+        V6(libc::in6_pktinfo),
+        Unknown,
+    }
+
+    /// Lets the kernel report with every datagram the address that it was sent to.
+    pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
+        let done = if udp.local_addr()?.is_ipv4() {
+            setsockopt(udp, sockopt::Ipv4PacketInfo, &true)
+        } else {
+            // For IPv4 through the same socket it tells the mapped address.
+            setsockopt(udp, sockopt::Ipv6RecvPacketInfo, &true)
+        };
+        Ok(done?)
+    }
+
+    /// Receives one datagram into `bytes`, cut to their length; returns how many came.
+    pub(super) fn receive(udp: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Envelope)> {
+        let mut space = nix::cmsg_space!(libc::in6_pktinfo);
+        let mut parts = [IoSliceMut::new(bytes)];
+        let flags = MsgFlags::empty();
+        let message = recvmsg::<SockaddrStorage>(udp.as_raw_fd(), &mut parts, Some(&mut space), flags)?;
+        let from = message.address.as_ref().and_then(peer).ok_or(io::ErrorKind::InvalidData)?;
+        let to = message.cmsgs().ok().and_then(|mut all| all.find_map(local)).unwrap_or(Address::Unknown);
+        Ok((message.bytes, Envelope { from, to }))
+    }
+
+    /// Sends `bytes` back to where `question` came from.
+    pub(super) fn answer(udp: &UdpSocket, bytes: &[u8], question: &Envelope) -> io::Result<()> {
+        let control = match &question.to {
+            Address::V4(info) => vec![ControlMessage::Ipv4PacketInfo(info)],
+            Address::V6(info) => vec![ControlMessage::Ipv6PacketInfo(info)],
+            Address::Unknown => Vec::new(),
+        };
+        let to = SockaddrStorage::from(question.from);
+        let parts = [IoSlice::new(bytes)];
+        sendmsg(udp.as_raw_fd(), &parts, &control, MsgFlags::empty(), Some(&to))?;
+        Ok(())
+    }
+
+    fn peer(address: &SockaddrStorage) -> Option<SocketAddr> {
+        let v4 = address.as_sockaddr_in().map(|v4| SocketAddrV4::from(*v4).into());
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into()))
+    }
+
+    /// The address alone: the interface is the route's choice, but for addresses that mean nothing
+    /// without one.
+    fn local(message: ControlMessageOwned) -> Option<Address> {
+        match message {
+            ControlMessageOwned::Ipv4PacketInfo(info) => {
+                Some(Address::V4(libc::in_pktinfo { ipi_ifindex: 0, ..info }))
+            }
+            ControlMessageOwned::Ipv6PacketInfo(info) => {
+                let link_local = Ipv6Addr::from(info.ipi6_addr.s6_addr).is_unicast_link_local();
+                let ipi6_ifindex = if link_local { info.ipi6_ifindex } else { 0 };
+                Some(Address::V6(libc::in6_pktinfo { ipi6_ifindex, ..info }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Elsewhere the route decides: a station with several addresses listens on one of them.
+#[cfg(not(target_os = "linux"))]
+mod own {
+    use std::io;
+    use std::net::UdpSocket;
+
+    use super::Envelope;
+
+    #[derive(Clone, Copy)]
+    pub(super) struct Address;
+
+    pub(super) fn prepare(_udp: &UdpSocket) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn receive(udp: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Envelope)> {
+        let (read, from) = udp.recv_from(bytes)?;
+        Ok((read, Envelope { from, to: Address }))
+    }
+
+    pub(super) fn answer(udp: &UdpSocket, bytes: &[u8], question: &Envelope) -> io::Result<()> {
+        udp.send_to(bytes, question.from).map(|_| ())
+    }
+}

@@ -1,0 +1,116 @@
+//! How many datagrams each session may send.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+use crate::io::sync::lock;
+
+/// The right of one session to grants: at most one at a time, and none once the session is over.
+pub(super) struct SessionGrant<'a> {
+    session: u64,
+    peer: IpAddr,
+    grants: &'a Mutex<DatagramGrants>,
+}
+
+impl<'a> SessionGrant<'a> {
+    pub(super) fn new(peer: IpAddr, grants: &'a Mutex<DatagramGrants>) -> Self {
+        Self { session: lock(grants).session(), peer, grants }
+    }
+
+    /// A grant for `n` datagrams: its nonce.
+    pub(super) fn give(&self, n: u32) -> u64 {
+        lock(self.grants).give(self.session, self.peer, n)
+    }
+}
+
+impl Drop for SessionGrant<'_> {
+    fn drop(&mut self) {
+        lock(self.grants).end(self.session);
+    }
+}
+
+/// The grants in force; at most one a session.
+#[derive(Debug, Default)]
+pub(super) struct DatagramGrants {
+    given: Vec<DatagramGrant>,
+    /// Keyed at random by the system, so that nonces cannot be guessed.
+    keys: RandomState,
+    sessions: u64,
+    count: u64,
+}
+
+/// How many datagrams with this nonce `peer` may still send.
+#[derive(Debug)]
+struct DatagramGrant {
+    session: u64,
+    peer: IpAddr,
+    nonce: u64,
+    left: u32,
+}
+
+impl DatagramGrants {
+    /// The number of a new session.
+    fn session(&mut self) -> u64 {
+        self.sessions += 1;
+        self.sessions
+    }
+
+    /// A grant for `n` datagrams from `peer`, in place of what `session` had before.
+    fn give(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
+        self.end(session);
+        self.count += 1;
+        let nonce = self.keys.hash_one(self.count);
+        // The network may double a datagram; its copy is not taken from the others.
+        let left = n.saturating_mul(2);
+        self.given.push(DatagramGrant { session, peer: peer.to_canonical(), nonce, left });
+        nonce
+    }
+
+    fn end(&mut self, session: u64) {
+        self.given.retain(|grant| grant.session != session);
+    }
+
+    /// Uses the grant up by one datagram; whether there was one.
+    pub(super) fn take(&mut self, nonce: u64, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        let ours = |grant: &&mut DatagramGrant| grant.nonce == nonce && grant.peer == peer && 0 < grant.left;
+        match self.given.iter_mut().find(ours) {
+            Some(grant) => {
+                grant.left -= 1;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn leave_is_for_a_count_an_address_and_a_session() {
+        let here = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
+        let mut grants = DatagramGrants::default();
+        let (one, other) = (grants.session(), grants.session());
+        let nonce = grants.give(one, here, 1);
+        let theirs = grants.give(other, elsewhere, 1);
+        assert!(!grants.take(nonce ^ 1, here), "never given");
+        assert!(!grants.take(nonce, elsewhere), "given to another address");
+        assert!(grants.take(nonce, here) && grants.take(nonce, mapped), "one and its copy");
+        assert!(!grants.take(nonce, here), "used up");
+        let mut last = 0;
+        for _ in 0..1000 {
+            last = grants.give(one, here, 1);
+        }
+        assert_eq!(grants.given.len(), 2, "a new grant replaces the session's own");
+        assert!(grants.take(theirs, elsewhere), "and no other's");
+        grants.end(one);
+        assert!(!grants.take(last, here), "the session is over");
+    }
+}

@@ -1,0 +1,78 @@
+//! The responder's end of a test that another program receives.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use super::consent::{NoTest, Program};
+use super::shared::{Shared, TransferSlot};
+use crate::io::connection::Connection;
+use crate::wire::{Declined, Done, Reply};
+
+/// Starts the program agreed to for a test of `ms`, waits for its end, and says how many bytes came.
+pub(super) fn serve(
+    connection: &mut Connection,
+    ms: u32,
+    mut slot: TransferSlot<'_>,
+    shared: &Shared,
+) -> io::Result<()> {
+    let declined =
+        |connection: &mut Connection| connection.write_all(&Reply::Declined(Declined::NotServed).encode());
+    let Some(mut program) = slot.agreement.program.take() else { return declined(connection) };
+    let port = match program.start(connection.tcp().local_addr()?.ip()) {
+        Ok(port) => port,
+        Err(error) => {
+            slot.agreement.failed(format!("it could not be started: {error}"));
+            return declined(connection);
+        }
+    };
+    let grace = shared.limits.transfer_grace.min(slot.agreement.grace);
+    let ended = connection
+        .write_all(&Reply::Ready { nonce: port.into() }.encode())
+        .and_then(|()| wait_for(&mut *program, connection, Duration::from_millis(ms.into()) + grace, shared));
+    let bytes = match ended {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(broken)) => {
+            slot.agreement.failed(broken.why);
+            broken.bytes
+        }
+        Err(error) => {
+            slot.agreement.failed(format!("it was ended before it had ended: {error}"));
+            let most = program.most();
+            drop(program);
+            slot.end(most);
+            return Err(error);
+        }
+    };
+    drop(program);
+    // Given back first: the client may begin its next test as soon as it has read this.
+    slot.end(bytes);
+    connection.write_all(&Done { bytes, tcp_info: None }.encode())
+}
+
+/// Waits until `program` has ended; what it says of itself.
+///
+/// # Errors
+/// `TimedOut` when it has not by then; and when the client is gone or speaks, or the responder stops.
+fn wait_for(
+    program: &mut dyn Program,
+    connection: &Connection,
+    ends: Duration,
+    shared: &Shared,
+) -> io::Result<Result<u64, NoTest>> {
+    let began = Instant::now();
+    loop {
+        if let Some(ended) = program.received() {
+            return Ok(ended);
+        }
+        if ends < began.elapsed() || shared.stop.is_cancelled() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Blocks for a tick at most.
+        match connection.tcp().peek(&mut [0]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A responder with a minimal HTTP front of its own.
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::{Limits, Responder};
+use crate::io::clock::{Cancel, TICK};
+use crate::io::connection::{Connection, Upgraded};
+use crate::io::http;
+use crate::wire;
+
+/// A responder with a minimal HTTP front of its own, for tests, benchmarks and a bare far end:
+/// it admits everyone within its limits, does the Upgrade, and knows nothing else.
+///
+/// Dropping it ends its sessions and joins its threads.
+#[derive(Debug)]
+pub struct Listener {
+    address: SocketAddr,
+    responder: Arc<Responder>,
+    stop: Cancel,
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Listens on `address` (TCP, and UDP on the same port; port 0 lets the system choose both).
+    ///
+    /// # Errors
+    /// When the port is taken or the threads cannot be started.
+    pub fn start(address: SocketAddr, limits: Limits) -> io::Result<Self> {
+        let (tcp, udp) = bind(address)?;
+        let address = tcp.local_addr()?;
+        tcp.set_nonblocking(true)?;
+        let responder = Arc::new(Responder::start(limits, Some(udp))?);
+        let stop = Cancel::default();
+        let accepting = thread::Builder::new().name("probe-accept".to_string()).spawn({
+            let (responder, stop) = (Arc::clone(&responder), stop.clone());
+            move || accept(&tcp, &responder, &stop)
+        })?;
+        Ok(Self { address, responder, stop, accepting: Some(accepting) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The responder behind it.
+    #[must_use]
+    pub fn responder(&self) -> &Responder {
+        &self.responder
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(accepting) = self.accepting.take() {
+            // The responder's own threads are joined with the last of its owners, which is us.
+            let _ = accepting.join();
+        }
+    }
+}
+
+/// TCP and UDP on one port; a port that the system chose for the one may be taken for the other.
+fn bind(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
+    const ATTEMPTS: u32 = 16;
+    let mut attempt = 1;
+    loop {
+        let tcp = TcpListener::bind(address)?;
+        match UdpSocket::bind(tcp.local_addr()?) {
+            Ok(udp) => return Ok((tcp, udp)),
+            Err(error) if address.port() != 0 || attempt == ATTEMPTS => return Err(error),
+            Err(_) => attempt += 1,
+        }
+    }
+}
+
+fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
+    let tick = PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX);
+    while !stop.is_cancelled() {
+        // `accept` reports what `poll` would.
+        let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], tick);
+        match tcp.accept() {
+            Ok((stream, peer)) => {
+                // A connection beyond the limits is closed unanswered: nothing is spent on it.
+                if let Ok(slot) = responder.admit(peer.ip()) {
+                    let _ = slot.serve_after(Upgraded::Plain(stream), upgrade);
+                }
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            // Out of descriptors: the ones in use come back in time.
+            Err(_) => thread::sleep(TICK),
+        }
+    }
+}
+
+/// Reads the request and answers it; whether it is a probe session now.
+fn upgrade(connection: &mut Connection) -> io::Result<bool> {
+    let (head, rest) = http::read_head(connection, http::parse_request, || ())?;
+    let asked = head.path == wire::PATH && head.upgrade.as_deref().is_some_and(http::names_probe);
+    let answer = if asked && rest.is_empty() {
+        format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n",
+            wire::UPGRADE
+        )
+    } else {
+        "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_string()
+    };
+    connection.write_all(answer.as_bytes())?;
+    Ok(asked && rest.is_empty())
+}

@@ -1,0 +1,243 @@
+//! The other end of a probe: which sessions are admitted, within which limits, and the threads that serve them.
+
+mod consent;
+mod datagrams;
+mod grants;
+mod iperf3;
+mod limits;
+mod listener;
+mod session;
+mod shared;
+mod slots;
+mod workers;
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use self::shared::Shared;
+use self::slots::{give_back, take};
+use crate::io::clock::Clock;
+use crate::io::connection::{Connection, Upgraded};
+use crate::io::sync::lock;
+use crate::token;
+use crate::wire::Declined;
+
+pub use consent::{Agreement, Consent, NoTest, Program, Settled, Wish};
+pub use limits::Limits;
+pub use listener::Listener;
+pub use shared::BulkElsewhere;
+pub use slots::holder;
+
+/// The loop that serves datagrams; it calls what it is given in each turn.
+pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
+
+/// Answers probe sessions, each on a small thread, and datagrams on one more.
+///
+/// The HTTP server in front does the Upgrade: it authorises, asks for a [`SessionSlot`], answers `101`,
+/// and hands the raw stream over. Dropping the responder ends its sessions within a tenth of a
+/// second and joins their threads.
+#[derive(Debug)]
+pub struct Responder {
+    shared: Arc<Shared>,
+}
+
+impl Responder {
+    /// Starts a responder; `udp` is bound to the port of the same number as the TCP port, and
+    /// without it datagrams are declined.
+    ///
+    /// # Errors
+    /// When the thread for datagrams cannot be started.
+    pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
+        Self::start_with(limits, udp, None, |serve| serve(&|| ()))
+    }
+
+    /// The same; `consent` is asked before every transfer. `supervise` runs the loop that serves datagrams, on a
+    /// thread of its own; the loop returns when the responder is dropped.
+    ///
+    /// # Errors
+    /// As [`Responder::start`].
+    pub fn start_with(
+        limits: Limits,
+        udp: Option<UdpSocket>,
+        consent: Option<Arc<dyn Consent>>,
+        supervise: impl FnOnce(DatagramLoop) + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(limits, consent, udp.is_some()));
+        let responder = Self { shared: Arc::clone(&shared) };
+        if let Some(udp) = udp {
+            datagrams::prepare(&udp)?;
+            let ours = Arc::clone(&shared);
+            let serve: DatagramLoop = Box::new(move |turn| datagrams::serve(&udp, &ours, turn));
+            shared.workers.run(move || supervise(serve))?;
+        }
+        Ok(responder)
+    }
+
+    /// Reserves a slot for a session from `peer`, to be asked for before answering `101`.
+    ///
+    /// # Errors
+    /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503, with `Upgrade: barograph-probe/1`.
+    pub fn admit(&self, peer: IpAddr) -> Result<SessionSlot, Declined> {
+        let shared = &self.shared;
+        if shared.stop.is_cancelled() {
+            return Err(Declined::Stopping);
+        }
+        let peer = peer.to_canonical();
+        let limits = &shared.limits;
+        let mut slots = lock(&shared.slots);
+        if limits.sessions_max <= slots.taken() {
+            return Err(Declined::Full);
+        }
+        take(&mut slots.by_network, holder(peer), limits.sessions_per_peer_max)?;
+        Ok(SessionSlot { shared: Arc::clone(shared), peer, caller: None })
+    }
+
+    /// A single-use token (32 hexadecimal digits, 30 s) for the answer to an Upgrade over TLS;
+    /// `None` when the system gives no randomness.
+    #[must_use]
+    pub fn issue_token(&self) -> Option<String> {
+        let mut token = token::Token::default();
+        rustls::crypto::ring::default_provider().secure_random.fill(&mut token).ok()?;
+        lock(&self.shared.tokens).issue(token, self.shared.now_s());
+        Some(token::to_hex(&token))
+    }
+
+    /// Whether `token`, from `Authorization: Probe TOKEN`, was issued here and is unspent; it is
+    /// spent by this call.
+    #[must_use]
+    pub fn redeem_token(&self, token: &str) -> bool {
+        let now_s = self.shared.now_s();
+        token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
+    }
+
+    /// Whether a transfer is running: here, [elsewhere](Self::bulk_elsewhere), or one that the consent knows of. What
+    /// this host measures meanwhile is *loaded*.
+    #[must_use]
+    pub fn bulk_running(&self) -> bool {
+        self.shared.is_loaded()
+    }
+
+    /// Counts a transfer that another part of this host serves, until the guard is dropped. Any number
+    /// may run at once, beside the responder's own, which none of them keeps out.
+    #[must_use]
+    pub fn bulk_elsewhere(&self) -> BulkElsewhere {
+        Shared::bulk_elsewhere(&self.shared)
+    }
+
+    /// How many transfers began since the start. Where it is the same before and after a measurement
+    /// of one's own, and none was running at the start, no transfer fell within.
+    #[must_use]
+    pub fn bulk_begun(&self) -> u64 {
+        self.shared.bulk_begun.load(Ordering::Relaxed)
+    }
+
+    /// Requests declined since the start because another transfer ran here, or because they were larger than
+    /// [`Limits`] allow. Those that a [`Consent`] declined are not in it.
+    #[must_use]
+    pub fn declined(&self) -> u64 {
+        self.shared.declined.load(Ordering::Relaxed)
+    }
+
+    /// Sessions that are open or reserved.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        lock(&self.shared.slots).taken()
+    }
+
+    /// The most sessions that may be open.
+    #[must_use]
+    pub fn sessions_max(&self) -> usize {
+        self.shared.limits.sessions_max
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+        self.shared.workers.stop();
+    }
+}
+
+/// A reserved slot for one session; dropped unused, it is free again.
+#[derive(Debug)]
+pub struct SessionSlot {
+    shared: Arc<Shared>,
+    peer: IpAddr,
+    caller: Option<String>,
+}
+
+impl SessionSlot {
+    /// Reserves it for a station that signed as `caller`, whose name [`Consent`] gets.
+    ///
+    /// # Errors
+    /// [`Declined::Full`] when that name has its share of the sessions.
+    pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, Declined> {
+        let caller = caller.into();
+        let most = self.shared.limits.sessions_per_caller_max;
+        take(&mut lock(&self.shared.slots).by_caller, caller.clone(), most)?;
+        self.caller = Some(caller);
+        Ok(self)
+    }
+
+    /// Serves the session on a thread of the responder's and returns at once. `already_read` are bytes
+    /// that the HTTP server read past the request's head.
+    ///
+    /// # Errors
+    /// When the responder is stopping or the thread cannot be started.
+    pub fn serve(self, stream: Upgraded, already_read: Vec<u8>) -> io::Result<()> {
+        // A client waits for `101` before it speaks; what came earlier is not the protocol.
+        self.serve_after(stream, move |_| Ok(already_read.is_empty()))
+    }
+
+    /// Serves the session if `upgrade`, which is called first, returns that there is one.
+    fn serve_after(
+        self,
+        stream: Upgraded,
+        upgrade: impl FnOnce(&mut Connection) -> io::Result<bool> + Send + 'static,
+    ) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.workers.run(move || {
+            let limits = &self.shared.limits;
+            let clock = Clock::start(limits.session, &self.shared.stop);
+            let Ok(mut connection) = Connection::server(stream, &clock, limits.idle) else { return };
+            if upgrade(&mut connection).is_ok_and(|upgraded| upgraded) {
+                // The client notices how the session ended; here it does not matter.
+                let _ = session::serve(&mut connection, self.peer, self.caller.as_deref(), &self.shared);
+            }
+        })
+    }
+}
+
+impl Drop for SessionSlot {
+    fn drop(&mut self) {
+        let mut slots = lock(&self.shared.slots);
+        give_back(&mut slots.by_network, &holder(self.peer));
+        if let Some(caller) = &self.caller {
+            give_back(&mut slots.by_caller, caller);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn transfers_elsewhere_load_the_host_and_keep_nobody_out() {
+        let responder = Responder::start(Limits::default(), None).unwrap();
+        let first = responder.bulk_elsewhere();
+        let second = responder.bulk_elsewhere();
+        drop(first);
+        assert!(responder.bulk_running(), "one of two is over");
+        let own = responder.shared.bulk();
+        assert!(own.is_some());
+        drop(second);
+        assert!(responder.bulk_running(), "its own runs");
+        drop(own);
+        assert!(!responder.bulk_running());
+        assert_eq!(responder.bulk_begun(), 3);
+    }
+}

@@ -1,0 +1,277 @@
+//! The responder's end of a session.
+
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use super::consent::{Agreement, Wish};
+use super::grants::SessionGrant;
+use super::iperf3;
+use super::limits::Limits;
+use super::shared::{Shared, TransferSlot};
+use crate::io::connection::Connection;
+use crate::io::{kernel, payload};
+use crate::plan::Direction;
+use crate::wire::{Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
+
+/// Serves the requests of `peer` until the client closes, something is declined, or a limit is reached.
+pub(super) fn serve(
+    connection: &mut Connection,
+    peer: IpAddr,
+    caller: Option<&str>,
+    shared: &Shared,
+) -> io::Result<()> {
+    let grant = SessionGrant::new(peer, &shared.grants);
+    let mut bytes_left = shared.limits.session_bytes_max;
+    loop {
+        let frame = connection.read_frame::<REQUEST_BYTES>()?;
+        let request = Request::decode(&frame).map_err(|_| Declined::Malformed);
+        let served = request
+            .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
+        let request = match served {
+            Ok(request) => request,
+            Err(declined) => return decline(connection, declined, shared),
+        };
+        match request {
+            Request::Rtt { n } => {
+                ready(connection, shared.is_loaded().into())?;
+                echo(connection, n, &shared.limits)?;
+            }
+            Request::RttNagle { n } => {
+                ready(connection, 0)?;
+                echo_late(connection, n, &shared.limits)?;
+            }
+            Request::Goodput { direction, bytes } => {
+                let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                    Ok(slot) => slot,
+                    Err(declined) => return decline(connection, declined, shared),
+                };
+                ready(connection, 0)?;
+                bytes_left -= bytes;
+                let done = transfer(connection, direction, bytes, &shared.limits)?;
+                // Given back first: the client may begin its next transfer as soon as it has read this.
+                slot.end(bytes);
+                connection.write_all(&done.encode())?;
+            }
+            Request::Datagrams { n } => {
+                ready(connection, grant.give(n))?;
+            }
+            Request::Iperf3 { ms, .. } => {
+                let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                    Ok(slot) => slot,
+                    Err(declined) => return decline(connection, declined, shared),
+                };
+                return iperf3::serve(connection, ms, slot, shared);
+            }
+            Request::Stream { ms, bytes_max } => {
+                let mut slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                    Ok(slot) => slot,
+                    Err(declined) => return decline(connection, declined, shared),
+                };
+                ready(connection, 0)?;
+                // A silent peer would keep the slot from all others.
+                connection.set_idle(shared.limits.idle.min(slot.agreement.grace));
+                let bytes = receive_to_end(connection, ms, bytes_max, &shared.limits, &mut slot.agreement)?;
+                slot.end(bytes);
+                // The client has closed its side: there will be no further request.
+                return connection.write_all(&Done { bytes, tcp_info: None }.encode());
+            }
+        }
+    }
+}
+
+/// Declines a request, which ends the session.
+fn decline(connection: &mut Connection, declined: Declined, shared: &Shared) -> io::Result<()> {
+    shared.note_declined(declined);
+    connection.write_all(&Reply::Declined(declined).encode())
+}
+
+/// Whether a request is within the limits.
+fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Result<(), Declined> {
+    let limits = &shared.limits;
+    match request {
+        _ if shared.stop.is_cancelled() => Err(Declined::Stopping),
+        // Through TLS only the round trip is a quantity.
+        Request::RttNagle { .. }
+        | Request::Goodput { .. }
+        | Request::Datagrams { .. }
+        | Request::Stream { .. }
+        | Request::Iperf3 { .. }
+            if tls =>
+        {
+            Err(Declined::NotServed)
+        }
+        Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if limits.count_max < n => {
+            Err(Declined::TooLarge { limit: limits.count_max.into() })
+        }
+        Request::Goodput { bytes, .. }
+        | Request::Stream { bytes_max: bytes, .. }
+        | Request::Iperf3 { bytes_max: bytes, .. }
+            if limits.transfer_bytes_max < bytes =>
+        {
+            Err(Declined::TooLarge { limit: limits.transfer_bytes_max })
+        }
+        Request::Stream { ms, .. } | Request::Iperf3 { ms, .. } if limits.stream.as_millis() < ms.into() => {
+            Err(Declined::TooLarge { limit: u64::try_from(limits.stream.as_millis()).unwrap_or(u64::MAX) })
+        }
+        Request::Goodput { bytes, .. }
+        | Request::Stream { bytes_max: bytes, .. }
+        | Request::Iperf3 { bytes_max: bytes, .. }
+            if bytes_left < bytes =>
+        {
+            Err(Declined::Spent)
+        }
+        Request::Datagrams { .. } if !shared.serves_datagrams => Err(Declined::NotServed),
+        _ => Ok(()),
+    }
+}
+
+fn ready(connection: &mut Connection, nonce: u64) -> io::Result<()> {
+    connection.write_all(&Reply::Ready { nonce }.encode())
+}
+
+fn echo(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
+    let hurry = Hurry::of_exchanges(limits);
+    for made in 0..n {
+        let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
+        connection.write_all(&exchange)?;
+        hurry.check(made.into())?;
+    }
+    Ok(())
+}
+
+/// Answers only when both bytes are there, and lets acknowledgements wait for that answer, as the
+/// kernel does on its own once it takes a connection for an interactive one.
+fn echo_late(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
+    let hurry = Hurry::of_exchanges(limits);
+    for made in 0..n {
+        delay_acknowledgements(connection)?;
+        let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
+        connection.write_all(&exchange)?;
+        hurry.check(made.into())?;
+    }
+    Ok(())
+}
+
+/// Linux grants that mode by itself after each acknowledgement that had to go alone (tcp(7), `TCP_QUICKACK`).
+#[cfg(target_os = "linux")]
+fn delay_acknowledgements(connection: &Connection) -> io::Result<()> {
+    socket2::SockRef::from(connection.tcp()).set_tcp_quickack(false)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn delay_acknowledgements(_connection: &Connection) -> io::Result<()> {
+    Ok(())
+}
+
+/// Bytes are counted where they arrive; the sender's kernel says what held it back.
+fn transfer(
+    connection: &mut Connection,
+    direction: Direction,
+    bytes: u64,
+    limits: &Limits,
+) -> io::Result<Done> {
+    let hurry = &Hurry::of_bytes(limits);
+    match direction {
+        Direction::Up => {
+            receive(connection, bytes, limits.receive_block_bytes, hurry)?;
+            Ok(Done { bytes, tcp_info: None })
+        }
+        Direction::Down => {
+            let _begin = connection.read_frame::<EXCHANGE_BYTES>()?;
+            let began = Instant::now();
+            send(connection, bytes, hurry)?;
+            Ok(Done {
+                bytes,
+                tcp_info: kernel::bulk_tcp_info(connection.tcp(), began.elapsed().as_secs_f64()),
+            })
+        }
+    }
+}
+
+fn receive(connection: &mut Connection, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io::Result<()> {
+    let mut buffer = vec![0; block_bytes.clamp(1, payload::BLOCK_BYTES)];
+    let mut left = bytes;
+    while 0 < left {
+        let most = payload::at_most(buffer.len(), left);
+        match connection.read(&mut buffer[..most])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => left -= read as u64,
+        }
+        hurry.check(bytes - left)?;
+    }
+    Ok(())
+}
+
+/// Takes what comes until the client closes its side; how many bytes it was.
+///
+/// # Errors
+/// `TimedOut` when it does not end within the time asked for and the grace of a transfer, and
+/// `InvalidData` when more comes than was asked for.
+fn receive_to_end(
+    connection: &mut Connection,
+    ms: u32,
+    bytes_max: u64,
+    limits: &Limits,
+    agreement: &mut Agreement,
+) -> io::Result<u64> {
+    let mut buffer = vec![0; limits.receive_block_bytes.clamp(1, payload::BLOCK_BYTES)];
+    let grace = limits.transfer_grace.min(agreement.grace);
+    let ends = Instant::now() + Duration::from_millis(ms.into()) + grace;
+    let mut received = 0;
+    loop {
+        match connection.read(&mut buffer)? {
+            0 => return Ok(received),
+            read => received += read as u64,
+        }
+        agreement.moved(received);
+        if bytes_max < received {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if ends < Instant::now() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()> {
+    let block = payload::block();
+    let mut left = bytes;
+    while 0 < left {
+        left -= connection.write(payload::next(&block, left))? as u64;
+        hurry.check(bytes - left)?;
+    }
+    Ok(())
+}
+
+/// How slow a peer may be: a slow one would keep the one slot for transfers, or one of the few for sessions.
+struct Hurry {
+    began: Instant,
+    grace_s: f64,
+    /// Time that each byte or exchange may take beyond the grace.
+    each_s: f64,
+}
+
+impl Hurry {
+    fn of_bytes(limits: &Limits) -> Self {
+        Self::begin(limits, 8.0 / limits.transfer_bit_s_min as f64)
+    }
+
+    fn of_exchanges(limits: &Limits) -> Self {
+        Self::begin(limits, limits.exchange.as_secs_f64())
+    }
+
+    fn begin(limits: &Limits, each_s: f64) -> Self {
+        Self { began: Instant::now(), grace_s: limits.transfer_grace.as_secs_f64(), each_s }
+    }
+
+    /// # Errors
+    /// `TimedOut` when `moved` bytes or exchanges are too few by now.
+    fn check(&self, moved: u64) -> io::Result<()> {
+        let allowed_s = self.grace_s + moved as f64 * self.each_s;
+        if allowed_s < self.began.elapsed().as_secs_f64() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! The kernel's view of a TCP connection.
+
+use std::fmt;
+
+/// What the kernel knows of a TCP connection (Linux `TCP_INFO`), at the end that sent the bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TcpInfo {
+    /// Smallest round-trip time that the kernel saw, in seconds.
+    pub min_rtt_s: Option<f64>,
+    /// Segments sent again, over the life of the connection.
+    pub total_retrans: u32,
+    /// The congestion control algorithm, such as `cubic` or `bbr`.
+    pub congestion: Option<String>,
+    /// What held the sender back for most of the time.
+    pub limited_by: Option<Limit>,
+    /// The kernel's latest delivery rate in bit/s; `None` when the application limited the sample.
+    pub delivery_rate_bit_s: Option<f64>,
+}
+
+/// What held the sender of a TCP connection back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// The receiver's window.
+    ReceiveWindow,
+    /// The sender's own buffer.
+    SendBuffer,
+    /// The path: congestion window, pacing, losses.
+    Network,
+    /// The application had nothing to send.
+    Application,
+}
+
+impl Limit {
+    /// The limit as a lower-case word, as stored and shown: `rwnd`, `sndbuf`, `network`, `application`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReceiveWindow => "rwnd",
+            Self::SendBuffer => "sndbuf",
+            Self::Network => "network",
+            Self::Application => "application",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,305 @@
+//! Every way in which a peer can be bad, against every experiment, with real sockets.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::{Failure, Quantity};
+use barograph_probe::io::{Context, Peer, detect, probe, run_one};
+use barograph_probe::{Direction, Experiment, wire};
+
+use crate::common::{LONG, Server, context, pour, read_request, reset, swallow, upgrade};
+
+/// Short, for most of these tests wait for it.
+const DEADLINE: Duration = Duration::from_millis(400);
+/// How much later than its deadline an experiment may end on a busy machine.
+const SLACK: Duration = Duration::from_secs(3);
+
+const SESSIONS: [Experiment; 5] = [
+    Experiment::Rtt { n: 5 },
+    Experiment::RttNagle { n: 2 },
+    Experiment::Goodput { direction: Direction::Up, bytes: 50_000_000 },
+    Experiment::Goodput { direction: Direction::Down, bytes: 50_000_000 },
+    Experiment::Loss { n: 3 },
+];
+
+/// A way to treat one connection.
+type Behaviour = fn(TcpStream, &AtomicBool);
+
+/// A bad peer from the first byte on, and the failures that may name it: of a session, of a GET.
+const FROM_THE_FIRST_BYTE: [(&str, Behaviour, &[Failure], &[Failure]); 6] = [
+    ("resets", |stream, _| reset(stream), &[Failure::Reset], &[Failure::Reset]),
+    (
+        "closes",
+        |mut stream, stop| drop(read_request(&mut stream, stop)),
+        &[Failure::Reset],
+        &[Failure::Reset],
+    ),
+    ("is silent", |mut stream, stop| swallow(&mut stream, stop), &[Failure::TimedOut], &[Failure::TimedOut]),
+    (
+        "answers garbage",
+        |mut stream, stop| {
+            read_request(&mut stream, stop);
+            pour(&mut stream, b"\x00\xffgarbage\r\n", stop);
+        },
+        &[Failure::Garbage],
+        &[Failure::Garbage],
+    ),
+    (
+        "sends headers for ever",
+        |mut stream, stop| {
+            read_request(&mut stream, stop);
+            pour(&mut stream, b"HTTP/1.1 200 OK\r\n", stop);
+        },
+        &[Failure::Garbage],
+        &[Failure::Garbage],
+    ),
+    (
+        "trickles",
+        |mut stream, stop| {
+            read_request(&mut stream, stop);
+            trickle(&mut stream, b"HTTP/1.1 101 Switching Protocols\r\nX: ", stop);
+        },
+        &[Failure::TimedOut],
+        &[Failure::TimedOut],
+    ),
+];
+
+/// A peer that does the Upgrade and is bad in the session: what it does, and the failures allowed.
+const IN_THE_SESSION: [(&str, Behaviour, &[Failure]); 6] = [
+    ("resets", |stream, _| reset(stream), &[Failure::Reset]),
+    ("is silent", |mut stream, stop| swallow(&mut stream, stop), &[Failure::TimedOut]),
+    ("answers garbage", |mut stream, stop| pour(&mut stream, b"garbage", stop), &[Failure::Garbage]),
+    (
+        "trickles",
+        |mut stream, stop| {
+            hear(&mut stream, stop);
+            trickle(&mut stream, &wire::Reply::Ready { nonce: 1 }.encode(), stop);
+        },
+        &[Failure::TimedOut],
+    ),
+    (
+        "agrees and is silent",
+        |mut stream, stop| {
+            agree(&mut stream, stop);
+            swallow(&mut stream, stop);
+        },
+        &[Failure::TimedOut],
+    ),
+    (
+        "agrees and sends garbage for ever",
+        |mut stream, stop| {
+            agree(&mut stream, stop);
+            pour(&mut stream, &[0xAA; 65536], stop);
+        },
+        &[Failure::Garbage, Failure::TimedOut],
+    ),
+];
+
+#[test]
+fn every_experiment_survives_a_peer_that_is_bad_from_the_first_byte() {
+    for (name, behaviour, in_session, in_get) in FROM_THE_FIRST_BYTE {
+        let server = Server::start(behaviour);
+        for experiment in SESSIONS {
+            fails(name, &server.target(), experiment, in_session);
+        }
+        fails(name, &server.url(), Experiment::ResponseTime, in_get);
+        // A handshake is all that `connect` asks for.
+        let handshake = run_one(&server.target(), Experiment::Connect { n: 2 }, &context(LONG)).remove(0);
+        assert_eq!(handshake.result.unwrap().n, 2, "connect to a peer that {name}");
+    }
+}
+
+#[test]
+fn every_experiment_survives_a_peer_that_is_bad_in_the_session() {
+    for (name, behaviour, failures) in IN_THE_SESSION {
+        let server = Server::start(move |mut stream, stop| {
+            upgrade(&mut stream, stop);
+            behaviour(stream, stop);
+        });
+        for experiment in SESSIONS {
+            // Datagrams that nobody answers are no failure of the session.
+            if matches!(experiment, Experiment::Loss { .. }) && name.starts_with("agrees") {
+                fails(name, &server.target(), experiment, &[Failure::Refused]);
+            } else {
+                fails(name, &server.target(), experiment, failures);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_closed_port_fails_what_needs_a_service_and_answers_a_connect() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = crate::common::target(address);
+    for experiment in SESSIONS.into_iter().chain([Experiment::ResponseTime]) {
+        fails("refuses", &closed, experiment, &[Failure::Refused]);
+    }
+    let answered =
+        crate::common::only(run_one(&closed, Experiment::Connect { n: 3 }, &context(LONG))).unwrap();
+    assert_eq!((answered.refused, answered.n, answered.samples.len()), (true, 3, 3));
+    assert!(0.0 < answered.value && answered.value < LONG.as_secs_f64(), "{answered:?}");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let open = crate::common::target(listener.local_addr().unwrap());
+    let open = crate::common::only(run_one(&open, Experiment::Connect { n: 1 }, &context(LONG))).unwrap();
+    assert!(!open.refused && open.tcp_info.is_some(), "{open:?}");
+}
+
+#[test]
+fn a_probe_of_a_closed_port_measures_the_host_and_not_a_server() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let measured = crate::common::only(probe(&crate::common::target(address), 1000, &context(LONG))).unwrap();
+    assert!(measured.refused, "{measured:?}");
+    let url = barograph_probe::Target::parse(&format!("http://{address}/")).unwrap();
+    let readings = probe(&url, 1000, &context(LONG));
+    let found: Vec<_> = readings
+        .iter()
+        .map(|reading| (reading.quantity.as_str(), reading.result.as_ref().map_err(|error| error.failure)))
+        .map(|(quantity, result)| (quantity, result.map(|measured| measured.refused)))
+        .collect();
+    let refused = Err(Failure::Refused);
+    assert_eq!(found, [("connect", Ok(true)), ("first_byte", refused), ("response_time", refused)]);
+}
+
+/// An error of routing is no answer of the target, however fast it comes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_target_without_a_route_is_unreachable_and_not_refused() {
+    // Linux has no route for TCP to a broadcast address, and no packet leaves the host.
+    let nowhere = barograph_probe::Target::parse("255.255.255.255:80").unwrap();
+    for experiment in [Experiment::Connect { n: 1 }, Experiment::ResponseTime] {
+        fails("has no route", &nowhere, experiment, &[Failure::Unreachable]);
+    }
+    assert_eq!(detect(&nowhere, &context(LONG)).unwrap_err().failure, Failure::Unreachable);
+}
+
+/// A listener whose queue is full drops every further SYN: a connection that never opens.
+#[test]
+fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let queue = socket2::SockRef::from(&listener);
+    queue.listen(0).unwrap();
+    let held: Vec<_> = (0..4)
+        .filter_map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
+        .collect();
+    if held.len() == 4 {
+        barograph_sim::say_skipped("this system queues connections beyond the backlog");
+        return;
+    }
+    for experiment in [Experiment::Connect { n: 1 }, Experiment::Rtt { n: 1 }, Experiment::ResponseTime] {
+        fails("never opens", &crate::common::target(address), experiment, &[Failure::TimedOut]);
+    }
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_unresolved() {
+    // Reserved for this (RFC 6761 §6.4); a resolver out of reach takes longer than the deadline.
+    let nowhere = barograph_probe::Target::parse("nowhere.invalid:80").unwrap();
+    fails("has no name", &nowhere, Experiment::Connect { n: 1 }, &[Failure::Unresolved, Failure::TimedOut]);
+}
+
+#[test]
+fn a_body_without_end_is_cut_by_bytes_or_by_time() {
+    let server = Server::start(|mut stream, stop| {
+        read_request(&mut stream, stop);
+        pour(&mut stream, b"HTTP/1.1 200 OK\r\n\r\n", stop);
+    });
+    let small = Context { body_bytes_max: 1_000_000, ..context(LONG) };
+    let readings = run_one(&server.url(), Experiment::ResponseTime, &small);
+    assert!(readings[0].result.is_ok(), "the first byte did come");
+    let error = readings[1].result.as_ref().unwrap_err();
+    assert_eq!(error.failure, Failure::Local);
+    assert!(error.message.contains("1000000 bytes"), "{error}");
+
+    let endless = Context { body_bytes_max: u64::MAX, ..context(DEADLINE) };
+    let readings = run_one(&server.url(), Experiment::ResponseTime, &endless);
+    assert_eq!(readings[1].result.as_ref().unwrap_err().failure, Failure::TimedOut);
+}
+
+#[test]
+fn a_peer_that_acknowledges_bytes_it_cannot_have_is_garbage() {
+    let server = Server::start(|mut stream, stop| {
+        upgrade(&mut stream, stop);
+        agree(&mut stream, stop);
+        let lie = wire::Done { bytes: 3, tcp_info: None };
+        pour(&mut stream, &lie.encode(), stop);
+    });
+    let up = Experiment::Goodput { direction: Direction::Up, bytes: 1000 };
+    fails("lies", &server.target(), up, &[Failure::Garbage]);
+}
+
+#[test]
+fn what_listens_but_is_no_station_is_plain() {
+    for (name, behaviour, ..) in FROM_THE_FIRST_BYTE {
+        let server = Server::start(behaviour);
+        assert_eq!(detect(&server.target(), &context(LONG)), Ok(Peer::Plain), "a peer that {name}");
+    }
+}
+
+/// Runs the experiment and checks that each of its readings failed, rightly and in time.
+fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, failures: &[Failure]) {
+    let began = Instant::now();
+    let readings = run_one(target, experiment, &context(DEADLINE));
+    let took = began.elapsed();
+    assert_eq!(readings.len(), experiment.quantities().len());
+    assert!(took < DEADLINE + SLACK, "{experiment:?} with a peer that {name} took {took:?}");
+    for reading in readings {
+        match reading.result {
+            // The first byte of a head that never ends did come.
+            Ok(_) if reading.quantity == Quantity::FIRST_BYTE => {}
+            Ok(measured) => panic!("{experiment:?} with a peer that {name} gave {measured:?}"),
+            Err(error) => {
+                assert!(
+                    failures.contains(&error.failure),
+                    "{experiment:?} with a peer that {name}: {error:?}"
+                );
+                assert!(error.after_s <= took.as_secs_f64() && 0.0 < error.after_s, "{error:?}");
+                let limit_s = DEADLINE.as_secs_f64();
+                assert!(
+                    error.failure != Failure::TimedOut || limit_s <= error.after_s + 0.01,
+                    "{name}: {error:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Reads the request of a session and gives leave.
+fn agree(stream: &mut TcpStream, stop: &AtomicBool) {
+    use std::io::Write;
+    hear(stream, stop);
+    let _ = stream.write_all(&wire::Reply::Ready { nonce: 1 }.encode());
+}
+
+/// Reads the request of a session.
+fn hear(stream: &mut TcpStream, stop: &AtomicBool) {
+    use std::io::Read;
+    let mut request = [0; wire::REQUEST_BYTES];
+    let mut read = 0;
+    while read < request.len() && !stop.load(Ordering::Relaxed) {
+        match stream.read(&mut request[read..]) {
+            Ok(0) => return,
+            Ok(more) => read += more,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Writes byte by byte, each soon enough that no single wait is long, and never ends.
+fn trickle(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
+    use std::io::{ErrorKind, Read, Write};
+    let endless = bytes[..bytes.len() - 1].iter().chain(std::iter::repeat(&bytes[bytes.len() - 1]));
+    // The wait between bytes is the read's time-out; the last byte of a frame never comes.
+    for byte in endless.take(if bytes[0] == b'H' { usize::MAX } else { bytes.len() - 1 }) {
+        if stop.load(Ordering::Relaxed) || stream.write_all(&[*byte]).is_err() {
+            return;
+        }
+        match stream.read(&mut [0; 512]) {
+            Ok(0) => return,
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return,
+            _ => {}
+        }
+    }
+    swallow(stream, stop);
+}

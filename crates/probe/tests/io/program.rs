@@ -1,0 +1,122 @@
+//! What becomes of a transfer that another program receives.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use barograph_probe::io::{Agreement, Consent, Limits, NoTest, Program, Responder, Settled, Upgraded, Wish};
+use barograph_probe::wire::{DONE_BYTES, Declined, Done, Reply, Request};
+
+use crate::common::{LONG, reply};
+
+/// What happened, in its order.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Ended,
+    Settled { bytes: u64, failed: Option<String> },
+}
+
+#[derive(Clone)]
+struct Plays {
+    /// `None` = it cannot be started.
+    port: Option<u16>,
+    /// `None` = it runs until it is ended.
+    received: Option<Result<u64, NoTest>>,
+    said: Sender<Said>,
+}
+
+struct Playing(Plays);
+
+impl Program for Playing {
+    fn start(&mut self, _: IpAddr) -> io::Result<u16> {
+        self.0.port.ok_or_else(|| io::Error::other("no such program"))
+    }
+
+    fn received(&mut self) -> Option<Result<u64, NoTest>> {
+        self.0.received.clone()
+    }
+
+    fn most(&self) -> u64 {
+        77
+    }
+}
+
+impl Drop for Playing {
+    fn drop(&mut self) {
+        let _ = self.0.said.send(Said::Ended);
+    }
+}
+
+struct Agrees(Mutex<Plays>);
+
+impl Consent for Agrees {
+    fn agree(&self, _: &Wish<'_>) -> Result<Agreement, Declined> {
+        let plays = self.0.lock().unwrap().clone();
+        let said = plays.said.clone();
+        let settle = move |Settled { bytes, failed, .. }| {
+            let _ = said.send(Said::Settled { bytes, failed });
+        };
+        Ok(Agreement::new(LONG, settle).by(Playing(plays)))
+    }
+}
+
+/// A session in which such a program was asked for, and what is heard of it.
+fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream, Receiver<Said>, Responder) {
+    let (said, heard) = channel();
+    let consent: Arc<dyn Consent> = Arc::new(Agrees(Mutex::new(Plays { port, received, said })));
+    let responder =
+        Responder::start_with(Limits::default(), None, Some(consent), |serve| serve(&|| ())).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    let (stream, from) = listener.accept().unwrap();
+    let slot = responder.admit(from.ip()).unwrap();
+    thread::spawn(move || slot.serve(Upgraded::Plain(stream), Vec::new()));
+    client.write_all(&Request::Iperf3 { ms: 1000, bytes_max: 9 }.encode()).unwrap();
+    (client, heard, responder)
+}
+
+fn heard(heard: &Receiver<Said>) -> [Said; 2] {
+    [heard.recv_timeout(LONG).unwrap(), heard.recv_timeout(LONG).unwrap()]
+}
+
+#[test]
+fn a_program_ends_with_the_session_and_what_it_may_have_moved_is_charged() {
+    let (mut client, said, responder) = asked(Some(5201), None);
+    assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
+    assert!(responder.bulk_running());
+    drop(client);
+    let [first, Said::Settled { bytes: 77, failed: Some(why) }] = heard(&said) else { panic!() };
+    assert!(first == Said::Ended && why.contains("ended before"), "{why}");
+}
+
+#[test]
+fn a_program_ends_with_the_station() {
+    let (mut client, said, responder) = asked(Some(5201), None);
+    assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
+    drop(responder);
+    assert_eq!(heard(&said)[0], Said::Ended);
+}
+
+#[test]
+fn what_a_program_says_at_its_end_is_what_is_settled() {
+    let broken = NoTest { bytes: 18, why: "it was something else".into() };
+    for (received, bytes, failed) in [(Ok(5), 5, None), (Err(broken.clone()), 18, Some(broken.why.clone()))] {
+        let (mut client, said, _responder) = asked(Some(5201), Some(received));
+        assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
+        let mut done = [0; DONE_BYTES];
+        client.read_exact(&mut done).unwrap();
+        assert_eq!(Done::decode(&done).unwrap().bytes, bytes);
+        assert_eq!(heard(&said), [Said::Ended, Said::Settled { bytes, failed }]);
+    }
+}
+
+#[test]
+fn one_that_cannot_be_started_costs_nothing_and_says_so() {
+    let (mut client, said, _responder) = asked(None, None);
+    assert_eq!(reply(&mut client), Reply::Declined(Declined::NotServed));
+    let [Said::Ended, Said::Settled { bytes: 0, failed: Some(why) }] = heard(&said) else { panic!() };
+    assert!(why.contains("no such program"), "{why}");
+}

@@ -1,0 +1,305 @@
+//! What is learned of a path, on paths made up for it.
+
+use barograph_forecast::{Battery, Config};
+use barograph_probe::calibration::{CHECKPOINTS, Calibration, Estimate, Partials};
+use barograph_probe::stop::{Decision, Guard, Reason, Rule};
+use barograph_probe::stream::{Early, Sample};
+use barograph_sim::Chance;
+use proptest::prelude::*;
+
+/// A path: the logarithm of its rate, how that scatters from test to test, and how a checkpoint's rate does.
+struct Path {
+    chance: Chance,
+    level: f64,
+    level_deviation: f64,
+    ratio: f64,
+    ratio_deviation: f64,
+}
+
+/// What became of a test.
+#[derive(Debug, PartialEq)]
+enum Ending {
+    Full,
+    Surprise,
+    /// How far off the logarithm of the rate was, and how far it was expected to be.
+    Early {
+        error: f64,
+        deviation: f64,
+    },
+}
+
+impl Path {
+    fn new(seed: u64, level_deviation: f64, ratio_deviation: f64) -> Self {
+        Self { chance: Chance::new(seed, 0), level: 18.0, level_deviation, ratio: 0.2, ratio_deviation }
+    }
+
+    /// A test as the station makes it, and what is learned from it.
+    fn test(&mut self, calibration: &mut Calibration, is_audit: bool) -> Ending {
+        let full = self.level + self.chance.normal() * self.level_deviation;
+        let mut partials = Partials::default();
+        for partial in &mut partials {
+            *partial = Some((full - self.ratio + self.chance.normal() * self.ratio_deviation).exp());
+        }
+        let Some(expected) = calibration.expected().filter(|_| !is_audit) else {
+            calibration.learn_full(&partials, full.exp());
+            return Ending::Full;
+        };
+        let estimates = (0..CHECKPOINTS.len()).find_map(|at| expected.estimate(at, 1.0, partials[at]?));
+        let Some(Estimate { alone_bit_s, rate_bit_s, deviation, agrees }) = estimates else {
+            return Ending::Full;
+        };
+        if !agrees {
+            calibration.learn_surprise(&partials, full.exp());
+            return Ending::Surprise;
+        }
+        let reason = Reason { time_s: 1.0, settled_bit_s: 1.0, alone_bit_s, rate_bit_s, deviation };
+        calibration.learn_early(&reason);
+        Ending::Early { error: rate_bit_s.ln() - full, deviation }
+    }
+
+    fn tests(&mut self, calibration: &mut Calibration, count: u32) -> Vec<Ending> {
+        (1..=count).map(|test| self.test(calibration, test % AUDIT_EVERY == 0)).collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A path that always gives the same share of its early rate is corrected to what it gives, up to a factor of three.
+    #[test]
+    fn a_steady_bias_is_learned(ratio in 0.34..2.99f64, rate in 1e6..1e9f64, tests in 4..20u32) {
+        let mut calibration = Calibration::default();
+        for _ in 0..tests {
+            calibration.learn_full(&[Some(rate); CHECKPOINTS.len()], rate * ratio);
+        }
+        let estimate = calibration.expected().unwrap().estimate(0, 0.1, rate).unwrap();
+        prop_assert!((estimate.rate_bit_s / (rate * ratio) - 1.0).abs() < 1e-9 && estimate.agrees);
+        // What is far off is not believed, however sure the path is.
+        prop_assert!(!calibration.expected().unwrap().estimate(0, 0.1, rate * 0.5).unwrap().agrees);
+    }
+
+    /// Of a path that scatters by 2 % at most, a rate that drops to a half, or rises by half, is noticed by the next test: it
+    /// has its full length. The one after that has it too, and then the path is calibrated anew.
+    #[test]
+    fn on_a_quiet_path_a_change_by_half_is_noticed_by_the_next_test(seed: u64, rises: bool, quiet in 0.0..0.02f64) {
+        let mut path = Path::new(seed, quiet, quiet);
+        let mut calibration = Calibration::default();
+        path.tests(&mut calibration, 30);
+        path.level += if rises { 1.5f64.ln() } else { 0.5f64.ln() };
+        let endings = path.tests(&mut calibration, 6);
+        prop_assert_eq!(&endings[..2], &[Ending::Surprise, Ending::Surprise]);
+        prop_assert_eq!(&endings[2..5], &[Ending::Full, Ending::Full, Ending::Full]);
+        prop_assert!(matches!(endings[5], Ending::Early { .. }), "{endings:?}");
+    }
+
+    /// A change by 15 % is too small to be told from chance at once; the estimates follow most of it in the first
+    /// test, and are within 2 % after three.
+    #[test]
+    fn a_change_by_fifteen_per_cent_is_followed(seed: u64, rises: bool) {
+        let mut path = Path::new(seed, 0.0, 0.0);
+        let mut calibration = Calibration::default();
+        path.tests(&mut calibration, 30);
+        let step = if rises { 1.15f64.ln() } else { 0.85f64.ln() };
+        path.level += step;
+        for test in 0..12 {
+            let Ending::Early { error, .. } = path.test(&mut calibration, false) else { continue };
+            prop_assert!(error.abs() <= step.abs() / 4.0, "{error} in test {test}");
+            prop_assert!(test < 3 || error.abs() < 0.02, "{error} in test {test}");
+        }
+    }
+
+    /// Nothing that a path may do makes it panic, or the estimate nonsense.
+    #[test]
+    fn no_values_make_nonsense(
+        tests in prop::collection::vec((any::<u8>(), any::<f64>(), any::<f64>()), 0..50), partial in any::<f64>(),
+    ) {
+        let mut calibration = Calibration::default();
+        for (kind, partial, full) in tests {
+            let partials = [Some(partial), None, Some(full), Some(1.0), None, Some(-1.0), Some(partial)];
+            match kind % 3 {
+                0 => calibration.learn_full(&partials, full),
+                1 => calibration.learn_surprise(&partials, full),
+                _ => calibration.learn_early(&Reason {
+                    time_s: 0.0, settled_bit_s: full, alone_bit_s: partial, rate_bit_s: full, deviation: partial,
+                }),
+            }
+            let Some(expected) = calibration.expected() else { continue };
+            for at in 0..=CHECKPOINTS.len() {
+                if let Some(estimate) = expected.estimate(at, full, partial) {
+                    prop_assert!(0.0 <= estimate.rate_bit_s && estimate.rate_bit_s.is_finite(), "{estimate:?}");
+                    prop_assert!(0.0 <= estimate.deviation, "{estimate:?}");
+                }
+            }
+        }
+        if let Some(expected) = calibration.expected() {
+            prop_assert!(expected.estimate(0, partial, partial).is_none_or(|estimate| !estimate.rate_bit_s.is_nan()));
+        }
+    }
+}
+
+/// What scatters hides a change: how many changes by half the next test notices, at each scatter.
+#[test]
+fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
+    for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)]
+    {
+        let noticed = (0..1000).filter(|seed| {
+            let mut path = Path::new(*seed, scatter, scatter / 2.0);
+            let mut calibration = Calibration::default();
+            path.tests(&mut calibration, 30);
+            path.level += if seed % 2 == 0 { 1.5f64.ln() } else { 0.5f64.ln() };
+            !matches!(path.test(&mut calibration, false), Ending::Early { .. })
+        });
+        let share = noticed.count() as f64 / 1000.0;
+        println!("scatter {scatter}: {share} noticed by the next test");
+        assert!((least..=most).contains(&share), "{scatter}: {share}");
+    }
+}
+
+/// Few tests are surprised. The errors are smaller than they were said to be on quiet paths, where the usual deviations are
+/// most of what is said, and somewhat larger where the path scatters much.
+#[test]
+fn surprises_are_few_and_errors_are_as_expected() {
+    for (scatter, least, most) in
+        [(0.0, 1.0, 1.0), (0.03, 0.98, 1.0), (0.09, 0.92, 0.96), (0.18, 0.84, 0.89), (0.27, 0.82, 0.86)]
+    {
+        let (mut early, mut surprised, mut within) = (0, 0, 0);
+        for seed in 0..100 {
+            let mut path = Path::new(seed, scatter, scatter / 2.0);
+            let mut calibration = Calibration::default();
+            for ending in path.tests(&mut calibration, 60) {
+                match ending {
+                    Ending::Early { error, deviation, .. } => {
+                        early += 1;
+                        within += u32::from(error.abs() <= 1.645 * deviation);
+                    }
+                    Ending::Surprise => surprised += 1,
+                    Ending::Full => {}
+                }
+            }
+        }
+        let (share, coverage) =
+            (f64::from(surprised) / f64::from(early), f64::from(within) / f64::from(early));
+        println!("scatter {scatter}: {surprised} surprises beside {early}, {coverage} within 90 %");
+        assert!(4000 < early && share < 0.045, "{scatter}: {surprised} surprises beside {early}");
+        assert!((least..=most).contains(&coverage), "{scatter}: {coverage}");
+    }
+}
+
+/// What is recorded of a path whose tests may end early leans on what was recorded before, and is what the next test is
+/// judged by. So it scatters less than full tests do, and the forecast's interval, made of it, holds fewer of them.
+#[test]
+fn the_loop_through_the_forecast_costs_a_bounded_part_of_the_intervals_coverage() {
+    for (scatter, least) in [(0.05, 0.87), (0.1, 0.86), (0.2, 0.84), (0.3, 0.83)] {
+        let (open, closed) = (Loop::of_paths(scatter, false), Loop::of_paths(scatter, true));
+        println!("scatter {scatter}: full tests only {open:?}, with early ones {closed:?}");
+        assert!(0.87 < open.coverage && open.coverage < 0.94, "{scatter}: {open:?}");
+        assert!(least <= closed.coverage, "{scatter}: {closed:?}");
+        assert!(0.6 < closed.early, "{scatter}: {closed:?}");
+    }
+}
+
+/// What came of forecasts whose tests may end early.
+#[derive(Debug, Default)]
+struct Loop {
+    /// How many of the full rates lay within the 90 % interval that stood before.
+    coverage: f64,
+    /// The standard deviation of the logarithms recorded, over that of full tests.
+    scatter: f64,
+    /// How many tests ended early.
+    early: f64,
+}
+
+impl Loop {
+    /// Of 20 paths with 200 tests each, after the first 20.
+    fn of_paths(scatter: f64, ends_early: bool) -> Self {
+        let (mut sums, mut tests) = (Self::default(), 0.0);
+        for seed in 0..20 {
+            let mut path = Path::new(seed, scatter, scatter / 2.0);
+            let (mut calibration, mut battery) = (Calibration::default(), Battery::new(&Config::default()));
+            for test in 1..=200 {
+                let full = path.level + path.chance.normal() * scatter;
+                let partial = (full - path.ratio + path.chance.normal() * path.ratio_deviation).exp();
+                let interval = battery.interval(0.9);
+                let is_audit = test % AUDIT_EVERY == 0 || !ends_early;
+                let recorded = recorded(&mut calibration, &battery, partial, full.exp(), is_audit);
+                battery.update(recorded).unwrap();
+                if test <= 20 {
+                    continue;
+                }
+                tests += 1.0;
+                let interval = interval.unwrap();
+                let is_within = (interval.lower..=interval.upper).contains(&full.exp());
+                sums.coverage += f64::from(is_within);
+                sums.scatter += (recorded.ln() - path.level).powi(2);
+                sums.early += f64::from(recorded != full.exp());
+            }
+        }
+        Self {
+            coverage: sums.coverage / tests,
+            scatter: (sums.scatter / tests).sqrt() / scatter,
+            early: sums.early / tests,
+        }
+    }
+}
+
+/// What a station records of a test whose stream is steady at `partial` until it might end, and gives `full` in its full
+/// length.
+fn recorded(
+    calibration: &mut Calibration,
+    battery: &Battery,
+    partial: f64,
+    full: f64,
+    is_audit: bool,
+) -> f64 {
+    let leave = || {
+        let interval = battery.interval(0.9)?;
+        let guard = Some(Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper });
+        Some(Early { guard, expected: Some(calibration.expected()?), ..Early::default() })
+    };
+    let early = leave().filter(|_| !is_audit);
+    let mut rule = Rule::new(early);
+    let stopped = (0..400).find_map(|sample| {
+        let time_s = f64::from(sample) * 0.005;
+        let acked_bytes = (partial / 8.0 * time_s) as u64;
+        let (rtt_s, min_rtt_s) = (Some(0.02), Some(0.02));
+        match rule.push(&Sample { time_s, acked_bytes, rtt_s, min_rtt_s, retrans: 0, app_limited: false }) {
+            Decision::Stop(reason) => Some(reason),
+            Decision::Continue => None,
+        }
+    });
+    if let Some(reason) = stopped {
+        calibration.learn_early(&reason);
+        return reason.rate_bit_s;
+    }
+    if early.is_none() {
+        calibration.learn_full(rule.partials(), full);
+    } else if rule.surprised() {
+        calibration.learn_surprise(rule.partials(), full);
+    }
+    full
+}
+
+#[test]
+fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_a_guide() {
+    let mut calibration = Calibration::default();
+    for _ in 0..Calibration::TESTS_MIN {
+        assert_eq!(calibration.expected(), None);
+        calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], 1e8);
+        // What is no rate says nothing.
+        calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], 0.0);
+        calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], f64::NAN);
+    }
+    assert!(calibration.expected().is_some());
+    // Nothing arrived before the end of any round.
+    let mut blind = Calibration::default();
+    // Checkpoints that say nothing of a rate that stands still.
+    let mut wild = Calibration::default();
+    for test in 0..20 {
+        blind.learn_full(&Partials::default(), 1e8);
+        wild.learn_full(&[Some(if test % 2 == 0 { 0.6e8 } else { 1.7e8 }); CHECKPOINTS.len()], 1e8);
+    }
+    assert_eq!((blind.expected(), wild.expected()), (None, None));
+}
+
+/// As the planner draws them.
+const AUDIT_EVERY: u32 = 20;
