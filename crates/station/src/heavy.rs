@@ -195,9 +195,9 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use futures_util::FutureExt as _;
-
     use std::net::IpAddr;
+
+    use futures_util::FutureExt as _;
 
     use super::*;
 
