@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use crate::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind, Note};
-use crate::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
+use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind, Note};
+use crate::proto::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
 
 #[cfg(feature = "files")]
 pub use self::files::{fuzz_journal, fuzz_manifest};

@@ -7,7 +7,7 @@
 //!
 //! - [`socket`] sends and receives trains of datagrams, as fast as the system can, with what the kernel knows of each.
 //! - [`seal`] seals and opens datagrams.
-//! - [`flow`] is one object on its way: the loops around [`Sender`](crate::Sender) and [`Receiver`](crate::Receiver).
+//! - [`flow`] is one object on its way: the loops around [`Sender`](crate::proto::Sender) and [`Receiver`](crate::proto::Receiver).
 //! - [`control`] is what both ends agree on beside it, and [`identity`] how each knows the other.
 //! - [`session`] is a transfer of files from end to end: [`send`] and [`Host`].
 

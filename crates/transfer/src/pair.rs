@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use crate::wire::Feedback;
-use crate::{Arrival, Packet, Receiver, Sender, Violation};
+use crate::proto::wire::Feedback;
+use crate::proto::{Arrival, Packet, Receiver, Sender, Violation};
 
 /// What carries packets both ways, for any number of flows.
 pub trait Link {

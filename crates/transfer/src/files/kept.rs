@@ -5,7 +5,7 @@ use std::ops::Range;
 use rangemap::RangeSet;
 
 use super::TransferId;
-use crate::wire::varint;
+use crate::proto::wire::varint;
 
 /// What it begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"BGJ\x01";

@@ -13,7 +13,7 @@ use rangemap::RangeSet;
 use thiserror::Error;
 
 use super::path::{PathError, check_path, shown};
-use crate::wire::{NUMBER_MAX, WireError};
+use crate::proto::wire::{NUMBER_MAX, WireError};
 
 /// Entries of a manifest. A receiver keeps some 150 bytes of each beside its path: 150 MiB. Trees with more are better packed first.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use crate::controller::Seen;
-use crate::wire::{Echo, Evidence, Feedback, Run, Totals};
-use crate::{Controller, Limit, Sender, SenderConfig};
+use crate::proto::controller::Seen;
+use crate::proto::wire::{Echo, Evidence, Feedback, Run, Totals};
+use crate::proto::{Controller, Limit, Sender, SenderConfig};
 
 /// Does with a sender what `data` says, in steps of a byte and what it needs: time passes, packets go, some of them come, and a receiver tells of
 /// it; one in sixteen of the steps is a lie.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use self::inflow::Inflow;
 pub use self::outflow::Outflow;
-use crate::{Limit, Stats, Violation};
+use crate::proto::{Limit, Stats, Violation};
 
 /// What an object is read from; from a thread of its own, ahead of the sender.
 pub trait Origin: Send {

@@ -11,7 +11,7 @@ use std::fmt;
 use ring::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 
-use crate::wire::{HEADER_BYTES, Header, SEAL_BYTES};
+use crate::proto::wire::{HEADER_BYTES, Header, SEAL_BYTES};
 
 /// How datagrams are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

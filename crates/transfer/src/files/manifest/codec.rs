@@ -2,7 +2,7 @@
 
 use super::super::path::{PATH_BYTES_MAX, shown};
 use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, Entry, Kind, Manifest, ManifestError, Modified};
-use crate::wire::{WireError, varint};
+use crate::proto::wire::{WireError, varint};
 
 /// What it begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"BGM\x01";

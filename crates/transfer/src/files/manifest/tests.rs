@@ -116,10 +116,10 @@ fn order_is_by_component() {
 #[test]
 fn a_number_of_entries_takes_no_memory() {
     let mut bytes = b"BGM\x01".to_vec();
-    crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
+    crate::proto::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
     assert_eq!(Manifest::decode(&bytes), Err(ManifestError::Wire(WireError::Truncated("an entry"))));
     bytes.truncate(4);
-    crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64 + 1);
+    crate::proto::wire::varint::put(&mut bytes, ENTRIES_MAX as u64 + 1);
     assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
 }
 

@@ -9,7 +9,7 @@ use self::fields::{
     take_ranges, take_software, take_suite, take_suites, take_version, text_of,
 };
 use super::{Message, Token};
-use crate::wire::{WireError, varint};
+use crate::proto::wire::{WireError, varint};
 
 /// Version of the control connection, and of what it speaks of.
 pub const VERSION: u64 = 1;

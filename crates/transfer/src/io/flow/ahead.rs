@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::busy::{busy, this_thread};
 use super::{FlowError, Origin};
-use crate::Sender;
+use crate::proto::Sender;
 
 /// What is to be sent, at hand before it is asked for.
 ///

@@ -10,8 +10,8 @@ use super::nap::Naps;
 use super::{FlowError, Seen, Sink, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Received, Socket, Train, is_too_large};
-use crate::wire::{DataHead, HEADER_BYTES, Header, Kind};
-use crate::{Arrival, Feedback, Fresh, Receiver, Refusal};
+use crate::proto::wire::{DataHead, HEADER_BYTES, Header, Kind};
+use crate::proto::{Arrival, Feedback, Fresh, Receiver, Refusal};
 
 /// The receiving end.
 pub struct Inflow {

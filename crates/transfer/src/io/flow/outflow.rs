@@ -11,8 +11,8 @@ use super::outbox::Outbox;
 use super::{FlowError, Origin, Seen, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Socket, is_too_large};
-use crate::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
-use crate::{Packet, Sender, Stats};
+use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
+use crate::proto::{Packet, Sender, Stats};
 
 /// The sending end.
 pub struct Outflow {

@@ -23,8 +23,8 @@ use crate::io::flow::{FlowError, Inflow, Seen, Watch};
 use crate::io::identity::Fingerprint;
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::io::socket::{Socket, SocketConfig};
-use crate::wire::HEADER_BYTES;
-use crate::{Feedback, Receiver, ReceiverConfig};
+use crate::proto::wire::HEADER_BYTES;
+use crate::proto::{Feedback, Receiver, ReceiverConfig};
 
 /// One sender at a host.
 pub(super) struct Visit<'a> {

@@ -16,13 +16,13 @@ use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
 };
-use crate::controller::Config;
 use crate::files::{FileError, Source};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
 use crate::io::flow::{FlowError, Outflow, Seen, Watch};
 use crate::io::seal::{Opener, Sealer, Suite};
-use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
-use crate::{Sender, SenderConfig, TooLong};
+use crate::proto::controller::Config;
+use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
+use crate::proto::{Sender, SenderConfig, TooLong};
 
 /// What all sessions of a transfer have in common.
 pub(super) struct Errand<'a> {
