@@ -1,13 +1,14 @@
 //! What a sender keeps: what is still to be sent, what is under way, and what became of it.
 
 mod book;
-mod feedback;
+mod causes;
 mod losses;
 mod numbers;
 mod object;
+mod pacing;
 mod path;
 mod reorder;
-mod seen;
+mod reports;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -18,15 +19,17 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use self::book::{Book, Fate, PACKETS_MAX, Sent};
-use self::feedback::{Heeded, News};
+use self::causes::Causes;
+use self::losses::Losses;
 use self::numbers::Numbers;
 use self::object::Object;
+use self::pacing::Pacing;
 use self::path::Path;
-use self::reorder::Reorder;
+use self::reports::Reports;
 use self::timers::Timers;
-use crate::proto::pacer::Pacer;
+use crate::proto::controller::{Delivery, Seen};
 use crate::proto::wire::{Feedback, NOTE_BYTES, Note};
-use crate::proto::{Controller, Ear, Rtt, TooLong, nanos};
+use crate::proto::{Controller, Moment, Rtt, TooLong, nanos};
 
 /// What a sender is made of.
 #[derive(Clone, Copy, Debug)]
@@ -109,31 +112,29 @@ pub struct Stats {
 /// Its memory is bounded whatever the object's size: [`Sender::PACKETS_MAX`] packets under way, and some bytes for each.
 #[derive(Debug)]
 pub struct Sender {
-    payload: u64,
-    overhead: u64,
     object: Object,
     numbers: Numbers,
     book: Book,
     path: Path,
     rtt: Rtt,
-    pacer: Pacer,
-    window_bytes: u64,
-    reorder: Reorder,
-    /// Packets below this index are settled.
-    settled: u64,
-    /// What was settled when the last round (or two round trips) ended, and the one before: below the second, lost packets are forgotten; others may still come.
-    round_ends: [u64; 2],
-    rounded: Duration,
-    has_lost_in_round: bool,
-    /// The highest index acknowledged, plus one.
-    acked_to: u64,
-    heeded: Heeded,
+    pacing: Pacing,
+    losses: Losses,
+    causes: Causes,
+    reports: Reports,
     timers: Timers,
-    noted: Option<Duration>,
-    ear: Option<Box<Ear>>,
-    news: News,
-    controller: Box<dyn Controller>,
+    untold: Untold,
+    /// But for what [`Losses`] and [`Causes`] count.
     stats: Stats,
+}
+
+/// What was acknowledged since the controller was told last.
+#[derive(Debug, Default)]
+struct Untold {
+    packets: u64,
+    bytes: u64,
+    marked_packets: u64,
+    /// The round trip measured last.
+    round_trip: Option<Duration>,
 }
 
 impl Sender {
@@ -151,29 +152,18 @@ impl Sender {
         controller: Box<dyn Controller>,
     ) -> Result<Self, TooLong> {
         TooLong::check(object_bytes)?;
-        let (payload, overhead) = (u64::from(config.payload_bytes.max(1)), u64::from(config.overhead_bytes));
         Ok(Self {
-            payload,
-            overhead,
             object: Object::new(object_bytes, held),
             numbers: Numbers::new(config.seed),
-            book: Book::new(),
+            book: Book::new(config.overhead_bytes.into()),
             path: Path::default(),
             rtt: Rtt::default(),
-            pacer: Pacer::new(payload + overhead, controller.rate_bytes_s()),
-            window_bytes: controller.window_bytes(),
-            reorder: Reorder::default(),
-            settled: 0,
-            round_ends: [0; 2],
-            rounded: Duration::ZERO,
-            has_lost_in_round: false,
-            acked_to: 0,
-            heeded: Heeded::default(),
+            pacing: Pacing::new(config, controller),
+            losses: Losses::default(),
+            causes: Causes::new(config.has_ear),
+            reports: Reports::default(),
             timers: Timers::default(),
-            noted: None,
-            ear: config.has_ear.then(Box::default),
-            news: News::default(),
-            controller,
+            untold: Untold::default(),
             stats: Stats::default(),
         })
     }
@@ -182,25 +172,89 @@ impl Sender {
     ///
     /// Packets under way stay as they are; what of them is lost is cut anew. The controller hears of it with the next feedback.
     pub fn set_payload_bytes(&mut self, payload_bytes: u32) {
-        self.payload = u64::from(payload_bytes.max(1));
-        self.pacer.set_packet(self.full_bytes());
+        self.pacing.set_payload(payload_bytes);
     }
 
     /// Bytes of the object in a full packet.
     pub fn payload_bytes(&self) -> u32 {
         // A payload has 32 bits.
-        self.payload as u32
+        self.pacing.payload() as u32
+    }
+
+    /// Whether all of the object was acknowledged.
+    pub fn is_done(&self) -> bool {
+        self.object.is_there()
+    }
+
+    /// What happened so far.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            lost_packets: self.losses.lost_packets,
+            spurious_packets: self.losses.spurious_packets,
+            lost_host: self.causes.host(),
+            lost_network: self.causes.network,
+            lost_unknown: self.causes.unknown,
+            ..self.stats
+        }
+    }
+
+    /// Round trips so far.
+    pub fn rtt(&self) -> Rtt {
+        self.rtt
+    }
+
+    /// Bytes a second at which packets are spread, headers included; infinite where the window alone limits.
+    pub fn rate_bytes_s(&self) -> f64 {
+        self.pacing.rate_bytes_s()
+    }
+
+    /// Bytes under way, headers included.
+    pub fn in_flight_bytes(&self) -> u64 {
+        self.book.in_flight_bytes()
+    }
+
+    /// How long nothing new was heard, since the first packet and until all is done: whether to give up is the caller's to decide.
+    pub fn silence(&self, now: Duration) -> Duration {
+        if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
+    }
+
+    /// Bytes of the object that the receiver is known to have, those that it had before among them.
+    pub fn held_bytes(&self) -> u64 {
+        self.object.there_bytes()
+    }
+
+    /// What the receiver said that it can take (bytes of the object a second); 0 while it was not the limit.
+    pub fn drain_bytes_s(&self) -> u64 {
+        self.reports.totals().drain_bytes_s
+    }
+
+    /// When the classifier will look at the window, if it has a reason to.
+    pub fn looks_at(&self) -> Option<Duration> {
+        self.causes.due()
+    }
+
+    /// How often the classifier looked at the window.
+    pub fn looks(&self) -> u64 {
+        self.causes.looks()
+    }
+
+    /// Packets and bytes under way, as they are counted and as the packets kept add up to; and how many are kept.
+    pub(crate) fn kept(&self) -> ([(u64, u64); 2], usize) {
+        let kept = (self.book.first()..self.book.end()).filter_map(|index| self.book.get(index));
+        let in_flight = kept.filter(|sent| sent.fate == Fate::InFlight).map(|sent| self.book.bytes(sent));
+        let summed = in_flight.fold((0, 0), |(packets, bytes), length| (packets + 1, bytes + length));
+        ([(self.book.in_flight_packets(), self.book.in_flight_bytes()), summed], self.book.len())
     }
 
     /// What keeps it from sending more just now.
     pub fn limit(&self) -> Limit {
         if !self.object.has_some() {
             Limit::Object
-        } else if self.is_full() {
+        } else if self.book.is_full() {
             Limit::Memory
         } else if !self.has_room() {
             Limit::Window
-        } else if self.controller.is_capped() {
+        } else if self.pacing.is_capped() {
             Limit::Drain
         } else {
             Limit::Rate
@@ -215,17 +269,12 @@ impl Sender {
         if self.timers.takes_probe() {
             return self.probe(now);
         }
-        if !self.object.has_some() {
-            // The path could carry more than there is.
-            self.path.limit(self.book.in_flight_bytes());
+        if !self.object.has_some() || self.book.is_full() {
+            // The path could carry more than there is, or than this memory has room for.
+            self.hold_back();
             return None;
         }
-        if self.is_full() {
-            // Nor is it the path that holds back what this memory has no room for.
-            self.path.limit(self.book.in_flight_bytes());
-            return None;
-        }
-        if !self.has_room() || !self.pacer.is_ready(now) {
+        if !self.has_room() || !self.pacing.is_ready(now) {
             return None;
         }
         let range = self.object.take(self.room(now))?;
@@ -261,7 +310,37 @@ impl Sender {
         number: u64,
         feedback: &Feedback,
     ) -> Result<(), Violation> {
-        self.heed(now, number, feedback)
+        let is_newer = self.reports.is_newer(number);
+        if is_newer {
+            self.reports.check(&feedback.totals)?;
+        }
+        let acked_before = self.untold.packets;
+        self.take_runs(now, feedback, is_newer)?;
+        let has_acked = acked_before < self.untold.packets;
+        // What is replayed, or says nothing new, is no sign of life of the path.
+        let is_news = is_newer && (has_acked || self.reports.totals().packets < feedback.totals.packets);
+        if is_newer {
+            self.untold.marked_packets += self.reports.count(feedback.totals);
+            self.take_echo(now, feedback)?;
+            let told = self.numbers.index_of(feedback.start)
+                ..self.numbers.index_of(feedback.end().min(self.numbers.end()));
+            self.losses.survey(told, self.reports.note_number(number), &self.book);
+        }
+        if is_news {
+            self.timers.heard(now, has_acked);
+        }
+        self.detect_losses(now, is_newer);
+        self.listen(now);
+        self.losses.end_report();
+        if !is_news {
+            self.forget();
+            return Ok(());
+        }
+        let (is_round, delivery) = self.path.sample(nanos(now), self.rtt.min);
+        self.losses.end_round(now, is_round, &self.rtt);
+        self.forget();
+        self.tell(now, delivery);
+        Ok(())
     }
 
     /// When [`Sender::handle_timeout`] or [`Sender::poll_packet`] has something to do next, if no feedback comes before; `None` once all is done.
@@ -271,11 +350,13 @@ impl Sender {
         if self.is_done() {
             return None;
         }
-        let may_send = self.timers.is_probe_due() || self.object.has_some() && self.has_room();
-        let sending =
-            may_send.then(|| if self.timers.is_probe_due() { Duration::ZERO } else { self.pacer.next() });
-        let listening = self.ear.as_ref().and_then(|ear| ear.due());
-        [sending, listening, self.loss_at(), self.probe_at(), self.silence_at()].into_iter().flatten().min()
+        let sending = if self.timers.is_probe_due() {
+            Some(Duration::ZERO)
+        } else {
+            (self.object.has_some() && self.has_room()).then(|| self.pacing.next())
+        };
+        let all = [sending, self.causes.due(), self.loss_at(), self.probe_at(), self.silence_at()];
+        all.into_iter().flatten().min()
     }
 
     /// Time has come.
@@ -284,29 +365,39 @@ impl Sender {
             return;
         }
         if self.loss_at().is_some_and(|at| at <= now) {
-            self.detect_losses(now, 0);
+            self.detect_losses(now, false);
         }
         self.listen(now);
         // What was taken for lost by time alone makes room, too: else a full memory stays full for ever.
         self.forget();
-        self.time_out(now);
-    }
-
-    fn full_bytes(&self) -> u64 {
-        self.payload + self.overhead
+        if self.silence_at().is_some_and(|at| at <= now) {
+            self.timers.silence_ended(now);
+            self.pacing.on_silence(now);
+        }
+        if self.probe_at().is_some_and(|at| at <= now) {
+            self.timers.ask(now);
+        }
     }
 
     /// Whether window and memory have room for a full packet.
     fn has_room(&self) -> bool {
-        let in_flight = self.book.in_flight_bytes();
-        let fits = in_flight.saturating_add(self.full_bytes()) <= self.window_bytes;
-        // A window of less than a packet would end the transfer.
-        (fits || in_flight == 0) && !self.is_full()
+        self.pacing.has_room(self.book.in_flight_bytes()) && !self.book.is_full()
     }
 
-    /// Whether all memory is taken but what is reserved for probes.
-    fn is_full(&self) -> bool {
-        PACKETS_MAX - PROBES_RESERVED <= self.book.len()
+    /// When the oldest packet that was overtaken counts as lost.
+    fn loss_at(&self) -> Option<Duration> {
+        self.losses.due(&self.book, &self.rtt)
+    }
+
+    /// When an answer is asked for.
+    fn probe_at(&self) -> Option<Duration> {
+        self.timers.probe_at(&self.rtt).filter(|_| 0 < self.book.in_flight_packets())
+    }
+
+    /// When the no-feedback timer ends.
+    fn silence_at(&self) -> Option<Duration> {
+        let (packet_bytes, rate) = (self.pacing.full_bytes(), self.pacing.rate_bytes_s());
+        (0 < self.book.in_flight_packets()).then(|| self.timers.silence_at(&self.rtt, packet_bytes, rate))
     }
 
     /// A packet that asks for an answer, in nobody's turn: what waits to be sent, or else the oldest that is under way (RFC 9002 §6.2.4).
@@ -318,7 +409,7 @@ impl Sender {
         let range = match self.object.take(room) {
             Some(range) => range,
             None => {
-                let mut oldest = self.book.next_open(self.settled..self.book.end());
+                let mut oldest = self.book.next_open(self.losses.settled()..self.book.end());
                 while let Some(index) = oldest
                     && self.book.get(index).is_some_and(|sent| sent.is_copied || sent.fate != Fate::InFlight)
                 {
@@ -335,48 +426,183 @@ impl Sender {
         Some(self.send(now, range))
     }
 
+    fn give_up_oldest(&mut self, now: Duration) {
+        self.forget();
+        if self.book.len() < PACKETS_MAX {
+            return;
+        }
+        let moment = self.moment(now);
+        if let Some(missing) = self.losses.give_up_oldest(&mut self.book, &mut self.object) {
+            self.causes.lose(moment, missing);
+        }
+        self.forget();
+    }
+
     /// Bytes of the object in the next packet: fewer beside a note, so that all full packets are of one length (spec §3).
     fn room(&self, now: Duration) -> u64 {
-        let note_bytes = if self.is_note_due(now) { NOTE_BYTES as u64 } else { 0 };
-        self.payload.checked_sub(note_bytes).filter(|room| 0 < *room).unwrap_or(self.payload)
+        let note_bytes = if self.timers.is_note_due(now, &self.rtt) { NOTE_BYTES as u64 } else { 0 };
+        let payload = self.pacing.payload();
+        payload.checked_sub(note_bytes).filter(|room| 0 < *room).unwrap_or(payload)
     }
 
     fn send(&mut self, now: Duration, range: Range<u64>) -> Packet {
         let len = range.end - range.start;
-        let bytes = len + self.overhead;
         let number = self.numbers.take(self.book.end());
-        let stamp = self.path.send(nanos(now), self.book.in_flight_bytes(), bytes);
-        self.timers.sent(now, self.book.in_flight_packets() == 0);
-        let sent = Sent {
+        let mut sent = Sent {
             start: range.start,
             // A payload has 32 bits.
             len: len as u32,
             fate: Fate::InFlight,
             is_copied: false,
-            stamp,
+            stamp: path::Stamp::default(),
             evidence: None,
         };
-        self.book.push(sent, bytes);
-        self.pacer.spend(bytes);
+        sent.stamp = self.path.send(nanos(now), self.book.in_flight_bytes(), self.book.bytes(&sent));
+        self.timers.sent(now, self.book.in_flight_packets() == 0);
+        self.book.push(sent);
+        self.pacing.spend(len);
         self.stats.sent_packets += 1;
         self.stats.sent_bytes += len;
         Packet { number, sent_us: micros(now), range, note: self.note(now) }
     }
 
-    fn is_note_due(&self, now: Duration) -> bool {
-        self.noted.is_none_or(|noted| noted + self.rtt.smoothed / 2 <= now)
-    }
-
     /// What the receiver is told at least twice a round trip.
     fn note(&mut self, now: Duration) -> Option<Note> {
-        self.is_note_due(now).then(|| {
-            self.noted = Some(now);
-            let rtt_us = self
-                .rtt
-                .latest
-                .map_or(0, |_| u32::try_from(self.rtt.smoothed.as_micros()).unwrap_or(u32::MAX).max(1));
+        self.timers.is_note_due(now, &self.rtt).then(|| {
+            self.timers.noted(now);
+            let smoothed_us = || u32::try_from(self.rtt.smoothed.as_micros()).unwrap_or(u32::MAX).max(1);
+            let rtt_us = self.rtt.latest.map_or(0, |_| smoothed_us());
             Note { floor: self.numbers.number_of(self.book.first()), rtt_us }
         })
+    }
+
+    /// Acknowledges what came, and notes what is known of the gaps.
+    fn take_runs(&mut self, now: Duration, feedback: &Feedback, is_newer: bool) -> Result<(), Violation> {
+        let (mut at, end) = (feedback.start, self.numbers.end());
+        let mut place = self.numbers.seek(at);
+        for run in &feedback.runs {
+            let came_to = at.saturating_add(u64::from(run.received));
+            if run.received > 0 {
+                // Also where the sum of the runs stands still at the highest number there is.
+                if end <= at || end < came_to {
+                    return Err(Violation::NeverSent(at.max(end)));
+                }
+                let from = self.numbers.index_from(&mut place, at);
+                if let Some(left_out) = self.numbers.left_out_to(place, came_to) {
+                    return Err(Violation::NeverSent(left_out));
+                }
+                // No number was left out between them.
+                self.ack(now, from..from + (came_to - at));
+            }
+            at = came_to.saturating_add(u64::from(run.missing));
+            if is_newer && run.missing > 0 && came_to < end {
+                let from = self.numbers.index_from(&mut place, came_to);
+                let gap = from..self.numbers.index_from(&mut place, at.min(end));
+                if !self.book.are_open(gap.clone()) {
+                    return Err(Violation::TakenBack);
+                }
+                // Of what is settled nobody asks any more; and a gap of a number left out has no packet to note it at.
+                if self.losses.settled() < gap.end
+                    && !gap.is_empty()
+                    && let Some(sent) = self.book.get_mut(gap.start)
+                {
+                    sent.evidence = Some(run.evidence);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Acknowledges packets of these indices; those acknowledged before are passed over.
+    fn ack(&mut self, now: Duration, indices: Range<u64>) {
+        let now_ns = nanos(now);
+        let (mut from, mut range) = (indices.start, 0..0);
+        while let Some(index) = self.book.next_open(from..indices.end) {
+            from = index + 1;
+            let Some(sent) = self.book.settle(index, Fate::Acked) else { break };
+            let bytes = self.book.bytes(&sent);
+            self.path.ack(now_ns, &sent.stamp, bytes);
+            self.untold.packets += 1;
+            self.untold.bytes += bytes;
+            self.losses.ack(index);
+            if sent.fate == Fate::Lost {
+                self.losses.find(index, self.path.round());
+                self.causes.find(index, bytes);
+            } else {
+                self.causes.ack();
+            }
+            // Packets in a row carry ranges in a row, which are noted as one.
+            if range.end == sent.start {
+                range.end = sent.range().end;
+            } else {
+                self.stats.acked_bytes += self.object.ack(std::mem::replace(&mut range, sent.range()));
+            }
+        }
+        self.stats.acked_bytes += self.object.ack(range);
+    }
+
+    /// Measures a round trip by the packet that the receiver echoes, once for each.
+    fn take_echo(&mut self, now: Duration, feedback: &Feedback) -> Result<(), Violation> {
+        let Some(echo) = feedback.echo else { return Ok(()) };
+        if self.numbers.end() <= echo.number || self.numbers.is_left_out(echo.number) {
+            return Err(Violation::NeverSent(echo.number));
+        }
+        // Of a packet that is forgotten, or with a time that it did not have, nothing is learned.
+        let sent = self.book.get(self.numbers.index_of(echo.number)).filter(|sent| sent.fate == Fate::Acked);
+        let sent_at = sent.map(|sent| Duration::from_nanos(sent.stamp.sent_ns));
+        if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us)
+            && self.reports.note_echo(echo.number)
+        {
+            self.rtt.add(now.saturating_sub(sent_at), Duration::from_micros(echo.held_us.into()));
+            self.untold.round_trip = self.rtt.latest;
+        }
+        Ok(())
+    }
+
+    fn moment(&self, now: Duration) -> Moment {
+        Moment { now, rtt: self.rtt.smoothed, burst: self.pacing.burst_packets() }
+    }
+
+    /// Takes packets for lost: with a report that `is_newer` than the others, those that enough packets overtook.
+    fn detect_losses(&mut self, now: Duration, is_newer: bool) {
+        let moment = self.moment(now);
+        let Self { losses, causes, rtt, book, object, .. } = self;
+        losses.detect(now, is_newer, rtt, book, object, |missing| causes.lose(moment, missing));
+    }
+
+    fn listen(&mut self, now: Duration) {
+        self.causes.listen(self.moment(now), self.losses.settled());
+    }
+
+    fn forget(&mut self) {
+        self.book.forget(self.losses.forgets_below(&self.book));
+        self.numbers.forget_below(self.book.first());
+    }
+
+    /// Tells the controller.
+    fn tell(&mut self, now: Duration, delivery: Option<Delivery>) {
+        let full = self.pacing.full_bytes();
+        // The receiver counts bytes of the object; on the way each packet has more.
+        let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
+        let untold = std::mem::take(&mut self.untold);
+        let (losses, host_lost_packets) = self.causes.untold();
+        let seen = Seen {
+            rtt: self.rtt,
+            round_trip: untold.round_trip,
+            round: self.path.round(),
+            acked_packets: untold.packets,
+            acked_bytes: untold.bytes,
+            marked_packets: untold.marked_packets,
+            in_flight_bytes: self.book.in_flight_bytes(),
+            delivery,
+            losses,
+            host_lost_packets,
+            drain_bytes_s: u64::try_from(drain).unwrap_or(u64::MAX),
+            settled_packets: self.causes.settled(),
+            packet_bytes: u32::try_from(full).unwrap_or(u32::MAX),
+        };
+        self.pacing.on_feedback(now, &seen);
+        self.causes.told();
     }
 }
 
@@ -384,7 +610,3 @@ impl Sender {
 fn micros(time: Duration) -> u32 {
     time.as_micros() as u32
 }
-
-/// Room for packets that ask for an answer when the book is full: at most one in 4 s is sent then, which is an hour of them. After it the
-/// oldest packet makes room for each.
-const PROBES_RESERVED: usize = 1024;

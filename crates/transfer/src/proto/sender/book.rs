@@ -17,6 +17,8 @@ pub(super) struct Book {
     first: u64,
     /// A bit for each, 1 = not acknowledged: what was acknowledged before is passed over 64 at a time.
     open: Box<[u64; WORDS]>,
+    /// Bytes that a packet has beside those of the object.
+    overhead: u64,
     in_flight_bytes: u64,
     in_flight_packets: u64,
 }
@@ -49,11 +51,12 @@ impl Sent {
 }
 
 impl Book {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(overhead: u64) -> Self {
         Self {
             packets: VecDeque::new(),
             first: 0,
             open: Box::new([0; WORDS]),
+            overhead,
             in_flight_bytes: 0,
             in_flight_packets: 0,
         }
@@ -74,6 +77,16 @@ impl Book {
         self.packets.len()
     }
 
+    /// Whether all memory is taken but what is reserved for probes.
+    pub(super) fn is_full(&self) -> bool {
+        PACKETS_MAX - PROBES_RESERVED <= self.len()
+    }
+
+    /// Bytes of a packet on the way, headers included.
+    pub(super) fn bytes(&self, sent: &Sent) -> u64 {
+        u64::from(sent.len) + self.overhead
+    }
+
     pub(super) fn in_flight_bytes(&self) -> u64 {
         self.in_flight_bytes
     }
@@ -82,12 +95,12 @@ impl Book {
         self.in_flight_packets
     }
 
-    /// Notes a packet of so many bytes on the way; there is room as long as `len` is below [`PACKETS_MAX`].
-    pub(super) fn push(&mut self, sent: Sent, bytes: u64) {
+    /// Notes a packet on the way; there is room as long as `len` is below [`PACKETS_MAX`].
+    pub(super) fn push(&mut self, sent: Sent) {
         let index = self.end();
         self.open[word(index)] |= 1 << (index % 64);
         self.packets.push_back(sent);
-        self.in_flight_bytes += bytes;
+        self.in_flight_bytes += self.bytes(&sent);
         self.in_flight_packets += 1;
     }
 
@@ -99,18 +112,19 @@ impl Book {
         self.packets.get_mut(usize::try_from(index.checked_sub(self.first)?).ok()?)
     }
 
-    /// It was acknowledged, or taken for lost: it is under way no more.
-    pub(super) fn settle(&mut self, index: u64, fate: Fate, overhead: u64) {
-        let Some(sent) = self.get_mut(index) else { return };
-        let (was, bytes) = (sent.fate, u64::from(sent.len) + overhead);
+    /// A packet was acknowledged, or taken for lost: it is under way no more. Returns the packet as it was before.
+    pub(super) fn settle(&mut self, index: u64, fate: Fate) -> Option<Sent> {
+        let sent = self.get_mut(index)?;
+        let was = *sent;
         sent.fate = fate;
-        if was == Fate::InFlight {
-            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(bytes);
+        if was.fate == Fate::InFlight {
+            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(self.bytes(&was));
             self.in_flight_packets = self.in_flight_packets.saturating_sub(1);
         }
         if fate == Fate::Acked {
             self.open[word(index)] &= !(1 << (index % 64));
         }
+        Some(was)
     }
 
     /// The first of these that is not acknowledged.
@@ -163,6 +177,9 @@ fn word(index: u64) -> usize {
 
 /// Packets that are kept at the most, from the first that is not settled: 30 Gbit/s over 100 ms in packets of 1472 bytes.
 pub(super) const PACKETS_MAX: usize = 1 << 18;
+/// Room for packets that ask for an answer when the book is full: at most one in 4 s is sent then, which is an hour of them. After it the
+/// oldest packet makes room for each.
+pub(super) const PROBES_RESERVED: usize = 1024;
 /// One more word than they fill, for they may begin in the middle of one.
 const WORDS: usize = PACKETS_MAX / 64 * 2;
 
@@ -173,7 +190,7 @@ mod tests {
     use super::*;
 
     fn book(packets: u64) -> Book {
-        let mut book = Book::new();
+        let mut book = Book::new(2);
         for start in 0..packets {
             let sent = Sent {
                 start,
@@ -183,7 +200,7 @@ mod tests {
                 stamp: Stamp::default(),
                 evidence: None,
             };
-            book.push(sent, 3);
+            book.push(sent);
         }
         book
     }
@@ -192,7 +209,7 @@ mod tests {
         #[test]
         fn open_packets_are_found(acked in proptest::collection::btree_set(0u64..400, 0..400), from in 0u64..420, length in 0u64..420) {
             let mut book = book(400);
-            acked.iter().for_each(|index| book.settle(*index, Fate::Acked, 2));
+            acked.iter().for_each(|index| _ = book.settle(*index, Fate::Acked));
             prop_assert_eq!(book.in_flight_bytes(), 3 * (400 - acked.len() as u64));
             book.forget(0);
             let range = from..from + length;
@@ -207,20 +224,20 @@ mod tests {
     #[test]
     fn lost_ones_are_kept_until_told_and_the_ring_turns() {
         let mut book = book(100);
-        (0..50).for_each(|index| book.settle(index, Fate::Lost, 2));
+        (0..50).for_each(|index| _ = book.settle(index, Fate::Lost));
         book.forget(10);
         assert_eq!((book.first(), book.next_open(0..100), book.in_flight_packets()), (10, Some(10), 50));
         // Words are used again, and begin clean.
         for turn in 0..3 * WORDS as u64 {
             for _ in 0..64 {
                 let index = book.end();
-                book.push(*book.get(index - 1).unwrap_or_else(|| panic!("turn {turn}")), 3);
+                book.push(*book.get(index - 1).unwrap_or_else(|| panic!("turn {turn}")));
                 if let Some(sent) = book.get_mut(index) {
                     sent.fate = Fate::InFlight;
                 }
-                book.settle(index - 20, Fate::Acked, 2);
+                book.settle(index - 20, Fate::Acked);
             }
-            (10..100).for_each(|index| book.settle(index, Fate::Acked, 2));
+            (10..100).for_each(|index| _ = book.settle(index, Fate::Acked));
             book.forget(0);
         }
         assert_eq!((book.len(), book.in_flight_packets()), (20, 20));

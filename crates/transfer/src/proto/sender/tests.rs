@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
+use super::book::PROBES_RESERVED;
 use super::*;
-use crate::proto::controller::Seen;
 use crate::proto::wire::{Echo, Evidence, Run, Totals};
 
 const MS: Duration = Duration::from_millis(1);
@@ -316,6 +316,6 @@ proptest! {
 
 impl Sender {
     fn news_settled(&self) -> (u64, usize) {
-        (self.settled, self.book.len())
+        (self.losses.settled(), self.book.len())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Sender;
+use crate::proto::Rtt;
 use crate::proto::rtt::REPORT_WAIT;
 
 /// When something was sent and heard, and what was done about silence.
@@ -17,6 +17,8 @@ pub(super) struct Timers {
     silent: Option<Duration>,
     /// When the no-feedback timer was set.
     set: Duration,
+    /// When the receiver got the last note.
+    noted: Option<Duration>,
 }
 
 impl Timers {
@@ -46,40 +48,42 @@ impl Timers {
     pub(super) fn takes_probe(&mut self) -> bool {
         std::mem::take(&mut self.is_probe_due)
     }
-}
 
-impl Sender {
-    /// When an answer is asked for by a probe (RFC 9002 §6.2.1): twice as late each time, up to [`PROBE_MAX`].
-    pub(super) fn probe_at(&self) -> Option<Duration> {
-        let is_waiting = self.book.in_flight_packets() > 0 && !self.timers.is_probe_due;
-        let once = self.rtt.probe_timeout();
-        let backed_off =
-            once.saturating_mul(1 << self.timers.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
-        is_waiting.then(|| self.timers.asked + backed_off)
+    /// When an answer is asked for by a probe (RFC 9002 §6.2.1), with packets under way: twice as late each time, up to [`PROBE_MAX`].
+    pub(super) fn probe_at(&self, rtt: &Rtt) -> Option<Duration> {
+        let once = rtt.probe_timeout();
+        let backed_off = once.saturating_mul(1 << self.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
+        (!self.is_probe_due).then(|| self.asked + backed_off)
     }
 
     /// When the no-feedback timer ends (RFC 5348 §4.3): max(4R, 2s/X) after it was set; 2 s while there is no round trip (§4.2).
-    /// R is how long a report may take, which on a short path is the receiver's timer.
-    pub(super) fn silence_at(&self) -> Option<Duration> {
-        let seconds = 2.0 * self.full_bytes() as f64 / self.pacer.rate();
+    /// R is how long a report may take, which on a short path is the receiver's timer; s is `packet_bytes`, X is `rate_bytes_s`.
+    pub(super) fn silence_at(&self, rtt: &Rtt, packet_bytes: u64, rate_bytes_s: f64) -> Duration {
+        let seconds = 2.0 * packet_bytes as f64 / rate_bytes_s;
         let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(SILENCE_MAX);
-        let round_trips = self.rtt.latest.map_or(FIRST_SILENCE, |_| self.rtt.smoothed.max(REPORT_WAIT) * 4);
-        let wait = round_trips.max(two_packets).min(SILENCE_MAX);
-        (self.book.in_flight_packets() > 0).then(|| self.timers.set + wait)
+        let round_trips = rtt.latest.map_or(FIRST_SILENCE, |_| rtt.smoothed.max(REPORT_WAIT) * 4);
+        self.set + round_trips.max(two_packets).min(SILENCE_MAX)
     }
 
-    /// Probes, and tells the controller of silence, if it is time to.
-    pub(super) fn time_out(&mut self, now: Duration) {
-        if self.silence_at().is_some_and(|at| at <= now) {
-            self.timers.set = now;
-            self.controller.on_silence(now);
-            self.take_rate(now);
-        }
-        if self.probe_at().is_some_and(|at| at <= now) {
-            self.timers.is_probe_due = true;
-            self.timers.probes = self.timers.probes.saturating_add(1);
-            self.timers.asked = now;
-        }
+    /// The no-feedback timer ended.
+    pub(super) fn silence_ended(&mut self, now: Duration) {
+        self.set = now;
+    }
+
+    /// An answer is to be asked for.
+    pub(super) fn ask(&mut self, now: Duration) {
+        self.is_probe_due = true;
+        self.probes = self.probes.saturating_add(1);
+        self.asked = now;
+    }
+
+    /// Whether the receiver is to get a note: at least twice a round trip.
+    pub(super) fn is_note_due(&self, now: Duration, rtt: &Rtt) -> bool {
+        self.noted.is_none_or(|noted| noted + rtt.smoothed / 2 <= now)
+    }
+
+    pub(super) fn noted(&mut self, now: Duration) {
+        self.noted = Some(now);
     }
 }
 
