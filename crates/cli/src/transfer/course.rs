@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use barograph_transfer::io::Event;
-use barograph_transfer::io::flow::Seen;
+use barograph_transfer::io::Seen;
 
 use super::causes::{self, Limit, Losses, Second};
 use super::left::{Left, Rates};

@@ -169,11 +169,6 @@ impl Opener {
             }
         }
     }
-
-    /// Bytes that a seal adds: 16 or 0.
-    pub fn seal_bytes(&self) -> usize {
-        if self.keys.is_some() { SEAL_BYTES } else { 0 }
-    }
 }
 
 impl fmt::Debug for Opener {

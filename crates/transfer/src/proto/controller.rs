@@ -17,7 +17,7 @@ mod tests;
 pub use equation::Equation;
 pub use fixed::Fixed;
 pub use governor::Governor;
-pub use kind::{Config, Kind, UnknownKind, named};
+pub use kind::{Config, Kind, UnknownKind};
 pub use model::Model;
 pub use paper::Paper;
 pub use response::Response;
@@ -33,9 +33,6 @@ use crate::proto::Rtt;
 /// A controller hears only of losses that are not the host's; those cap the rate elsewhere ([`Governor`]). What it is told is in packets
 /// and bytes as they travel, headers included.
 pub trait Controller: Debug + Send {
-    /// What users call it.
-    fn name(&self) -> &'static str;
-
     /// Feedback came.
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>);
 
@@ -46,7 +43,9 @@ pub trait Controller: Debug + Send {
     fn rate_bytes_s(&self) -> f64;
 
     /// Bytes that may be under way; `u64::MAX` where the rate alone limits.
-    fn window_bytes(&self) -> u64;
+    fn window_bytes(&self) -> u64 {
+        u64::MAX
+    }
 
     /// Whether what the receiver's host drains keeps the rate down ([`Governor`]).
     fn is_capped(&self) -> bool {

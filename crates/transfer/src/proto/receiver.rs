@@ -89,7 +89,7 @@ pub enum Refusal {
 /// ```
 /// use std::time::Duration;
 ///
-/// use barograph_transfer::{Arrival, Fresh, Receiver, ReceiverConfig};
+/// use barograph_transfer::testkit::{Arrival, Fresh, Receiver, ReceiverConfig};
 /// use rangemap::RangeSet;
 ///
 /// let config = ReceiverConfig { feedback_bytes_max: 1200 };
@@ -105,7 +105,7 @@ pub enum Refusal {
 /// let [before, behind] = feedback.runs[..] else { panic!("one gap") };
 /// assert_eq!((before.received, before.missing, behind.received), (1, 1, 1));
 /// assert_eq!(before.evidence.host_drops, Some(true));
-/// # Ok::<(), barograph_transfer::TooLong>(())
+/// # Ok::<(), barograph_transfer::testkit::TooLong>(())
 /// ```
 #[derive(Debug)]
 pub struct Receiver {

@@ -4,7 +4,7 @@
 //! There is one way to write each value, and a reader refuses any other.
 //!
 //! ```
-//! use barograph_transfer::wire::{DataHead, Header, Kind};
+//! use barograph_transfer::testkit::wire::{DataHead, Header, Kind};
 //!
 //! let header = Header { kind: Kind::Data, transfer: 9, number: 0 };
 //! let head = DataHead { sent_us: 17, offset: 4096, note: None };
@@ -16,7 +16,7 @@
 //! assert_eq!((header.kind, header.number), (Kind::Data, 0));
 //! let (head, payload) = DataHead::decode(body)?;
 //! assert_eq!((head.offset, payload), (4096, &b"bytes of the object"[..]));
-//! # Ok::<(), barograph_transfer::wire::WireError>(())
+//! # Ok::<(), barograph_transfer::testkit::wire::WireError>(())
 //! ```
 
 mod data;

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use barograph_transfer::io::socket::{Inbox, Socket, SocketConfig, Train, is_too_large};
+use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train, is_too_large};
 
 const CONFIG: SocketConfig = SocketConfig { buffer_bytes: 1 << 20, trains: true, ecn: true };
 const PLAIN: SocketConfig = SocketConfig { trains: false, ..CONFIG };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barograph_transfer::files::FileError;
 use barograph_transfer::io::SessionError;
-use barograph_transfer::io::control::{ControlError, Message, Reason};
+use barograph_transfer::testkit::io::control::{ControlError, Message, Reason};
 use tempfile::tempdir;
 
 use super::common::*;

@@ -1,5 +1,4 @@
 //! Datagrams over the loopback, and what the kernel tells of them.
-#![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test reads the clock")]
 
@@ -9,7 +8,7 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
-use barograph_transfer::io::socket::{Inbox, Received, Socket, SocketConfig, Train, is_too_large};
+use barograph_transfer::testkit::io::socket::{Inbox, Received, Socket, SocketConfig, Train, is_too_large};
 
 const CONFIG: SocketConfig = SocketConfig { buffer_bytes: 1 << 20, trains: true, ecn: true };
 const PLAIN: SocketConfig = SocketConfig { trains: false, ..CONFIG };
@@ -269,20 +268,6 @@ fn buffers_are_told_as_they_are() {
     // More than any system grants: it is bound all the same.
     let (huge, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: usize::MAX, ..CONFIG });
     assert!(huge.abilities().receive_buffer_bytes >= 200_000);
-}
-
-#[test]
-fn a_trains_buffer_changes_hands() {
-    let (mut from, mut to) = pair(loopbacks()[0], CONFIG);
-    from.send(&one(b"mine"), None).unwrap();
-    to.wait(false, Duration::from_secs(5)).unwrap();
-    let mut inbox = Inbox::new(2);
-    assert_eq!(to.receive(&mut inbox).unwrap(), 1);
-    let mut other = vec![7; Inbox::TRAIN_BYTES].into_boxed_slice();
-    assert!(!inbox.swap(1, &mut other), "nothing came into the second");
-    assert!(!inbox.swap(0, &mut Box::from([0; 10])));
-    assert!(inbox.swap(0, &mut other));
-    assert_eq!((&other[..4], &inbox.received().next().unwrap().bytes[..4]), (&b"mine"[..], &[7; 4][..]));
 }
 
 #[test]

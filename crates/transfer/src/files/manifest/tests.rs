@@ -211,7 +211,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        crate::fuzzing::fuzz_manifest(&bytes);
-        crate::fuzzing::fuzz_manifest(&[b"BGM\x01", &bytes[..]].concat());
+        crate::testkit::fuzz::fuzz_manifest(&bytes);
+        crate::testkit::fuzz::fuzz_manifest(&[b"BGM\x01", &bytes[..]].concat());
     }
 }

@@ -45,17 +45,6 @@ impl Inbox {
         self.slots.iter_mut().take(self.filled).map(Slot::received)
     }
 
-    /// Swaps the buffer of one train that was received for another of [`Self::TRAIN_BYTES`], so that somebody else can own its bytes.
-    /// A buffer of another length, or a train that is not there, changes nothing; whether it was swapped.
-    pub fn swap(&mut self, train: usize, buffer: &mut Box<[u8]>) -> bool {
-        let slot =
-            self.slots.get_mut(train).filter(|_| train < self.filled && buffer.len() == Self::TRAIN_BYTES);
-        slot.is_some_and(|slot| {
-            std::mem::swap(&mut slot.buffer, buffer);
-            true
-        })
-    }
-
     /// Bytes of a train's buffer. Below the largest datagram of IP, coalesced trains would be cut without an error.
     pub const TRAIN_BYTES: usize = 1 << 16;
 

@@ -30,13 +30,6 @@ pub struct Equation {
 }
 
 impl Controller for Equation {
-    fn name(&self) -> &'static str {
-        match self.response {
-            Response::HighSpeed => "highspeed",
-            Response::Tfrc => "tfrc",
-        }
-    }
-
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         self.packet_bytes = packet_bytes(seen);

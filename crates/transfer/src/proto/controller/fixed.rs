@@ -26,10 +26,6 @@ impl Fixed {
 }
 
 impl Controller for Fixed {
-    fn name(&self) -> &'static str {
-        "fixed"
-    }
-
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
         self.packet_bytes = packet_bytes(seen);
         self.silence.end();
@@ -41,9 +37,5 @@ impl Controller for Fixed {
 
     fn rate_bytes_s(&self) -> f64 {
         self.silence.of(self.bytes_s, self.packet_bytes)
-    }
-
-    fn window_bytes(&self) -> u64 {
-        u64::MAX
     }
 }

@@ -166,10 +166,6 @@ impl Governor {
 }
 
 impl Controller for Governor {
-    fn name(&self) -> &'static str {
-        self.inner.name()
-    }
-
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         self.packet_bytes = packet_bytes(seen);
         self.silence.end();

@@ -99,11 +99,6 @@ impl FromStr for Kind {
 #[error("no rate controller is called {0:?}; there are {names}", names = Kind::ALL.map(Kind::name).join(", "))]
 pub struct UnknownKind(pub String);
 
-/// The controller of that name, with [`Config`]'s defaults; `None` where there is none.
-pub fn named(name: &str) -> Option<Box<dyn Controller>> {
-    name.parse().ok().map(|kind: Kind| kind.controller(Config::default()))
-}
-
 /// What some controllers are made with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
@@ -139,9 +134,8 @@ mod tests {
     fn each_is_found_by_the_name_it_tells() {
         for kind in Kind::ALL {
             assert_eq!(kind.to_string().parse(), Ok(kind));
-            assert_eq!(named(kind.name()).unwrap().name(), kind.name());
         }
-        assert!(named("cubic").is_none() && named("").is_none());
+        assert!("".parse::<Kind>().is_err());
         let error = "cubic".parse::<Kind>().unwrap_err().to_string();
         assert_eq!(
             error,

@@ -127,10 +127,6 @@ impl Model {
 }
 
 impl Controller for Model {
-    fn name(&self) -> &'static str {
-        "model"
-    }
-
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         let now_s = now.as_secs_f64();
         self.silence.end();

@@ -74,13 +74,6 @@ impl Paper {
 }
 
 impl Controller for Paper {
-    fn name(&self) -> &'static str {
-        match self.mode {
-            Mode::Window => "paper",
-            Mode::Rate => "paper-rate",
-        }
-    }
-
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
         // Where packets became longer or shorter, the window stays as many bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));

@@ -15,7 +15,7 @@ impl Response {
     /// The window (packets, more than 0) at so many loss events a packet (0 to 1); infinite at 0. It never grows with the rate.
     ///
     /// ```
-    /// use barograph_transfer::controller::Response;
+    /// use barograph_transfer::testkit::controller::Response;
     ///
     /// // RFC 3649 §5: 1795 packets at a loss in 100 000.
     /// assert_eq!(Response::HighSpeed.window(1e-5).round(), 1795.0);

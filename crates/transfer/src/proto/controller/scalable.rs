@@ -49,10 +49,6 @@ impl Scalable {
 }
 
 impl Controller for Scalable {
-    fn name(&self) -> &'static str {
-        "scalable"
-    }
-
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         self.silence.end();
         // Where packets became longer or shorter, the window stays as many bytes.

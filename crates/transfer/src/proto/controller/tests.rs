@@ -110,22 +110,17 @@ fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
 
 #[test]
 fn a_mark_is_a_loss_once_a_round_trip() {
-    let make: [fn() -> Box<dyn Controller>; 3] = [
-        || -> Box<dyn Controller> { Box::new(Equation::highspeed()) },
-        || Box::new(Equation::tfrc()),
-        || Box::<Scalable>::default(),
-    ];
-    for make in make {
-        let mut controller = make();
+    for kind in [Kind::HighSpeed, Kind::Tfrc, Kind::Scalable] {
+        let mut controller = kind.controller(Config::default());
         let mut state = State::new(Path { losses: Losses::None, host: None });
         state.run(&mut *controller, 8);
         let before = controller.rate_bytes_s();
         state.mark(&mut *controller);
         let marked = controller.rate_bytes_s();
-        assert!(marked < 0.9 * before, "{}: {before} {marked}", controller.name());
+        assert!(marked < 0.9 * before, "{kind}: {before} {marked}");
         state.mark(&mut *controller);
         let again = controller.rate_bytes_s() / marked;
-        assert!((0.98..1.1).contains(&again), "{}: {again}", controller.name());
+        assert!((0.98..1.1).contains(&again), "{kind}: {again}");
     }
 }
 

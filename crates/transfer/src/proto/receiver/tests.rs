@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fuzzing::{Checked, Step, fuzz_receiver};
 use crate::proto::wire::{NUMBER_MAX, Run};
+use crate::testkit::fuzz::{Checked, Step, fuzz_receiver};
 
 const CONFIG: ReceiverConfig = ReceiverConfig { feedback_bytes_max: 1_200 };
 

@@ -15,20 +15,12 @@ const MS: Duration = Duration::from_millis(1);
 struct Free;
 
 impl Controller for Free {
-    fn name(&self) -> &'static str {
-        "free"
-    }
-
     fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
 
     fn on_silence(&mut self, _: Duration) {}
 
     fn rate_bytes_s(&self) -> f64 {
         f64::INFINITY
-    }
-
-    fn window_bytes(&self) -> u64 {
-        u64::MAX
     }
 }
 
@@ -37,10 +29,6 @@ impl Controller for Free {
 struct Measured(Arc<AtomicU32>, Arc<AtomicU32>);
 
 impl Controller for Measured {
-    fn name(&self) -> &'static str {
-        "measured"
-    }
-
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
         self.0.store(seen.packet_bytes, Ordering::Relaxed);
         self.1.fetch_add(seen.round_trip.is_some().into(), Ordering::Relaxed);
@@ -310,7 +298,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn whatever_a_receiver_says_the_sender_keeps_its_promises(data in prop::collection::vec(any::<u8>(), 0..600)) {
-        crate::fuzzing::fuzz_sender(&data);
+        crate::testkit::fuzz::fuzz_sender(&data);
     }
 }
 

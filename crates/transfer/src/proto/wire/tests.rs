@@ -206,6 +206,6 @@ proptest! {
         if let (Some(first), true) = (bytes.first_mut(), kind != 0) {
             *first = VERSION << 4 | kind;
         }
-        crate::fuzzing::fuzz_datagram(&bytes);
+        crate::testkit::fuzz::fuzz_datagram(&bytes);
     }
 }

@@ -49,7 +49,6 @@ fn it_begins_with_ten_packets_and_paces_them() {
     let model = Model::new(PACKET, 1);
     assert_eq!(model.window_bytes(), 15_000);
     assert!(model.rate_bytes_s() > 15_000.0 / 0.001);
-    assert_eq!(model.name(), "model");
 }
 
 #[test]

@@ -206,10 +206,6 @@ struct Checked {
 }
 
 impl Controller for Checked {
-    fn name(&self) -> &'static str {
-        "checked"
-    }
-
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
         assert!(self.settled <= seen.settled_packets, "settled packets never fall");
         self.settled = seen.settled_packets;

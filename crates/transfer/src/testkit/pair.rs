@@ -1,9 +1,5 @@
 //! Both halves over a link that somebody else makes, in virtual time: for tests and the lab.
 
-mod cubic;
-
-pub use cubic::Cubic;
-
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
