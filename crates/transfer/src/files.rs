@@ -12,20 +12,28 @@
 //!
 //! No clock and no socket; the caller says when to [`Destination::sync`].
 
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod destination;
 pub(crate) mod error;
 mod jail;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod journal;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod kept;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod manifest;
 pub(crate) mod path;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod place;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod present;
 mod recent;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod source;
 mod system;
 #[cfg(test)]
 mod tests;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod tree;
 pub(crate) mod walk;
 

@@ -11,11 +11,15 @@
 //! - `control` is what both ends agree on beside it, and [`identity`] how each knows the other.
 //! - `session` is a transfer of files from end to end: [`send`] and [`Host`].
 
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod control;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod flow;
 pub mod identity;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod seal;
 mod session;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod socket;
 
 pub use control::{ControlError, FrameError, Reason, Token};

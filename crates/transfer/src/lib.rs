@@ -14,8 +14,10 @@ pub mod files;
 #[cfg(feature = "io")]
 #[expect(clippy::disallowed_methods, reason = "the io shell is where the clock is read")]
 pub mod io;
+#[allow(missing_docs, reason = "only `testkit` shows most of it")]
 mod proto;
 #[cfg(any(test, feature = "testkit"))]
+#[allow(missing_docs, reason = "its names say what they are")]
 pub mod testkit;
 
 pub use proto::{Limit, Rtt, Stats, Violation};

@@ -32,11 +32,9 @@ pub mod io {
     pub mod flow {
         pub use crate::io::flow::*;
     }
-    /// Seals of datagrams.
     pub mod seal {
         pub use crate::io::seal::*;
     }
-    /// Trains of datagrams.
     pub mod socket {
         pub use crate::io::socket::*;
     }

@@ -22,18 +22,14 @@ impl Destination {
     /// Files that were there already are replaced if that was asked, else not, even if they came in the meantime.
     /// Directories that were there keep their permissions and times. If it fails or is killed, it goes on when it is opened and
     /// finished again.
-    ///
-    /// # Errors
-    /// [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
+    /// Errors: [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         self.give_names(digests)?.forget()
     }
 
     /// As [`finish`](Self::finish), but that it is done stays in the journal until it is [forgotten](Placed::forget): who does not know
     /// that all is there may ask again until then, and is told so.
-    ///
-    /// # Errors
-    /// Those of [`finish`](Self::finish).
+    /// Errors: those of [`finish`](Self::finish).
     pub fn give_names(mut self, digests: &[[u8; 32]]) -> Result<Placed, FileError> {
         if self.missing() != 0 {
             return Err(FileError::Incomplete { missing: self.missing() });
@@ -281,9 +277,7 @@ pub struct Placed(Destination);
 
 impl Placed {
     /// Removes the journal: all who are to know that it is done know it.
-    ///
-    /// # Errors
-    /// What the system refuses; the files are there all the same.
+    /// Errors: what the system refuses; the files are there all the same.
     pub fn forget(self) -> Result<(), FileError> {
         self.0.remove_partial()
     }

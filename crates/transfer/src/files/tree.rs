@@ -53,9 +53,7 @@ impl Tree {
     }
 
     /// Adds a group: its chaining value.
-    ///
-    /// # Panics
-    /// If it is longer than [`GROUP_BYTES`], or empty in a file that is not.
+    /// Panics: if it is longer than [`GROUP_BYTES`], or empty in a file that is not.
     pub fn insert_bytes(&mut self, group: u64, bytes: &[u8]) -> ChainingValue {
         let value = self.hash_group(group, bytes);
         self.insert(0, group, value);

@@ -37,7 +37,6 @@ pub use connect::{Connected, Connector};
 pub use error::ControlError;
 pub use listener::{Guest, Listener, ListenerConfig, Turned};
 
-/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The first, from the sender.
@@ -65,11 +64,9 @@ pub enum Message {
         /// Bytes of the largest datagram of feedback that the sender reads.
         datagram_bytes_max: u32,
     },
-    /// It may come.
     Accept {
         /// The transfer's name in datagrams.
         transfer: u32,
-        /// UDP port.
         port: u16,
         /// How they are sealed.
         suite: Suite,
@@ -87,12 +84,7 @@ pub enum Message {
     /// All files are verified and have their names.
     Done,
     /// It ends here, and why, for programs and for people.
-    Refuse {
-        /// For programs.
-        reason: Reason,
-        /// For people.
-        text: String,
-    },
+    Refuse { reason: Reason, text: String },
 }
 
 /// 128 bits that a receiver's line carries.
@@ -101,9 +93,7 @@ pub struct Token(pub [u8; 16]);
 
 impl Token {
     /// One that nobody can guess.
-    ///
-    /// # Errors
-    /// The system has no randomness to give.
+    /// Errors: the system has no randomness to give.
     pub fn random() -> Result<Self, ControlError> {
         let mut bytes = [0; 16];
         SystemRandom::new().fill(&mut bytes).map_err(|_| ControlError::Random)?;
@@ -126,7 +116,6 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -146,8 +135,6 @@ pub enum Reason {
     Digest,
     /// As many transfers as are taken are under way, or this one is.
     Busy,
-    /// Somebody stopped it.
     Stopped,
-    /// Something else failed.
     Failed,
 }

@@ -67,9 +67,7 @@ fn has_aes() -> bool {
 /// The secrets of one transfer, from the exporter of its control connection (RFC 8446 §7.5); one for each direction.
 #[derive(Clone)]
 pub struct Secrets {
-    /// Of data.
     pub data: [u8; 32],
-    /// Of feedback.
     pub feedback: [u8; 32],
 }
 
@@ -177,7 +175,6 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// Makes keys.
 struct Keys {
     suite: Suite,
     algorithm: &'static ring::aead::Algorithm,

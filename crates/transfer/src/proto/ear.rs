@@ -33,9 +33,7 @@ pub struct Ear {
 /// A run of packets that was taken for lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Missing {
-    /// The first.
     pub index: u64,
-    /// How many.
     pub packets: u32,
     /// Their bytes, headers included.
     pub bytes: u64,
@@ -50,9 +48,7 @@ pub struct Missing {
 /// Who lost a run of packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heard {
-    /// Which.
     pub missing: Missing,
-    /// Who lost them.
     pub cause: Cause,
     /// They were told to be the host's, by a claim that is not believed any more.
     pub is_taken_back: bool,
@@ -61,9 +57,7 @@ pub struct Heard {
 /// What the time and the path are when an ear listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// Now.
     pub now: Duration,
-    /// A round trip.
     pub rtt: Duration,
     /// Packets that are sent at once.
     pub burst: u32,
@@ -81,7 +75,6 @@ impl Ear {
     /// The longest window that the classifier was fitted on and that a transfer fills soon: 20 000 packets (`docs/spec/classify.md`).
     pub const WINDOW_PACKETS: u64 = 20_000;
 
-    /// With this classifier.
     pub fn new(classifier: Classifier) -> Self {
         Self {
             classifier,

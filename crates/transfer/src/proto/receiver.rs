@@ -31,7 +31,6 @@ pub struct ReceiverConfig {
 /// A data packet, as it came from the socket.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Its number.
     pub number: u64,
     /// When it was sent, by the sender's clock (µs, wrapping).
     pub sent_us: u32,
@@ -52,7 +51,6 @@ pub struct Arrival {
 /// What of a packet is to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fresh {
-    /// All of it.
     All,
     /// These ranges of the object: the rest is there already.
     Parts(Vec<Range<u64>>),
@@ -145,9 +143,7 @@ struct Round {
 
 impl Receiver {
     /// Waits for an object of `object_bytes`, of which it has `held` already.
-    ///
-    /// # Errors
-    /// The object is longer than places in it can say.
+    /// Errors: the object is longer than places in it can say.
     pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Result<Self, TooLong> {
         TooLong::check(object_bytes)?;
         Ok(Self {
@@ -167,9 +163,7 @@ impl Receiver {
     }
 
     /// Takes a packet: what of it is new, to be written at its place.
-    ///
-    /// # Errors
-    /// A packet that is to be forgotten; the transfer goes on.
+    /// Errors: a packet that is to be forgotten; the transfer goes on.
     pub fn handle_data(&mut self, arrival: &Arrival) -> Result<Fresh, Refusal> {
         let Arrival { number, sent_us, ref range, note, at, is_marked, drops } = *arrival;
         let bytes = range.end.saturating_sub(range.start);

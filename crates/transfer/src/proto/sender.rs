@@ -47,7 +47,6 @@ pub struct SenderConfig {
 /// A packet to be sent: the shell reads the range, encodes, seals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Its number.
     pub number: u64,
     /// When it is sent (µs since the epoch, wrapping).
     pub sent_us: u32,
@@ -87,7 +86,6 @@ pub enum Limit {
 /// What happened so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Packets sent.
     pub sent_packets: u64,
     /// Bytes of the object sent, those sent again among them.
     pub sent_bytes: u64,
@@ -142,9 +140,7 @@ impl Sender {
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
     /// Sends an object of `object_bytes`, of which the receiver has `held` already.
-    ///
-    /// # Errors
-    /// The object is longer than places in it can say.
+    /// Errors: the object is longer than places in it can say.
     pub fn new(
         config: SenderConfig,
         object_bytes: u64,
@@ -301,9 +297,7 @@ impl Sender {
 
     /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else; one that says nothing new
     /// does not count as heard.
-    ///
-    /// # Errors
-    /// The receiver breaks the protocol; what this said may be taken in by half.
+    /// Errors: the receiver breaks the protocol; what this said may be taken in by half.
     pub fn handle_feedback(
         &mut self,
         now: Duration,
@@ -359,7 +353,6 @@ impl Sender {
         all.into_iter().flatten().min()
     }
 
-    /// Time has come.
     pub fn handle_timeout(&mut self, now: Duration) {
         if self.is_done() {
             return;
@@ -579,7 +572,6 @@ impl Sender {
         self.numbers.forget_below(self.book.first());
     }
 
-    /// Tells the controller.
     fn tell(&mut self, now: Duration, delivery: Option<Delivery>) {
         let full = self.pacing.full_bytes();
         // The receiver counts bytes of the object; on the way each packet has more.

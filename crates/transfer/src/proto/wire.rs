@@ -76,7 +76,6 @@ pub enum WireError {
 /// What every datagram begins with, in clear, authenticated where datagrams are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
     pub kind: Kind,
     /// Which transfer it belongs to, as its receiver chose.
     pub transfer: u32,
@@ -106,9 +105,7 @@ impl Header {
     }
 
     /// Reads a datagram's header; what follows it is the body, sealed or not.
-    ///
-    /// # Errors
-    /// What is no datagram of this version.
+    /// Errors: what is no datagram of this version.
     pub fn decode(datagram: &[u8]) -> Result<(Self, &[u8]), WireError> {
         // The version comes first, also of what is too short for a header of this one.
         let first = *datagram.first().ok_or(WireError::Truncated(HEADER))?;
@@ -172,7 +169,6 @@ pub struct Feedback {
 /// Packets that came, and those missing behind them. Only the first may have none received, only the last none missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
-    /// Packets that came.
     pub received: u32,
     /// Packets that did not, or not yet.
     pub missing: u32,
@@ -194,7 +190,6 @@ pub struct Evidence {
 /// The packet that came last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
-    /// Its number.
     pub number: u64,
     /// What it said of when it was sent (µs, wrapping).
     pub sent_us: u32,

@@ -18,27 +18,18 @@ pub use self::files::{fuzz_journal, fuzz_manifest};
 pub use self::sender::fuzz_sender;
 
 /// Decodes `data` as a frame of the control connection; what is accepted is written again as it was.
-///
-/// # Panics
-/// When a decoder breaks a promise.
 #[cfg(feature = "io")]
 pub fn fuzz_control(data: &[u8]) {
     crate::io::control::fuzz(data);
 }
 
 /// Reads `data` as the line that a receiver prints; what is accepted is written again as it was.
-///
-/// # Panics
-/// When the parser breaks a promise.
 #[cfg(feature = "io")]
 pub fn fuzz_line(data: &[u8]) {
     crate::io::identity::fuzz(data);
 }
 
 /// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
-///
-/// # Panics
-/// When a decoder breaks a promise.
 pub fn fuzz_datagram(data: &[u8]) {
     if let Ok((header, body)) = Header::decode(data) {
         assert_eq!([&header.encode()[..], body].concat(), data, "{header:?}");
@@ -71,9 +62,6 @@ fn assert_feedback(body: &[u8]) {
 }
 
 /// Does with a receiver what `data` says, in steps of a byte and what it needs.
-///
-/// # Panics
-/// When the receiver breaks a promise.
 pub fn fuzz_receiver(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
@@ -102,14 +90,12 @@ pub fn fuzz_receiver(data: &[u8]) {
 pub enum Step {
     /// The next packet, behind some that are left out, with the bytes where the last ended.
     InOrder {
-        /// Numbers left out.
         left_out: u64,
         /// Bytes that it carries.
         bytes: u64,
     },
     /// A packet below the next, or a copy.
     Late {
-        /// How far below.
         back: u64,
         /// Where its bytes belong.
         offset: u64,
@@ -118,7 +104,6 @@ pub enum Step {
     },
     /// A packet of any number with any bytes.
     Anywhere {
-        /// Its number.
         number: u64,
         /// Where its bytes belong.
         offset: u64,
@@ -132,21 +117,16 @@ pub enum Step {
     },
     /// The next packet has a note; `floor_back` below 128 is so far below it, else above.
     Note {
-        /// The floor.
         floor_back: u64,
         /// The round trip (µs).
         rtt_us: u32,
     },
-    /// Time passes.
     Wait {
         /// So much (µs).
         us: u64,
     },
     /// The socket drops packets.
-    Drop {
-        /// So many.
-        count: u32,
-    },
+    Drop { count: u32 },
     /// Feedback is taken if it is due.
     Report,
 }
@@ -175,9 +155,7 @@ pub struct Checked {
 
 impl Checked {
     /// Of an object of which the bytes `held.0..held.1` are there already, as far as it has them.
-    ///
-    /// # Errors
-    /// The object is too long for any receiver.
+    /// Errors: the object is too long for any receiver.
     pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
         let mut set = RangeSet::new();
         let mut bits = vec![false; object_bytes as usize];
@@ -204,9 +182,6 @@ impl Checked {
     }
 
     /// Does it, and looks at what comes of it.
-    ///
-    /// # Panics
-    /// When the receiver breaks a promise.
     pub fn step(&mut self, step: Step) {
         match step {
             Step::InOrder { left_out, bytes } => {
@@ -231,9 +206,6 @@ impl Checked {
     }
 
     /// What a receiver must have told in the end.
-    ///
-    /// # Panics
-    /// When it does not.
     pub fn finish(&mut self) {
         self.now += Duration::from_secs(2);
         self.report();

@@ -33,7 +33,6 @@ pub trait Link {
 
 /// The receiving half, or one that lies.
 pub trait Taker {
-    /// A packet came.
     fn take(&mut self, arrival: &Arrival);
     /// The next feedback that is due at `now`.
     fn report(&mut self, now: Duration) -> Option<Feedback>;
@@ -87,14 +86,11 @@ pub struct Parcel {
     pub flow: usize,
     /// Bytes on the wire.
     pub bytes: u32,
-    /// What it carries.
     pub load: Load,
 }
 
-/// What travels.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// From the sender.
     Data(Packet),
     /// From the receiver, with the datagram's number.
     Feedback(u64, Feedback),
@@ -107,7 +103,6 @@ pub struct Arrived {
     pub at: Duration,
     /// When it came to the host, as its kernel stamps it; `None` where that is when it is read.
     pub stamped: Option<Duration>,
-    /// What.
     pub parcel: Parcel,
     /// Whether it was marked as congested; `None` where marks are not seen.
     pub is_marked: Option<bool>,
@@ -118,11 +113,8 @@ pub struct Arrived {
 /// What a flow is made of.
 #[derive(Debug)]
 pub struct Flow<T> {
-    /// When it begins.
     pub start: Duration,
-    /// One half.
     pub sender: Sender,
-    /// The other.
     pub taker: T,
     /// Bytes that a packet has beside those of the object.
     pub overhead_bytes: u32,
@@ -150,7 +142,6 @@ pub struct Flight<T> {
 pub enum Ended {
     /// Every flow is done, or broke the protocol.
     Done,
-    /// Time is over.
     Time,
     /// So many steps were made: somebody makes no progress.
     Steps,
@@ -159,7 +150,6 @@ pub enum Ended {
 /// Flows over one link.
 #[derive(Debug)]
 pub struct Pair<L, T> {
-    /// What carries them.
     pub link: L,
     now: Duration,
     flights: Vec<Flight<T>>,
@@ -169,7 +159,6 @@ pub struct Pair<L, T> {
 }
 
 impl<L: Link, T: Taker> Pair<L, T> {
-    /// No flow yet.
     pub fn new(link: L) -> Self {
         Self {
             link,
@@ -190,7 +179,6 @@ impl<L: Link, T: Taker> Pair<L, T> {
         index
     }
 
-    /// Virtual time.
     pub fn now(&self) -> Duration {
         self.now
     }

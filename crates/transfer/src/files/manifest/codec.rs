@@ -21,7 +21,6 @@ const LINK: u8 = 3;
 const ENTRY_BYTES_MIN: usize = 1 + 2 + 1 + 9;
 
 impl Manifest {
-    /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         varint::put(&mut out, self.entries.len() as u64);
@@ -32,9 +31,6 @@ impl Manifest {
     }
 
     /// Reads what [`encode`](Self::encode) wrote, and nothing else: other bytes for the same manifest are refused.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if ENCODED_BYTES_MAX < bytes.len() {
             let (asked, allowed) = (bytes.len() as u64, ENCODED_BYTES_MAX as u64);

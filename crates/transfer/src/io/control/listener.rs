@@ -23,7 +23,6 @@ use crate::io::identity::{Fingerprint, Identity, Line, Trust, server};
 /// How the receiving end listens.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// Its certificate.
     pub identity: Identity,
     /// Who has it is let in.
     pub token: Option<Token>,
@@ -40,7 +39,6 @@ pub struct ListenerConfig {
 pub struct Guest {
     /// To it; an Offer comes next.
     pub channel: Channel,
-    /// Its program.
     pub software: String,
     /// Whether it has the token; else it has a certificate that is trusted.
     pub has_token: bool,
@@ -57,7 +55,6 @@ pub struct Turned {
     pub wrong: u64,
 }
 
-/// Waits for senders.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
@@ -91,9 +88,7 @@ const WRONG_DELAY: Duration = Duration::from_secs(1);
 
 impl Listener {
     /// Listens; port 0 is any.
-    ///
-    /// # Errors
-    /// The address is not to be had, or TLS cannot use the identity or the trust.
+    /// Errors: the address is not to be had, or TLS cannot use the identity or the trust.
     pub fn bind(at: SocketAddr, config: ListenerConfig) -> Result<Self, ControlError> {
         Self::bind_with(at, config, Times::default())
     }
@@ -128,7 +123,6 @@ impl Listener {
         Ok(Self { listener, local, fingerprint, token, door, guests, guest, bell: rung })
     }
 
-    /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
@@ -150,9 +144,7 @@ impl Listener {
 
     /// The next sender that is let in; `None` if none was within `within`, or a day. Connections are taken only while this is called, so call it
     /// again and again.
-    ///
-    /// # Errors
-    /// The socket fails; whatever senders do is none.
+    /// Errors: the socket fails; whatever senders do is none.
     pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {

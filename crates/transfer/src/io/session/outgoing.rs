@@ -34,7 +34,6 @@ pub(super) struct Errand<'a> {
 
 /// What came of a session.
 pub(super) struct Session {
-    /// The files again.
     pub(super) source: Option<Source>,
     pub(super) seen: Seen,
     /// What the receiver had when data began, and how long they went.

@@ -22,7 +22,6 @@ pub struct Received<'a> {
     pub bytes: &'a mut [u8],
     /// Bytes of each; the last may be shorter. Never 0.
     pub segment: usize,
-    /// From whom.
     pub from: SocketAddr,
     /// When the kernel took it in, which for a train is after its last packet. The wall clock: it can be set.
     pub at: Option<SystemTime>,

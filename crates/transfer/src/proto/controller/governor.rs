@@ -101,7 +101,6 @@ impl Tally {
 }
 
 impl Governor {
-    /// Over this controller.
     pub fn new(inner: Box<dyn Controller>) -> Self {
         Self {
             inner,

@@ -8,7 +8,6 @@ use std::time::Duration;
 pub struct Run {
     /// The number of the first, in a count without those that others lost.
     pub at: u64,
-    /// How many.
     pub packets: u64,
     /// When the first was sent.
     pub sent: Duration,
@@ -54,7 +53,6 @@ pub struct Events {
 }
 
 impl Events {
-    /// The newest event.
     pub fn newest(&self) -> Option<Event> {
         self.newest
     }

@@ -11,7 +11,6 @@ use crate::proto::wire::Evidence;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
-    /// Where it begins.
     start: u64,
     /// Memory for a look.
     signature: Signature,
@@ -29,7 +28,6 @@ pub(super) struct Gap {
 /// Whose a loss was said to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
-    /// Nobody's: it waits.
     Nothing,
     /// The host's, by the receiver's word alone.
     Claimed,

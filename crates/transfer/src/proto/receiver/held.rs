@@ -55,7 +55,6 @@ impl Held {
         self.bytes == self.object_bytes
     }
 
-    /// Ranges kept.
     pub(super) fn len(&self) -> usize {
         self.stored.len()
     }

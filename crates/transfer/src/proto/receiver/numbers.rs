@@ -39,9 +39,7 @@ pub(super) enum Place {
 
 impl Numbers {
     /// Where `number` lies.
-    ///
-    /// # Errors
-    /// It came, is forgotten, or is too far ahead.
+    /// Errors: it came, is forgotten, or is too far ahead.
     pub(super) fn place(&self, number: u64) -> Result<Place, Refusal> {
         if NUMBER_MAX < number {
             Err(Refusal::TooFar(number))
@@ -113,7 +111,6 @@ impl Numbers {
         self.next
     }
 
-    /// Gaps kept.
     pub(super) fn gaps(&self) -> usize {
         self.gaps.len()
     }

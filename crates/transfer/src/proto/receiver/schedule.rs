@@ -15,7 +15,6 @@ pub(super) struct Schedule {
     /// When the last round began, and of how many datagrams it was.
     last: Option<Duration>,
     datagrams: u32,
-    /// Packets since then.
     packets: u64,
     /// Rounds since the last packet.
     repeats: u32,
@@ -65,7 +64,6 @@ impl Schedule {
         }
     }
 
-    /// A round begins.
     pub(super) fn begin(&mut self, now: Duration) {
         if self.news.take().is_none() {
             self.repeats += 1;

@@ -72,7 +72,6 @@ impl Book {
         self.first
     }
 
-    /// Packets kept.
     pub(super) fn len(&self) -> usize {
         self.packets.len()
     }

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     next: u64,
-    /// Left out next.
     leave_out: u64,
     state: u64,
     /// Those left out that a receiver may still tell of.

@@ -10,7 +10,6 @@ use crate::proto::rtt::REPORT_WAIT;
 pub(super) struct Timers {
     /// Since when an answer is waited for: the last packet, or the last that an answer acknowledged.
     asked: Duration,
-    /// Probes since then.
     probes: u32,
     is_probe_due: bool,
     /// Since when nothing was heard, with something under way; `None` before the first packet.

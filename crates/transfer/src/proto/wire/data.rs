@@ -25,9 +25,7 @@ impl DataHead {
     }
 
     /// Reads the body of a data packet: its head, and its bytes of the object, which may be none.
-    ///
-    /// # Errors
-    /// What the encoder does not write, and bytes that no object can have.
+    /// Errors: what the encoder does not write, and bytes that no object can have.
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (sent_us, rest) = body.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;
         let (place, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;

@@ -47,9 +47,7 @@ impl Feedback {
     }
 
     /// Reads the body of a feedback.
-    ///
-    /// # Errors
-    /// What the encoder does not write, and runs beyond [`NUMBER_MAX`].
+    /// Errors: what the encoder does not write, and runs beyond [`NUMBER_MAX`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let (flags, mut rest) = body.split_first().ok_or(WireError::Truncated("the flags"))?;
         if flags & !HAS_ECHO != 0 {

@@ -3,9 +3,6 @@
 use crate::files::{Kept, Manifest, TransferId};
 
 /// Decodes `data` as a manifest; what is accepted is written again as it was, and its pieces are its object.
-///
-/// # Panics
-/// When the decoder breaks a promise.
 pub fn fuzz_manifest(data: &[u8]) {
     let Ok(manifest) = Manifest::decode(data) else { return };
     assert_eq!(manifest.encode(), data, "one way to write it");
@@ -19,9 +16,6 @@ pub fn fuzz_manifest(data: &[u8]) {
 }
 
 /// Reads `data` as the records of a journal: whatever they are, what is held is within the object, and as much is read again.
-///
-/// # Panics
-/// When the reader breaks a promise.
 pub fn fuzz_journal(data: &[u8]) {
     let (id, digest) = (TransferId([1; 16]), [2; 32]);
     let bytes = [&Kept::head(id, &digest)[..], data].concat();

@@ -11,9 +11,6 @@ use crate::proto::{Controller, Limit, Sender, SenderConfig};
 
 /// Does with a sender what `data` says, in steps of a byte and what it needs: time passes, packets go, some of them come, and a receiver tells of
 /// it; one in sixteen of the steps is a lie.
-///
-/// # Panics
-/// When the sender breaks a promise.
 pub fn fuzz_sender(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();

@@ -69,7 +69,6 @@ pub(super) struct FullPipe {
     rounds: u32,
     /// Since it was last asked.
     pub(super) is_full: bool,
-    /// Ever.
     pub(super) was_reached: bool,
 }
 
