@@ -22,6 +22,6 @@ mod session;
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod socket;
 
-pub use control::{ControlError, FrameError, Reason, Token};
+pub use control::{ControlError, FrameError, Reason};
 pub use flow::{FlowError, Seen};
 pub use session::{Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send};

@@ -25,9 +25,7 @@ mod tests;
 
 use std::ops::Range;
 
-use ring::rand::{SecureRandom, SystemRandom};
-use subtle::ConstantTimeEq;
-
+use super::identity::Token;
 use super::seal::Suite;
 
 pub use channel::Channel;
@@ -85,35 +83,6 @@ pub enum Message {
     Done,
     /// It ends here, and why, for programs and for people.
     Refuse { reason: Reason, text: String },
-}
-
-/// 128 bits that a receiver's line carries.
-#[derive(Clone, Copy)]
-pub struct Token(pub [u8; 16]);
-
-impl Token {
-    /// One that nobody can guess.
-    /// Errors: the system has no randomness to give.
-    pub fn random() -> Result<Self, ControlError> {
-        let mut bytes = [0; 16];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| ControlError::Random)?;
-        Ok(Self(bytes))
-    }
-}
-
-/// In a time that does not tell how much is equal.
-impl PartialEq for Token {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl Eq for Token {}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Token(…)")
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -54,7 +54,7 @@ pub trait Controller: Debug + Send {
 }
 
 /// What a feedback showed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
     /// Round trips.
     pub rtt: Rtt,

@@ -218,7 +218,7 @@ impl Receiver {
             Some(round) => (round, self.feedback_bytes_max),
             None if self.schedule.due()? <= now => {
                 self.schedule.begin(now);
-                let earned = usize::try_from(self.schedule.credit_bytes()).unwrap_or(usize::MAX);
+                let earned = usize::try_from(self.schedule.credit_bytes).unwrap_or(usize::MAX);
                 let earned = earned.saturating_sub(HEADER_BYTES);
                 let bytes_max = self.feedback_bytes_max.min(earned.max(Feedback::BYTES_MIN));
                 (Round { at: self.numbers.floor(), end: self.numbers.next() }, bytes_max)
@@ -229,7 +229,7 @@ impl Receiver {
         self.schedule.on_datagram(HEADER_BYTES + feedback.bytes());
         let at = feedback.end();
         let next = (HEADER_BYTES + self.feedback_bytes_max) as u64;
-        let goes_on = at < round.end && next <= self.schedule.credit_bytes();
+        let goes_on = at < round.end && next <= self.schedule.credit_bytes;
         self.round = goes_on.then_some(Round { at, ..round });
         Some(feedback)
     }

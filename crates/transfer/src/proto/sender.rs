@@ -154,7 +154,7 @@ impl Sender {
             book: Book::new(config.overhead_bytes.into()),
             path: Path::default(),
             rtt: Rtt::default(),
-            pacing: Pacing::new(config, controller),
+            pacing: Pacing::new(config.payload_bytes, config.overhead_bytes, controller),
             losses: Losses::default(),
             causes: Causes::new(config.has_ear),
             reports: Reports::default(),
@@ -305,8 +305,8 @@ impl Sender {
         feedback: &Feedback,
     ) -> Result<(), Violation> {
         let is_newer = self.reports.is_newer(number);
-        if is_newer {
-            self.reports.check(&feedback.totals)?;
+        if is_newer && self.reports.are_less(&feedback.totals) {
+            return Err(Violation::TakenBack);
         }
         let acked_before = self.untold.packets;
         self.take_runs(now, feedback, is_newer)?;

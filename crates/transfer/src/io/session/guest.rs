@@ -9,8 +9,6 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ring::rand::{SecureRandom, SystemRandom};
-
 use super::disk::{Received, Writing};
 use super::talk::{LOOK_EVERY, Looks, check_stop, meanwhile, name, result, say, spawn};
 use super::{
@@ -20,7 +18,7 @@ use super::{
 use crate::files::{Destination, DestinationConfig, FileError, Manifest, Present, TransferId};
 use crate::io::control::{Channel, ControlError, Guest, Message, Reason};
 use crate::io::flow::{FlowError, Inflow, Seen, Watch};
-use crate::io::identity::Fingerprint;
+use crate::io::identity::{Fingerprint, random};
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::io::socket::{Socket, SocketConfig};
 use crate::proto::wire::HEADER_BYTES;
@@ -168,9 +166,7 @@ impl<'a> Visit<'a> {
         let held_bytes = ranges_bytes(&held);
         let socket = self.socket(channel.local())?;
         let port = socket.local_addr().map_err(SessionError::system("a UDP port"))?.port();
-        let mut transfer = [0; 4];
-        SystemRandom::new().fill(&mut transfer).map_err(|_| ControlError::Random)?;
-        let transfer = u32::from_be_bytes(transfer);
+        let transfer = u32::from_be_bytes(random().map_err(ControlError::from)?);
 
         let secrets = channel.secrets(transfer)?;
         let sealer = Sealer::new(suite, &secrets.feedback);

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rangemap::RangeSet;
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::contended::Contended;
 use super::disk::Reading;
@@ -19,6 +18,7 @@ use super::{
 use crate::files::{FileError, Source};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
 use crate::io::flow::{FlowError, Outflow, Seen, Watch};
+use crate::io::identity::random;
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::proto::controller::Config;
 use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
@@ -248,18 +248,15 @@ impl Outgoing<'_> {
         let payload_bytes = payload_bytes as u32;
         let overhead_bytes = headers + beside as u32;
 
-        let mut seeds = [0; 16];
-        SystemRandom::new().fill(&mut seeds).map_err(|_| ControlError::Random)?;
-        let (seed, probes) = seeds.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let seed = || random().map(u64::from_be_bytes).map_err(ControlError::from);
         let usual = Config::default();
         let controller = self.config.controller.controller(Config {
             rate_bytes_s: self.config.rate_bytes_s.unwrap_or(usual.rate_bytes_s),
             packet_bytes: payload_bytes + overhead_bytes,
-            seed: number(probes),
+            seed: seed()?,
         });
         let has_ear = self.config.has_ear;
-        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: number(seed), has_ear };
+        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, has_ear };
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
         let sender = Sender::new(sender, self.bytes, &held, controller)
             .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;

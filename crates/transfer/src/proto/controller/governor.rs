@@ -131,7 +131,7 @@ impl Governor {
             tally: Tally::new(now),
             goodput: 0.0,
         });
-        let bytes_s = (BELOW * drained.max(cap.goodput)).max(cap.floor.bytes_s());
+        let bytes_s = (BELOW * drained.max(cap.goodput)).max(cap.floor.bytes_s);
         cap.bytes_s = bytes_s.max(least).min(RATE_MAX_BYTES_S);
         (cap.lost, cap.opened) = (now, now);
     }

@@ -104,7 +104,7 @@ impl Model {
         let mut most = self.product_bytes(self.state.window_gain());
         if self.state == State::Up {
             // Where others keep a queue, a quarter more takes a window by the round trip that there is.
-            most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.path.latest_s());
+            most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.path.latest_s);
         }
         let most = (most + self.aggregation.extra_bytes()).max(floor);
         if self.full_pipe.was_reached {

@@ -72,11 +72,11 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
     // 100 ms of 12.5 MB/s are 1250 packets of 1000 bytes.
     let rtt = path::rtt(Duration::from_millis(100));
     let now = Duration::from_millis(100);
-    paper.on_feedback(now, &Seen { rtt, settled_packets: 100, packet_bytes: 1000, ..path::nothing() });
+    paper.on_feedback(now, &Seen { rtt, settled_packets: 100, packet_bytes: 1000, ..Seen::default() });
     assert_eq!(paper.window_bytes(), 1_250_000);
     // Within the window nothing changes; at its end a loss in 1350 packets is a window of 0.12 × 1350^0.835 = 49.3.
     let loss = path::loss(200, 1, now);
-    let seen = Seen { rtt, packet_bytes: 1000, losses: &[loss], settled_packets: 900, ..path::nothing() };
+    let seen = Seen { rtt, packet_bytes: 1000, losses: &[loss], settled_packets: 900, ..Seen::default() };
     paper.on_feedback(now, &seen);
     assert_eq!(paper.window_bytes(), 1_250_000);
     paper.on_feedback(now, &Seen { losses: &[], settled_packets: 1350, ..seen });

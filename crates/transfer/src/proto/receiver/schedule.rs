@@ -19,7 +19,7 @@ pub(super) struct Schedule {
     /// Rounds since the last packet.
     repeats: u32,
     /// Bytes that came, less those that feedback took.
-    credit_bytes: u64,
+    pub(super) credit_bytes: u64,
 }
 
 impl Schedule {
@@ -76,11 +76,6 @@ impl Schedule {
     #[inline]
     pub(super) fn earn(&mut self, bytes: u64) {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
-    }
-
-    /// Bytes that feedback may take, for as many came before.
-    pub(super) fn credit_bytes(&self) -> u64 {
-        self.credit_bytes
     }
 
     /// A datagram of the round is sent, of so many bytes.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::SenderConfig;
 use crate::proto::Controller;
 use crate::proto::controller::Seen;
 use crate::proto::pacer::Pacer;
@@ -19,8 +18,8 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    pub(super) fn new(config: SenderConfig, controller: Box<dyn Controller>) -> Self {
-        let (payload, overhead) = (u64::from(config.payload_bytes.max(1)), u64::from(config.overhead_bytes));
+    pub(super) fn new(payload_bytes: u32, overhead_bytes: u32, controller: Box<dyn Controller>) -> Self {
+        let (payload, overhead) = (u64::from(payload_bytes.max(1)), u64::from(overhead_bytes));
         Self {
             payload,
             overhead,

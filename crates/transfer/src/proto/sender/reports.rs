@@ -1,6 +1,5 @@
 //! What reports of the receiver have said so far.
 
-use super::Violation;
 use crate::proto::wire::Totals;
 
 /// The newest report so far.
@@ -22,11 +21,10 @@ impl Reports {
         self.number.is_none_or(|newest| newest < number)
     }
 
-    /// What must be so in a newer report.
-    pub(super) fn check(&self, new: &Totals) -> Result<(), Violation> {
+    /// Whether totals of a newer report say less than those before.
+    pub(super) fn are_less(&self, new: &Totals) -> bool {
         let old = &self.totals;
-        let is_less = new.packets < old.packets || new.bytes < old.bytes || new.marked < old.marked;
-        if is_less { Err(Violation::TakenBack) } else { Ok(()) }
+        new.packets < old.packets || new.bytes < old.bytes || new.marked < old.marked
     }
 
     /// Notes the totals of a newer report that was checked: how many more packets were marked.

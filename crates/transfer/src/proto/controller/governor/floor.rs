@@ -10,7 +10,7 @@
 #[derive(Debug, Default)]
 pub(super) struct Floor {
     /// Bytes a second; 0 while there is none.
-    bytes_s: f64,
+    pub(super) bytes_s: f64,
     /// Where most came through, as far as is known.
     best: Option<Point>,
     trial: Option<Trial>,
@@ -50,11 +50,6 @@ impl Floor {
     /// that the first, in which is acknowledged what was sent before, does not matter.
     pub(super) fn period_s(round_trip_s: f64) -> f64 {
         (8.0 * round_trip_s).max(10.0 * super::QUOTA_S)
-    }
-
-    /// Bytes a second that the cap does not go below.
-    pub(super) fn bytes_s(&self) -> f64 {
-        self.bytes_s
     }
 
     /// A period is over, and without a cap the rate would be `most`; what the cap is to be from now on, where a trial begins or has failed.
@@ -174,7 +169,7 @@ mod tests {
         assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), Some(240.0));
         assert_eq!(floor.on_period(period(240.0, 82.0), 1e3), Some(192.0));
         assert_eq!(floor.on_period(period(192.0, 80.0), 1e3), Some(240.0));
-        assert_eq!(floor.bytes_s(), 240.0);
+        assert_eq!(floor.bytes_s, 240.0);
     }
 
     #[test]
@@ -182,7 +177,7 @@ mod tests {
         let mut floor = Floor::default();
         assert_eq!(floor.on_period(period(101.0, 100.0), 1e3), Some(303.0));
         assert_eq!(floor.on_period(period(303.0, 100.0), 1e3), Some(101.0));
-        assert_eq!(floor.bytes_s(), 0.0);
+        assert_eq!(floor.bytes_s, 0.0);
         for _ in 1..WAIT {
             assert_eq!(floor.on_period(period(101.0, 100.0), 1e3), None);
         }
@@ -202,7 +197,7 @@ mod tests {
             if let Some(rate) = floor.on_period(period(cap, 0.87 * cap), 300.0) {
                 assert_eq!(rate, 250.0);
                 assert_eq!(floor.on_period(period(250.0, 219.0), 300.0), None);
-                assert_eq!(floor.bytes_s(), 250.0, "there it stays");
+                assert_eq!(floor.bytes_s, 250.0, "there it stays");
                 return;
             }
         }
@@ -218,6 +213,6 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(floor.on_period(period(101.0, 100.0), 1e3), None);
         }
-        assert_eq!(floor.bytes_s(), 0.0);
+        assert_eq!(floor.bytes_s, 0.0);
     }
 }

@@ -29,9 +29,9 @@ impl Aggregation {
             expected = 0.0;
         }
         self.delivered_bytes += acked_bytes;
-        if round.count() >= self.span_ends && now_s >= self.span_ends_s {
+        if round.count >= self.span_ends && now_s >= self.span_ends_s {
             self.slots = [0.0, self.slots[0]];
-            self.span_ends = round.count() + SPAN_ROUNDS;
+            self.span_ends = round.count + SPAN_ROUNDS;
             self.span_ends_s = now_s + SPAN_MIN_S;
         }
         self.slots[0] = self.slots[0].max((self.delivered_bytes - expected).min(window_bytes));

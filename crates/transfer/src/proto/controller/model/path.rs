@@ -8,8 +8,10 @@ pub(super) struct Path {
     min: Option<Sight>,
     /// The least since the path was last seen empty.
     recent: Option<Sight>,
-    is_stale: bool,
-    latest_s: f64,
+    /// The empty path was not seen for so long that it must be drained to be seen.
+    pub(super) is_stale: bool,
+    /// The last round trip.
+    pub(super) latest_s: f64,
     /// The least round trip while little was under way, the last time: no queue of this sender's, whatever else delays.
     drained_s: f64,
 }
@@ -44,16 +46,6 @@ impl Path {
 
     pub(super) fn min_rtt_s(&self) -> Option<f64> {
         self.min.map(|min| min.rtt_s)
-    }
-
-    /// The last round trip.
-    pub(super) fn latest_s(&self) -> f64 {
-        self.latest_s
-    }
-
-    /// Whether the empty path was not seen for so long that it must be drained to be seen.
-    pub(super) fn is_stale(&self) -> bool {
-        self.is_stale
     }
 
     /// The path was drained, and the least round trip was `least_s`: the next time is counted from here.

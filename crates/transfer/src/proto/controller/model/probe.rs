@@ -90,9 +90,9 @@ impl Model {
     /// this one got is its bandwidth, less what keeps more than [`Model::kept_packets`] of it in the queue. All see the same queue, so that
     /// its part of it is its part of the link (Copa, NSDI 2018, §2, has each aim at so many packets): large shares shrink, small ones do not.
     pub(super) fn note_queue(&mut self) {
-        let least_s = self.round.least_rtt_s();
+        let least_s = self.round.least_rtt_s;
         let min_s = self.path.min_rtt_s().unwrap_or(0.0);
-        let got = self.round.bytes_s() / (self.state.pacing_gain() * PACING_MARGIN);
+        let got = self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN);
         // A delay that varies within a round by as much is no queue.
         let has_queue = self.path.has_queue(least_s - self.round.rtt_spread_s());
         let kept_bytes = self.kept_packets(min_s) * self.packet_bytes;
@@ -110,7 +110,7 @@ impl Model {
         if queue.rounds == STANDING_ROUNDS {
             let queued_bytes = queue.got_bytes_s * (least_s - min_s);
             let kept = (kept_bytes / queued_bytes).clamp(1.0 - YIELD_MAX, 1.0);
-            self.bandwidth.settle(queue.got_bytes_s * kept, self.round.delivered());
+            self.bandwidth.settle(queue.got_bytes_s * kept, self.round.delivered);
             queue.is_answered = true;
         }
     }
@@ -122,11 +122,11 @@ impl Model {
 
     /// BBR §5.3.3.9.
     pub(super) fn advance_probe_bw(&mut self, now_s: f64, seen: &Seen<'_>) {
-        if self.probe.is_stopping && self.round.has_ended() {
+        if self.probe.is_stopping && self.round.has_ended {
             // All that the probe sent is settled.
             self.probe.is_stopping = false;
             self.probe.sent_since_s = None;
-            if self.state.is_probe_bw() && !self.round.was_limited() {
+            if self.state.is_probe_bw() && !self.round.was_limited {
                 self.bandwidth.end_cycle();
             }
             if self.state.is_probe_bw() && self.probe.was_cut_short && !self.probe.was_too_high {
@@ -146,7 +146,7 @@ impl Model {
                     self.state = State::Cruise;
                 }
             }
-            State::Refill if self.round.has_ended() => self.go_up(now_s),
+            State::Refill if self.round.has_ended => self.go_up(now_s),
             State::Up => self.advance_up(now_s, seen),
             _ => {}
         }
@@ -173,7 +173,7 @@ impl Model {
         self.probe.has_gained |= !is_judged;
         self.probe.sent_since_s = None;
         self.round.forgive(now_s);
-        if !self.round.was_limited() {
+        if !self.round.was_limited {
             let target = (self.product_bytes(1.0) + self.aggregation.extra_bytes()).min(self.window_bytes);
             self.inflight_hi = in_flight.max(BETA * target).max(self.window_floor());
         }
@@ -196,15 +196,15 @@ impl Model {
             return;
         }
         self.inflight_hi = self.inflight_hi.max(before);
-        if !self.round.has_ended() {
+        if !self.round.has_ended {
             return;
         }
-        if self.round.was_limited() {
+        if self.round.was_limited {
             // More was asked for than was sent: that brings nothing, and shows nothing, for as long as it lasts.
             self.go_down(now_s);
             return;
         }
-        let latest = self.round.bytes_s();
+        let latest = self.round.bytes_s;
         // The first round settles what was sent before: it is what the others are compared with.
         let is_first = self.probe.raises == 0;
         let before = std::mem::replace(&mut self.probe.baseline, latest);

@@ -7,18 +7,20 @@ use crate::proto::controller::Seen;
 /// The current round (BBR §5.5.1): it ends when a packet is acknowledged that was sent after it began.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    count: u64,
+    pub(super) count: u64,
     ends_at_delivered: u64,
-    delivered: u64,
-    has_ended: bool,
+    /// Bytes delivered in all.
+    pub(super) delivered: u64,
+    pub(super) has_ended: bool,
     has_lost: bool,
     has_marked: bool,
-    was_limited: bool,
-    least_rtt_s: f64,
+    /// The sender had too little to send for a part of it.
+    pub(super) was_limited: bool,
+    pub(super) least_rtt_s: f64,
     most_rtt_s: f64,
     /// Most bytes a second, and most bytes that a packet's flight delivered.
-    bytes_s: f64,
-    flight_bytes: f64,
+    pub(super) bytes_s: f64,
+    pub(super) flight_bytes: f64,
     toll: Toll,
     /// Losses of what was sent before were answered.
     forgiven_until_s: f64,
@@ -94,39 +96,9 @@ impl Round {
         self.toll = Toll::default();
     }
 
-    /// Bytes delivered in all.
-    pub(super) fn delivered(&self) -> u64 {
-        self.delivered
-    }
-
-    pub(super) fn least_rtt_s(&self) -> f64 {
-        self.least_rtt_s
-    }
-
     /// How far the round trips of this round lie apart.
     pub(super) fn rtt_spread_s(&self) -> f64 {
         self.most_rtt_s - self.least_rtt_s
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.count
-    }
-
-    pub(super) fn has_ended(&self) -> bool {
-        self.has_ended
-    }
-
-    /// Whether the sender had too little to send for a part of it.
-    pub(super) fn was_limited(&self) -> bool {
-        self.was_limited
-    }
-
-    pub(super) fn bytes_s(&self) -> f64 {
-        self.bytes_s
-    }
-
-    pub(super) fn flight_bytes(&self) -> f64 {
-        self.flight_bytes
     }
 
     /// Whether even the least round trip of this round met a queue.

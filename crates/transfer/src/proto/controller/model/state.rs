@@ -58,14 +58,14 @@ impl State {
 impl Model {
     /// One step with what a feedback showed: model first, then state (BBR §5.2.3).
     pub(super) fn advance(&mut self, now_s: f64, seen: &Seen<'_>) {
-        self.probe.rounds += u64::from(self.round.has_ended());
-        if self.round.has_ended() {
+        self.probe.rounds += u64::from(self.round.has_ended);
+        if self.round.has_ended {
             // What a probe lost is answered by its end.
             let is_settled = !self.state.is_accelerating() && !self.probe.is_stopping;
             if is_settled && self.round.is_congested(&self.path) {
                 self.lower_short_term();
             }
-            if is_settled && matches!(self.state, State::Down | State::Cruise) && !self.round.was_limited() {
+            if is_settled && matches!(self.state, State::Down | State::Cruise) && !self.round.was_limited {
                 self.note_queue();
             }
         }
@@ -73,7 +73,7 @@ impl Model {
             State::Startup => self.advance_startup(),
             State::Drain { since } => {
                 let is_drained = seen.in_flight_bytes as f64 <= self.product_bytes(1.0);
-                if is_drained || self.round.count() > since + DRAIN_ROUNDS {
+                if is_drained || self.round.count > since + DRAIN_ROUNDS {
                     self.go_down(now_s);
                 }
             }
@@ -86,10 +86,10 @@ impl Model {
     /// A round of congestion outside probing: down to what it delivered, by 30 % at most (BBR §5.5.10.3).
     fn lower_short_term(&mut self) {
         // What was sent on purpose below the bandwidth says nothing of it.
-        self.bandwidth.lower(self.round.bytes_s() / (self.state.pacing_gain() * PACING_MARGIN));
+        self.bandwidth.lower(self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN));
         let before = if self.inflight_lo.is_finite() { self.inflight_lo } else { self.window_bytes };
         // What one feedback covers is under way beside what the path holds.
-        let delivered = self.round.flight_bytes() + self.aggregation.extra_bytes();
+        let delivered = self.round.flight_bytes + self.aggregation.extra_bytes();
         self.inflight_lo = delivered.max(BETA * before);
     }
 
@@ -102,15 +102,15 @@ impl Model {
     fn advance_startup(&mut self) {
         let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
         // Who sends less than this asks for, for the receiver's sake, and yet loses so much in the network, has filled the pipe all the same.
-        if self.round.has_ended() && (is_lossy || !self.round.was_limited()) {
-            self.full_pipe.note_round(self.round.bytes_s(), is_lossy);
+        if self.round.has_ended && (is_lossy || !self.round.was_limited) {
+            self.full_pipe.note_round(self.round.bytes_s, is_lossy);
             if self.full_pipe.was_reached && is_lossy {
                 let fits = self.product_bytes(1.0) + self.aggregation.extra_bytes();
-                self.inflight_hi = fits.max(self.round.flight_bytes());
+                self.inflight_hi = fits.max(self.round.flight_bytes);
             }
         }
         if self.full_pipe.was_reached {
-            self.state = State::Drain { since: self.round.count() };
+            self.state = State::Drain { since: self.round.count };
         }
     }
 
@@ -120,15 +120,15 @@ impl Model {
         match self.state {
             State::ProbeRtt { low: None } if is_low => {
                 self.round.restart();
-                self.state = State::ProbeRtt { low: Some((now_s, self.round.count())) };
+                self.state = State::ProbeRtt { low: Some((now_s, self.round.count)) };
             }
             State::ProbeRtt { low: Some((since_s, round)) }
-                if now_s >= since_s + PROBE_RTT_S && self.round.count() > round =>
+                if now_s >= since_s + PROBE_RTT_S && self.round.count > round =>
             {
                 self.leave_probe_rtt(now_s);
             }
             State::ProbeRtt { .. } => {}
-            _ if self.path.is_stale() => {
+            _ if self.path.is_stale => {
                 self.probe.stop();
                 self.round.restart();
                 self.state = State::ProbeRtt { low: None };
@@ -139,7 +139,7 @@ impl Model {
 
     /// BBR §5.3.4.4.
     fn leave_probe_rtt(&mut self, now_s: f64) {
-        self.path.was_drained(now_s, self.round.least_rtt_s());
+        self.path.was_drained(now_s, self.round.least_rtt_s);
         self.forget_short_term();
         if self.full_pipe.was_reached {
             self.go_down(now_s);

@@ -24,7 +24,6 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
             round: n / 4,
             acked_packets: quarter / u64::from(PACKET),
             acked_bytes: quarter,
-            marked_packets: 0,
             in_flight_bytes: 4 * quarter,
             delivery: Some(Delivery {
                 bytes_s,
@@ -33,11 +32,9 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
                 in_flight_bytes: 4 * quarter,
                 is_limited,
             }),
-            losses: &[],
-            host_lost_packets: 0,
-            drain_bytes_s: 0,
             settled_packets: delivered / u64::from(PACKET),
             packet_bytes: PACKET,
+            ..Seen::default()
         };
         model.on_feedback(now, &seen);
     }
@@ -154,10 +151,9 @@ proptest! {
                         in_flight_bytes: numbers[4],
                         delivery: *delivery,
                         losses,
-                        host_lost_packets: 0,
-                        drain_bytes_s: 0,
                         settled_packets: numbers[0],
                         packet_bytes,
+                        ..Seen::default()
                     });
                 }
             }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::path::{PACKET_BYTES, loss, nothing, rtt};
+use super::path::{PACKET_BYTES, loss, rtt};
 use crate::proto::Rtt;
 use crate::proto::controller::{Controller, Delivery, Seen};
 
@@ -84,7 +84,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
                 losses: losses.as_slice(),
                 settled_packets: settled,
                 packet_bytes: PACKET_BYTES,
-                ..nothing()
+                ..Seen::default()
             };
             controller.on_feedback(now, &seen);
         }

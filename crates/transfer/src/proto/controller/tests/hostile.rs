@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::path::nothing;
 use crate::proto::Rtt;
 use crate::proto::controller::{Config, Controller, Delivery, Kind, Loss, Seen};
 
@@ -104,7 +103,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
         host_lost_packets,
         drain_bytes_s,
         packet_bytes: told.packet_bytes,
-        ..nothing()
+        ..Seen::default()
     };
     controller.on_feedback(now, &seen);
 }

@@ -217,7 +217,7 @@ impl State {
             round_trip: rtt.latest,
             settled_packets: self.settled,
             packet_bytes: PACKET_BYTES,
-            ..nothing()
+            ..Seen::default()
         }
     }
 
@@ -238,23 +238,4 @@ pub(super) fn rtt(time: Duration) -> Rtt {
 
 pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> Loss {
     Loss { at, packets, bytes: u64::from(packets) * u64::from(PACKET_BYTES), sent, in_flight_bytes: 0 }
-}
-
-/// A feedback that tells nothing.
-pub(super) fn nothing() -> Seen<'static> {
-    Seen {
-        rtt: Rtt { latest: None, smoothed: Duration::ZERO, variation: Duration::ZERO, min: Duration::ZERO },
-        round_trip: None,
-        round: 0,
-        acked_packets: 0,
-        acked_bytes: 0,
-        marked_packets: 0,
-        in_flight_bytes: 0,
-        delivery: None,
-        losses: &[],
-        settled_packets: 0,
-        host_lost_packets: 0,
-        drain_bytes_s: 0,
-        packet_bytes: 0,
-    }
 }
