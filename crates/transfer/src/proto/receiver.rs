@@ -221,11 +221,11 @@ impl Receiver {
                 let earned = usize::try_from(self.schedule.credit_bytes).unwrap_or(usize::MAX);
                 let earned = earned.saturating_sub(HEADER_BYTES);
                 let bytes_max = self.feedback_bytes_max.min(earned.max(Feedback::BYTES_MIN));
-                (Round { at: self.numbers.floor(), end: self.numbers.next() }, bytes_max)
+                (Round { at: self.numbers.floor, end: self.numbers.next }, bytes_max)
             }
             None => return None,
         };
-        let feedback = self.feedback(now, round.at.max(self.numbers.floor()), bytes_max);
+        let feedback = self.feedback(now, round.at.max(self.numbers.floor), bytes_max);
         self.schedule.on_datagram(HEADER_BYTES + feedback.bytes());
         let at = feedback.end();
         let next = (HEADER_BYTES + self.feedback_bytes_max) as u64;

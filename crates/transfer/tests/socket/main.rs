@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test reads the clock")]
 
+mod common;
 mod told;
 
 use std::io::ErrorKind;
@@ -9,19 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
 use barograph_transfer::testkit::io::socket::{Inbox, Received, Socket, SocketConfig, Train, is_too_large};
-
-const CONFIG: SocketConfig = SocketConfig { buffer_bytes: 1 << 20, trains: true, ecn: true };
-const PLAIN: SocketConfig = SocketConfig { trains: false, ..CONFIG };
-
-/// The loopback's addresses that there are here.
-fn loopbacks() -> Vec<SocketAddr> {
-    let mut all = vec![(Ipv4Addr::LOCALHOST, 0).into()];
-    match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
-        Ok(_) => all.push((Ipv6Addr::LOCALHOST, 0).into()),
-        Err(error) => barograph_sim::say_skipped(&format!("IPv6, for there is no ::1 ({error})")),
-    }
-    all
-}
+use common::*;
 
 fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
     let socket = Socket::bind(at, config).unwrap();
@@ -35,14 +24,6 @@ fn pair(at: SocketAddr, config: SocketConfig) -> (Socket, Socket) {
     let (mut from, _) = bound(at, config);
     from.connect(address).unwrap();
     (from, to)
-}
-
-fn bytes(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
-}
-
-fn one(bytes: &[u8]) -> [Train<'_>; 1] {
-    [Train { bytes, segment: bytes.len() }]
 }
 
 /// What came of one train.

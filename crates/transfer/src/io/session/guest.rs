@@ -4,8 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::files::{Destination, DestinationConfig, FileError, Manifest, Present, TransferId};
 use crate::io::control::{Channel, ControlError, Guest, Message, Reason};
-use crate::io::flow::{FlowError, Inflow, Seen, Watch};
+use crate::io::flow::{FlowError, Inflow, Watch};
 use crate::io::identity::{Fingerprint, random};
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::io::socket::{Socket, SocketConfig};
@@ -90,7 +90,8 @@ impl<'a> Visit<'a> {
                 let error = received.err().unwrap_or_else(SessionError::broken);
                 let is_changed = matches!(error, SessionError::Refused { reason: Reason::Changed, .. });
                 // Who only knows what another sends could else remove what that sent.
-                let is_own = channel.peer_fingerprint().is_some() || held_bytes < self.seen().held_bytes;
+                let is_own =
+                    channel.peer_fingerprint().is_some() || held_bytes < self.watch.seen().held_bytes;
                 // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same. But
                 // files that changed are others when they are sent again: what came of these would stay for ever.
                 if let Some(Received::Written(mut destination)) = files_here {
@@ -115,7 +116,7 @@ impl<'a> Visit<'a> {
             let _ = placed.forget();
         }
         let lasted_all = self.began.elapsed();
-        let (peer, seen) = (self.peer, self.seen());
+        let (peer, seen) = (self.peer, self.watch.seen());
         Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen })
     }
 
@@ -255,7 +256,7 @@ impl<'a> Visit<'a> {
                 }
                 None => {}
             }
-            let seen = self.seen();
+            let seen = self.watch.seen();
             if PROGRESS_EVERY <= shown.elapsed() && work.is_some() {
                 shown = Instant::now();
                 self.tell(Event::Progress(seen));
@@ -285,10 +286,6 @@ impl<'a> Visit<'a> {
                 return Ok(digests);
             }
         }
-    }
-
-    fn seen(&self) -> Seen {
-        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

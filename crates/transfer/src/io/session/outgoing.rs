@@ -1,8 +1,8 @@
 //! The sending end.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,8 @@ pub(super) fn session(
     };
     let ended = outgoing.run(errand.id, errand.manifest.to_vec(), manifest_bytes_max);
     let begun = outgoing.begun.map(|(held_bytes, at)| (held_bytes, at.elapsed()));
-    let (source, seen, durable_bytes) = (outgoing.reading.close(), outgoing.seen(), outgoing.durable_bytes);
+    let (source, seen, durable_bytes) =
+        (outgoing.reading.close(), outgoing.watch.seen(), outgoing.durable_bytes);
     match ended.as_ref().err().map(SessionError::told) {
         Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
         _ => outgoing.channel.close(),
@@ -165,12 +166,8 @@ impl Outgoing<'_> {
             held_bytes,
             lasted,
             lasted_all: self.began.elapsed(),
-            seen: self.seen(),
+            seen: self.watch.seen(),
         })
-    }
-
-    fn seen(&self) -> Seen {
-        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn agree(&mut self, id: [u8; 16], manifest: Vec<u8>) -> Result<Accepted, SessionError> {
@@ -298,7 +295,7 @@ impl Outgoing<'_> {
             }
             let is_over = flow_over.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
-                let seen = Seen { durable_bytes: self.durable_bytes, ..self.seen() };
+                let seen = Seen { durable_bytes: self.durable_bytes, ..self.watch.seen() };
                 shown = Instant::now();
                 let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
                 (self.on_event)(Event::Progress(seen));

@@ -8,8 +8,8 @@ use crate::proto::wire::{Evidence, NUMBER_MAX, Run};
 /// The numbers from `floor` to `next`, of which those in no gap came; `next` is the number after the highest that came.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    floor: u64,
-    next: u64,
+    pub(super) floor: u64,
+    pub(super) next: u64,
     /// By their first number; none touches another, and none reaches `next`.
     gaps: BTreeMap<u64, Gap>,
 }
@@ -99,16 +99,6 @@ impl Numbers {
                 break;
             }
         }
-    }
-
-    /// The lowest number that is not forgotten.
-    pub(super) fn floor(&self) -> u64 {
-        self.floor
-    }
-
-    /// The number after the highest that came.
-    pub(super) fn next(&self) -> u64 {
-        self.next
     }
 
     pub(super) fn gaps(&self) -> usize {
