@@ -32,11 +32,11 @@ bench:
 	cargo bench -p barograph-station --bench best
 	cargo bench -p barograph-timeout --features tower --bench cost
 	cargo bench -p barograph-loss --bench cost
-	cargo bench -p barograph-transfer --bench receiver
-	cargo bench -p barograph-transfer --bench sender
-	cargo bench -p barograph-transfer --features files --bench files
-	cargo bench -p barograph-transfer --features io --bench socket
-	cargo bench -p barograph-transfer --features io --bench flow
+	cargo bench -p barograph-transfer --features testkit --bench receiver
+	cargo bench -p barograph-transfer --features testkit --bench sender
+	cargo bench -p barograph-transfer --features files,testkit --bench files
+	cargo bench -p barograph-transfer --features io,testkit --bench socket
+	cargo bench -p barograph-transfer --features io,testkit --bench flow
 
 # Score the forecasts on a folder of series of your own.
 lab:

@@ -1,4 +1,4 @@
 //! Messages of a transfer's control connection.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::fuzzing::fuzz_control(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_control(data));

@@ -1,4 +1,4 @@
 //! Records of a receiver's journal.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::fuzzing::fuzz_journal(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_journal(data));

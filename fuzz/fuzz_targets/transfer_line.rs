@@ -1,4 +1,4 @@
 //! The line that a transfer's receiver prints.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::fuzzing::fuzz_line(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_line(data));

@@ -1,4 +1,4 @@
 //! A transfer's receiver, by operations.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::fuzzing::fuzz_receiver(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_receiver(data));

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_study::units::{count, parse_bytes};
 use barograph_transfer::files::{DestinationConfig, RESERVED_PREFIX};
+use barograph_transfer::io::HostEvent;
 use barograph_transfer::io::identity::{Fingerprint, Identity};
-use barograph_transfer::io::session::HostEvent;
 use barograph_transfer::io::{Host, HostConfig};
 use rustix::fs::{Access, access};
 use serde_json::json;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use barograph_study::units::parse_rate;
 use barograph_transfer::controller::Kind;
 use barograph_transfer::files::WalkConfig;
+use barograph_transfer::io::To;
 use barograph_transfer::io::identity::{Fingerprint, Line};
-use barograph_transfer::io::session::To;
 use barograph_transfer::io::{SendConfig, send};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 

@@ -21,8 +21,8 @@ use barograph_engine::tasks;
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
 use barograph_transfer::io::identity::Line;
-use barograph_transfer::io::session::{HostEvent, To};
 use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send};
+use barograph_transfer::io::{HostEvent, To};
 
 use self::expiry::Expiry;
 pub(crate) use self::log::Row;

@@ -1,4 +1,4 @@
-//! What files cost beside the disk: `cargo bench -p barograph-transfer --features files --bench files -- [DIRECTORY] [MIB]`.
+//! What files cost beside the disk: `cargo bench -p barograph-transfer --features files,testkit --bench files -- [DIRECTORY] [MIB]`.
 //!
 //! All figures are of one run, beside what the disk and the hash alone give: only their ratios say something.
 
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::files::{
+use barograph_transfer::testkit::files::{
     Destination, DestinationConfig, GROUP_BYTES, Manifest, Source, TransferId, WalkConfig,
 };
 
@@ -88,9 +88,9 @@ fn write<'a>(
     size: usize,
     packet: impl Fn(usize, usize) -> &'a [u8],
 ) -> (Duration, Duration) {
-    let entry = barograph_transfer::files::Entry {
+    let entry = barograph_transfer::testkit::files::Entry {
         path: b"file".to_vec(),
-        kind: barograph_transfer::files::Kind::File { size: bytes as u64, extents: None },
+        kind: barograph_transfer::testkit::files::Kind::File { size: bytes as u64, extents: None },
         mode: 0o644,
         modified: Default::default(),
     };

@@ -1,6 +1,6 @@
 //! How near a flow comes to what its datagrams could do.
 //!
-//! `cargo bench -p barograph-transfer --features io --bench flow [-- ROUNDS [MIB]]` moves memory to memory over loopback in datagrams of 1472 bytes, and
+//! `cargo bench -p barograph-transfer --features io,testkit --bench flow [-- ROUNDS [MIB]]` moves memory to memory over loopback in datagrams of 1472 bytes, and
 //! prints for sealed and for clear ones the median of some rounds, in Gbit/s of the object and as a share of the raw limit of the same round:
 //!
 //! - *raw*: one thread seals trains with ring and sends them, another receives trains and opens them. No protocol, no copy; a count in shared memory
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::controller::{Config, Kind};
-use barograph_transfer::io::flow::{FlowError, Inflow, Origin, Outflow, Seen, Sink, Watch};
-use barograph_transfer::io::seal::{Opener, Sealer, Suite};
-use barograph_transfer::io::socket::{Inbox, Socket, SocketConfig, Train};
-use barograph_transfer::wire::{self, Header};
-use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::testkit::controller::{Config, Kind};
+use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Origin, Outflow, Seen, Sink, Watch};
+use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train};
+use barograph_transfer::testkit::wire::{self, Header};
+use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use nix::time::{ClockId, clock_gettime};
 use rangemap::RangeSet;
 

@@ -10,8 +10,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::wire::{DataHead, HEADER_BYTES, Header, Kind, Note, SEAL_BYTES};
-use barograph_transfer::{Arrival, Receiver, ReceiverConfig};
+use barograph_transfer::testkit::wire::{DataHead, HEADER_BYTES, Header, Kind, Note, SEAL_BYTES};
+use barograph_transfer::testkit::{Arrival, Receiver, ReceiverConfig};
 use rangemap::RangeSet;
 
 const PACKETS: u64 = 300_000;

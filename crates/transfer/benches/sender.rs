@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use barograph_transfer::controller::Seen;
-use barograph_transfer::wire::{Echo, Evidence, Feedback, Run};
-use barograph_transfer::{Controller, Ear, Missing, Moment, Sender, SenderConfig};
+use barograph_transfer::testkit::wire::{Echo, Evidence, Feedback, Run};
+use barograph_transfer::testkit::{Controller, Ear, Missing, Moment, Sender, SenderConfig};
 use rangemap::RangeSet;
 
 const PAYLOAD: u32 = 1400;
@@ -22,10 +22,6 @@ const US: Duration = Duration::from_micros(1);
 struct Free;
 
 impl Controller for Free {
-    fn name(&self) -> &'static str {
-        "free"
-    }
-
     fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
 
     fn on_silence(&mut self, _: Duration) {}

@@ -1,4 +1,4 @@
-//! What the sockets carry over the loopback: `cargo bench -p barograph-transfer --features io --bench socket`.
+//! What the sockets carry over the loopback: `cargo bench -p barograph-transfer --features io,testkit --bench socket`.
 //!
 //! One thread sends datagrams of 1472 bytes as fast as it can, one takes them, a second and a half each: one by one and in trains, in the
 //! clear and sealed. Prints what arrived, and what share of what was sent the receiver's socket dropped. The loopback never cuts a
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::io::seal::{Opener, Sealer, Suite};
-use barograph_transfer::io::socket::{Inbox, Socket, SocketConfig, Train};
-use barograph_transfer::wire::{Header, Kind};
+use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train};
+use barograph_transfer::testkit::wire::{Header, Kind};
 
 /// UDP's payload of a packet of Ethernet.
 const SEGMENT: usize = 1472;

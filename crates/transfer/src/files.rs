@@ -12,31 +12,41 @@
 //!
 //! No clock and no socket; the caller says when to [`Destination::sync`].
 
-mod destination;
-mod error;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod destination;
+pub(crate) mod error;
 mod jail;
-mod journal;
-mod kept;
-mod manifest;
-mod path;
-mod place;
-mod present;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod journal;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod kept;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod manifest;
+pub(crate) mod path;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod place;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod present;
 mod recent;
-mod source;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod source;
 mod system;
 #[cfg(test)]
 mod tests;
-mod tree;
-mod walk;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod tree;
+pub(crate) mod walk;
 
-pub use destination::{Destination, DestinationConfig, TransferId};
+pub use destination::DestinationConfig;
+pub(crate) use destination::{Destination, TransferId};
 pub use error::FileError;
-pub use journal::Journal;
-pub use kept::{Check, Kept, Node, Record};
-pub use manifest::{Entry, Kind, Manifest, ManifestError, Modified, Piece};
-pub use path::{PathError, RESERVED_PREFIX, check_path, check_target};
-pub use place::Placed;
-pub use present::Present;
-pub use source::Source;
-pub use tree::{GROUP_BYTES, Tree};
+pub(crate) use journal::Journal;
+pub(crate) use kept::{Kept, Node, Record};
+pub use manifest::ManifestError;
+pub(crate) use manifest::{Entry, Kind, Manifest, Modified};
+pub use path::{PathError, RESERVED_PREFIX};
+pub(crate) use place::Placed;
+pub(crate) use present::Present;
+pub(crate) use source::Source;
+pub(crate) use tree::{GROUP_BYTES, Tree};
 pub use walk::{Notice, Special, WalkConfig};

@@ -5,17 +5,23 @@
 //!   │ Source → Outflow: Sender, Sealer, Socket ═══ datagrams ═══ Socket, Opener, Receiver: Inflow → Destination │
 //! ```
 //!
-//! - [`socket`] sends and receives trains of datagrams, as fast as the system can, with what the kernel knows of each.
-//! - [`seal`] seals and opens datagrams.
-//! - [`flow`] is one object on its way: the loops around [`Sender`](crate::Sender) and [`Receiver`](crate::Receiver).
-//! - [`control`] is what both ends agree on beside it, and [`identity`] how each knows the other.
-//! - [`session`] is a transfer of files from end to end: [`send`] and [`Host`].
+//! - `socket` sends and receives trains of datagrams, as fast as the system can, with what the kernel knows of each.
+//! - `seal` seals and opens datagrams.
+//! - `flow` is one object on its way: the loops around the protocol's two halves.
+//! - `control` is what both ends agree on beside it, and [`identity`] how each knows the other.
+//! - `session` is a transfer of files from end to end: [`send`] and [`Host`].
 
-pub mod control;
-pub mod flow;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod control;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod flow;
 pub mod identity;
-pub mod seal;
-pub mod session;
-pub mod socket;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod seal;
+mod session;
+#[allow(missing_docs, reason = "only `testkit` shows it")]
+pub(crate) mod socket;
 
+pub use control::{ControlError, FrameError, Reason};
+pub use flow::{FlowError, Seen};
 pub use session::{Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send};

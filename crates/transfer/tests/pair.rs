@@ -6,8 +6,8 @@ mod common;
 use std::time::Duration;
 
 use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, Loss, Queue, Reorder};
-use barograph_transfer::pair::{Ended, Pair, Taker};
-use barograph_transfer::{Receiver, ReceiverConfig, SenderConfig};
+use barograph_transfer::testkit::pair::{Ended, Pair, Taker};
+use barograph_transfer::testkit::{Receiver, ReceiverConfig, SenderConfig};
 use common::{Counter, Fixed, Line, MS, OVERHEAD, Shared, config, flow};
 use proptest::prelude::*;
 
@@ -290,7 +290,7 @@ fn many_flows_share_a_link() {
     let mut pair = Pair::new(Line::new(spec, lossy(0.0)));
     for seed in 0..8 {
         let flow = flow(config(seed), 500_000, fixed(1.5e6), taker(false, 500_000));
-        pair.add(barograph_transfer::pair::Flow { start: MS * 50 * seed as u32, ..flow });
+        pair.add(barograph_transfer::testkit::pair::Flow { start: MS * 50 * seed as u32, ..flow });
     }
     // Numbers are each flow's own, and so is the check of them.
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);

@@ -1,11 +1,11 @@
 //! How a sender estimates the rate of loss that its response function takes: the transfer's estimators, over windows of gaps.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use barograph_loss::Gap;
-use barograph_transfer::controller::estimate;
-pub(crate) use barograph_transfer::controller::estimate::Cumulative;
-use barograph_transfer::controller::history::{LossHistory, Run};
+pub(crate) use barograph_transfer::testkit::controller::estimate::Cumulative;
+use barograph_transfer::testkit::controller::history::{Events, INTERVALS, LossHistory, Run};
 
 /// An estimate of the long-term rate of loss.
 pub(crate) trait Estimator {
@@ -53,28 +53,43 @@ impl Estimator for EventHistory {
     }
 }
 
-/// Losses a packet, of the last eight loss events.
+/// Packets lost in the last eight loss events, of those sent since the first of them began; since the start while there were fewer.
 pub(crate) struct RecentLosses {
     sent: Sent,
-    losses: estimate::RecentLosses,
+    events: Events,
+    /// When each event began, and packets that were lost in it.
+    last: VecDeque<(u64, u64)>,
+    began: u64,
 }
 
 impl RecentLosses {
     pub(crate) fn new(round_trip_packets: u32) -> Self {
-        Self { sent: Sent::new(round_trip_packets), losses: estimate::RecentLosses::default() }
+        let sent = Sent::new(round_trip_packets);
+        Self { sent, events: Events::default(), last: VecDeque::new(), began: 0 }
     }
 }
 
 impl Estimator for RecentLosses {
     fn window(&mut self, packets: u32, gaps: &[Gap]) {
+        let (last, began) = (&mut self.last, &mut self.began);
         for run in self.sent.runs(gaps) {
-            self.losses.lost(run, self.sent.round_trip);
+            self.events.lost(run, self.sent.round_trip, |event, lost| match last.back_mut() {
+                Some((at, all)) if *at == event.at => *all = all.saturating_add(lost),
+                _ => {
+                    last.push_back((event.at, lost));
+                    if INTERVALS < last.len() {
+                        last.pop_front();
+                        *began = last.front().map_or(0, |(at, _)| *at);
+                    }
+                }
+            });
         }
         self.sent.packets += u64::from(packets);
     }
 
     fn rate(&self) -> f64 {
-        self.losses.rate(self.sent.packets)
+        let lost: f64 = self.last.iter().map(|(_, lost)| *lost as f64).sum();
+        if lost == 0.0 { 0.0 } else { (lost / self.sent.packets.saturating_sub(self.began) as f64).min(1.0) }
     }
 }
 
@@ -150,5 +165,10 @@ mod tests {
         }
         // Nine events, of which that of one packet at 0 is forgotten: 2 + … + 9 of the 800 packets since.
         assert_eq!(estimator.rate(), 44.0 / 800.0);
+        let mut fewer = RecentLosses::new(10);
+        fewer.window(50, &[]);
+        assert_eq!(fewer.rate(), 0.0);
+        fewer.window(50, &[gap(0, 5), gap(3, 1)]);
+        assert_eq!(fewer.rate(), 6.0 / 100.0);
     }
 }

@@ -2,7 +2,7 @@
 
 use barograph_loss::Gap;
 use barograph_sim::Chance;
-use barograph_transfer::controller::{Response, response};
+use barograph_transfer::testkit::controller::{Response, response};
 
 use super::estimator::Estimator;
 

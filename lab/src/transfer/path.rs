@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use barograph_sim::{Fate, LinkSpec, Loss, Model, Queue};
-use barograph_transfer::pair::{Arrived, Cubic, Link, Load, Parcel};
+use barograph_transfer::testkit::{
+    Cubic,
+    pair::{Arrived, Link, Load, Parcel},
+};
 
 use super::host::Host;
 use super::stalls::{Hold, Predictor, known};

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_transfer::controller::{Config, Kind};
-use barograph_transfer::pair::{Flow, Pair, Taker};
-use barograph_transfer::wire::{Evidence, Feedback, Totals};
-use barograph_transfer::{Arrival, Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::testkit::controller::{Config, Kind};
+use barograph_transfer::testkit::pair::{Flow, Pair, Taker};
+use barograph_transfer::testkit::wire::{Evidence, Feedback, Totals};
+use barograph_transfer::testkit::{Arrival, Receiver, ReceiverConfig, Sender, SenderConfig};
 
 use super::path::{Bottleneck, Count, OVERHEAD, PACKET, Path};
 

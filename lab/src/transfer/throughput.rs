@@ -1,6 +1,6 @@
 //! One flow alone on a path that loses packets at random.
 
-use barograph_transfer::controller::{Kind, Response};
+use barograph_transfer::testkit::controller::{Kind, Response};
 use serde_json::json;
 
 use super::path::{PACKET, Path};

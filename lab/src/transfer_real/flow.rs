@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use barograph_sim::Network;
-use barograph_transfer::controller::{Config, Kind};
-use barograph_transfer::io::flow::{FlowError, Inflow, Outflow, Watch};
-use barograph_transfer::io::seal::{Opener, Sealer, Suite};
-use barograph_transfer::io::socket::{Socket, SocketConfig};
-use barograph_transfer::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
-use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::testkit::controller::{Config, Kind};
+use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Outflow, Watch};
+use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
+use barograph_transfer::testkit::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
+use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use barograph_transfer::io::flow::{FlowError, Origin, Sink};
+use barograph_transfer::testkit::io::flow::{FlowError, Origin, Sink};
 
 /// A part of memory that stands for all of the object, read or written over and over.
 pub(crate) struct Memory {

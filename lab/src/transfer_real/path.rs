@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barograph_sim::{Link, LinkSpec, Loss, Queue, RelayOptions, Switch};
-use barograph_transfer::controller::{Kind, Response};
+use barograph_transfer::testkit::controller::{Kind, Response};
 use serde_json::{Value, json};
 
 use super::cells::{AROUND, Lanes, Plan};

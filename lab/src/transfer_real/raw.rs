@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_sim::Network;
-use barograph_transfer::io::flow::Sink;
-use barograph_transfer::io::seal::{Opener, Sealer, Suite};
-use barograph_transfer::wire::{HEADER_BYTES, Header, Kind, SEAL_BYTES};
+use barograph_transfer::testkit::io::flow::Sink;
+use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::testkit::wire::{HEADER_BYTES, Header, Kind, SEAL_BYTES};
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce, UdpGroSegment, UdpGsoSegment};

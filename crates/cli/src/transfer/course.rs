@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use barograph_study::units::{rate, size, time};
 use barograph_transfer::io::Event;
-use barograph_transfer::io::flow::Seen;
+use barograph_transfer::io::Seen;
 
 use super::causes::{self, Limit, Losses, Second};
 use super::left::{Left, Rates};

@@ -105,7 +105,7 @@ mod tests {
 
     use barograph_transfer::Stats;
     use barograph_transfer::io::Event;
-    use barograph_transfer::io::flow::Seen;
+    use barograph_transfer::io::Seen;
 
     use super::super::course::Mode;
     use super::*;

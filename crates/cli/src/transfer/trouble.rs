@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use barograph_transfer::files::{FileError, ManifestError};
-use barograph_transfer::io::control::{ControlError, Reason};
-use barograph_transfer::io::flow::FlowError;
-use barograph_transfer::io::session::SessionError;
+use barograph_transfer::io::FlowError;
+use barograph_transfer::io::SessionError;
+use barograph_transfer::io::{ControlError, Reason};
 
 use crate::client::printable;
 

@@ -42,7 +42,7 @@ const STILL_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use barograph_transfer::io::flow::Seen;
+    use barograph_transfer::io::Seen;
 
     use super::*;
 

@@ -114,9 +114,7 @@ pub struct Destination {
 
 impl Destination {
     /// Begins to receive `manifest` into the directory `root`, or goes on.
-    ///
-    /// # Errors
-    /// What is not allowed, or exists already; what the system refuses.
+    /// Errors: what is not allowed, or exists already; what the system refuses.
     pub fn open(
         root: &Path,
         id: TransferId,
@@ -202,15 +200,12 @@ impl Destination {
         &self.written
     }
 
-    /// What is received.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// Writes a range of the object where it belongs. What is there already stays as it is: it was hashed, or will be.
-    ///
-    /// # Errors
-    /// What the system refuses: [`FileError::Full`] may be tried again. A range beyond the object.
+    /// Errors: what the system refuses: [`FileError::Full`] may be tried again. A range beyond the object.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         self.check_failed()?;
         let end = offset.saturating_add(bytes.len() as u64);
@@ -239,9 +234,6 @@ impl Destination {
     }
 
     /// Removes all that was received and not finished, unless it was verified and files were to get their names.
-    ///
-    /// # Errors
-    /// What the system refuses.
     pub fn discard(mut self) -> Result<(), FileError> {
         if self.placing.is_some() {
             return Ok(());

@@ -41,9 +41,7 @@ pub struct Journal {
 
 impl Journal {
     /// Opens the journal in `directory` (`shown` in messages), or begins one; and what it says.
-    ///
-    /// # Errors
-    /// What the system refuses; [`FileError::Journal`] if it is of another transfer or of other files.
+    /// Errors: what the system refuses; [`FileError::Journal`] if it is of another transfer or of other files.
     pub fn open(
         directory: BorrowedFd<'_>,
         shown: &Path,
@@ -81,9 +79,7 @@ impl Journal {
     }
 
     /// Adds `records`; they are on the disk when it returns.
-    ///
-    /// # Errors
-    /// What the system refuses; nothing is said then, and it may be tried again.
+    /// Errors: what the system refuses; nothing is said then, and it may be tried again.
     pub fn append(&mut self, records: &[Record]) -> Result<(), FileError> {
         let (mut out, mut last) = (vec![], self.last);
         for record in records {
@@ -105,15 +101,12 @@ impl Journal {
         2 * self.bytes_compact + GROWTH_BYTES < self.bytes
     }
 
-    /// Bytes of it.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Writes it anew, as `kept` has it; whole or not at all.
-    ///
-    /// # Errors
-    /// What the system refuses; the journal is as before then.
+    /// Errors: what the system refuses; the journal is as before then.
     pub fn replace(&mut self, kept: &Kept) -> Result<(), FileError> {
         let (file, last, bytes) = begin(&self.directory, &self.shown, &self.head, &kept.records())?;
         (self.file, self.last, self.bytes, self.bytes_compact) = (file, last, bytes, bytes);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use rangemap::RangeSet;
 
 use super::TransferId;
-use crate::wire::varint;
+use crate::proto::wire::varint;
 
 /// What it begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"BGJ\x01";
@@ -26,17 +26,14 @@ const PLACING: u8 = 3;
 /// A subtree of a file's BLAKE3 (see [`Tree`](super::Tree)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Which entry's.
     pub entry: u64,
     /// 2^`level` groups.
     pub level: u8,
     /// Which of its level.
     pub index: u64,
-    /// Its chaining value.
     pub value: [u8; 32],
 }
 
-/// What became durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
     /// These ranges of the object.
@@ -50,9 +47,7 @@ pub enum Record {
 /// All that a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// What is durable.
     pub held: RangeSet<u64>,
-    /// Subtrees.
     pub nodes: Vec<Node>,
     /// Set when files get their names: the directories to be made.
     pub placing: Option<Vec<u64>>,

@@ -13,7 +13,7 @@ use rangemap::RangeSet;
 use thiserror::Error;
 
 use super::path::{PathError, check_path, shown};
-use crate::wire::{NUMBER_MAX, WireError};
+use crate::proto::wire::{NUMBER_MAX, WireError};
 
 /// Entries of a manifest. A receiver keeps some 150 bytes of each beside its path: 150 MiB. Trees with more are better packed first.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
@@ -36,7 +36,6 @@ pub struct Modified {
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular file.
     File {
         /// Bytes from its beginning to its end, holes among them.
         size: u64,
@@ -45,9 +44,7 @@ pub enum Kind {
     },
     /// A directory; directories that only lead to other entries need none.
     Directory,
-    /// A symbolic link.
     Link {
-        /// What it says.
         target: Vec<u8>,
     },
 }
@@ -57,7 +54,6 @@ pub enum Kind {
 pub struct Entry {
     /// Its path below the destination: bytes in whatever encoding they are, `/` between components.
     pub path: Vec<u8>,
-    /// What it is.
     pub kind: Kind,
     /// Permissions of owner, group and others (`0o777` at most; 0 for links). Set-user-ID, set-group-ID and sticky bits do not travel:
     /// they would give rights that were the sender's to give on another host.
@@ -138,9 +134,7 @@ pub struct Manifest {
 
 impl Manifest {
     /// Of `entries` in any order.
-    ///
-    /// # Errors
-    /// What one of them has that cannot be, or of what there is too much.
+    /// Errors: what one of them has that cannot be, or of what there is too much.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self, ManifestError> {
         entries.sort_by(|a, b| by_component(&a.path, &b.path));
         Self::ordered(entries)

@@ -56,9 +56,6 @@ pub(super) fn is_reserved(name: &[u8]) -> bool {
 }
 
 /// Checks that `path` is relative and stays below where it begins.
-///
-/// # Errors
-/// What is wrong with it.
 pub fn check_path(path: &[u8]) -> Result<(), PathError> {
     if PATH_BYTES_MAX < path.len() {
         return Err(PathError::TooLong(shown(path.get(..64).unwrap_or(path))));
@@ -89,9 +86,7 @@ pub fn check_path(path: &[u8]) -> Result<(), PathError> {
 ///
 /// `..` may stand at the target's beginning only. Behind a name it would be taken after that name was followed, and where that is a link,
 /// too, two links that each look harmless lead out together (`a/l` → `..`, `m` → `a/l/../../etc`).
-///
-/// # Errors
-/// [`PathError::Outside`] if it does not, others if it is no target.
+/// Errors: [`PathError::Outside`] if it does not, others if it is no target.
 pub fn check_target(path: &[u8], target: &[u8]) -> Result<(), PathError> {
     if PATH_BYTES_MAX < target.len() {
         return Err(PathError::TooLong(shown(target.get(..64).unwrap_or(target))));

@@ -23,18 +23,14 @@ impl Destination {
     /// Files that were there already are replaced if that was asked, else not, even if they came in the meantime.
     /// Directories that were there keep their permissions and times. If it fails or is killed, it goes on when it is opened and
     /// finished again.
-    ///
-    /// # Errors
-    /// [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
+    /// Errors: [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         self.give_names(digests, &AtomicBool::new(false))?.forget()
     }
 
     /// As [`finish`](Self::finish), but that it is done stays in the journal until it is [forgotten](Placed::forget): who does not know
     /// that all is there may ask again until then, and is told so.
-    ///
-    /// # Errors
-    /// Those of [`finish`](Self::finish); [`FileError::Stopped`] if `stop` is set while files are
+    /// Errors: those of [`finish`](Self::finish); [`FileError::Stopped`] if `stop` is set while files are
     /// read to verify them. What is verified gets its name all the same.
     pub fn give_names(mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Placed, FileError> {
         if self.missing() != 0 {
@@ -283,9 +279,7 @@ pub struct Placed(Destination);
 
 impl Placed {
     /// Removes the journal: all who are to know that it is done know it.
-    ///
-    /// # Errors
-    /// What the system refuses; the files are there all the same.
+    /// Errors: what the system refuses; the files are there all the same.
     pub fn forget(self) -> Result<(), FileError> {
         self.0.remove_partial()
     }

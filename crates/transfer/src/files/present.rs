@@ -23,9 +23,7 @@ pub struct Present {
 impl Present {
     /// Looks for all entries below the directory `root`: files by their size, links by their target; permissions and times may be others.
     /// `None` if one is not there so.
-    ///
-    /// # Errors
-    /// A path that leads through a link or another file system; what the system refuses;
+    /// Errors: a path that leads through a link or another file system; what the system refuses;
     /// [`FileError::Stopped`] once `stop` is set.
     pub fn find(
         root: &Path,
@@ -43,15 +41,12 @@ impl Present {
         Ok(Some(Self { jail, manifest }))
     }
 
-    /// What was found.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// Reads all files and compares them with the sender's `digests`, in the order of [`Manifest::files`].
-    ///
-    /// # Errors
-    /// [`FileError::Exists`] with the first that differs, or may not be read; what the system
+    /// Errors: [`FileError::Exists`] with the first that differs, or may not be read; what the system
     /// refuses; [`FileError::Stopped`] within one read after `stop` is set.
     pub fn verify(mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<(), FileError> {
         let files = self.manifest.files().count();

@@ -47,7 +47,6 @@ impl<K: PartialEq, V> Recent<K, V> {
         self.kept.retain(|(key, _)| is_kept(key));
     }
 
-    /// Drops all.
     pub(super) fn clear(&mut self) {
         self.kept.clear();
     }

@@ -54,9 +54,7 @@ struct Place {
 
 impl Source {
     /// Finds all that is below `paths`, and says what is left out.
-    ///
-    /// # Errors
-    /// What cannot be read or sent.
+    /// Errors: what cannot be read or sent.
     pub fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Self, Vec<Notice>), FileError> {
         let (found, notices) = walk(paths, config)?;
         let mut by_path: HashMap<Vec<u8>, Place> = HashMap::new();
@@ -81,15 +79,12 @@ impl Source {
         Ok((source, notices))
     }
 
-    /// What is sent.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
     /// Reads the object from `offset` on, as much as `out` holds. Whole groups of [`GROUP_BYTES`] go straight to `out`.
-    ///
-    /// # Errors
-    /// A file that cannot be read or has changed; a range beyond the object.
+    /// Errors: a file that cannot be read or has changed; a range beyond the object.
     pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FileError> {
         let end = offset.saturating_add(out.len() as u64);
         if self.manifest.bytes() < end {
@@ -127,9 +122,7 @@ impl Source {
 
     /// Reads, and hashes, the group of a file that has its bytes at `offset`, if it was not yet; where the next one begins. Who has time
     /// before [`digest`](Self::digest)s are asked for spends it here, a group at a time.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
+    /// Errors: as [`read`](Self::read).
     pub fn hash_at(&mut self, offset: u64) -> Result<u64, FileError> {
         let Some(piece) = self.manifest.pieces(offset..offset.saturating_add(1)).next() else {
             return Err(FileError::Beyond { end: offset.saturating_add(1), bytes: self.manifest.bytes() });
@@ -148,9 +141,7 @@ impl Source {
 
     /// BLAKE3 of a file's data, holes left out (so that of a file without holes is what `b3sum` prints); 0 for what is no file.
     /// What was not read yet is read now: all that the receiver had before, and that was not [remembered](Self::remember).
-    ///
-    /// # Errors
-    /// A file that cannot be read or has changed.
+    /// Errors: a file that cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: Kind::File { .. }, .. })) {
             return Ok([0; 32]);
@@ -186,9 +177,7 @@ impl Source {
     }
 
     /// The digests of all files, in order.
-    ///
-    /// # Errors
-    /// As [`digest`](Self::digest).
+    /// Errors: as [`digest`](Self::digest).
     pub fn digests(&mut self) -> Result<Vec<[u8; 32]>, FileError> {
         let files: Vec<usize> = self.manifest.files().map(|(entry, _)| entry).collect();
         files.into_iter().map(|entry| self.digest(entry)).collect()

@@ -14,7 +14,7 @@ pub const GROUP_BYTES: u64 = 256 << 10;
 /// Neighbours are merged as soon as both are there, so that what is kept is in proportion to the holes, not to the file.
 ///
 /// ```
-/// use barograph_transfer::files::{GROUP_BYTES, Tree};
+/// use barograph_transfer::testkit::files::{GROUP_BYTES, Tree};
 ///
 /// let file = vec![7; 3 * GROUP_BYTES as usize + 5];
 /// let mut tree = Tree::new(file.len() as u64);
@@ -53,9 +53,7 @@ impl Tree {
     }
 
     /// Adds a group: its chaining value.
-    ///
-    /// # Panics
-    /// If it is longer than [`GROUP_BYTES`], or empty in a file that is not.
+    /// Panics: if it is longer than [`GROUP_BYTES`], or empty in a file that is not.
     pub fn insert_bytes(&mut self, group: u64, bytes: &[u8]) -> ChainingValue {
         let value = self.hash_group(group, bytes);
         self.insert(0, group, value);

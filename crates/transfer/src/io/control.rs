@@ -25,9 +25,7 @@ mod tests;
 
 use std::ops::Range;
 
-use ring::rand::{SecureRandom, SystemRandom};
-use subtle::ConstantTimeEq;
-
+use super::identity::Token;
 use super::seal::Suite;
 
 pub use channel::Channel;
@@ -37,7 +35,6 @@ pub use connect::{Connected, Connector};
 pub use error::ControlError;
 pub use listener::{Guest, Listener, ListenerConfig, Turned};
 
-/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// The first, from the sender.
@@ -65,11 +62,9 @@ pub enum Message {
         /// Bytes of the largest datagram of feedback that the sender reads.
         datagram_bytes_max: u32,
     },
-    /// It may come.
     Accept {
         /// The transfer's name in datagrams.
         transfer: u32,
-        /// UDP port.
         port: u16,
         /// How they are sealed.
         suite: Suite,
@@ -87,46 +82,9 @@ pub enum Message {
     /// All files are verified and have their names.
     Done,
     /// It ends here, and why, for programs and for people.
-    Refuse {
-        /// For programs.
-        reason: Reason,
-        /// For people.
-        text: String,
-    },
+    Refuse { reason: Reason, text: String },
 }
 
-/// 128 bits that a receiver's line carries.
-#[derive(Clone, Copy)]
-pub struct Token(pub [u8; 16]);
-
-impl Token {
-    /// One that nobody can guess.
-    ///
-    /// # Errors
-    /// The system has no randomness to give.
-    pub fn random() -> Result<Self, ControlError> {
-        let mut bytes = [0; 16];
-        SystemRandom::new().fill(&mut bytes).map_err(|_| ControlError::Random)?;
-        Ok(Self(bytes))
-    }
-}
-
-/// In a time that does not tell how much is equal.
-impl PartialEq for Token {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl Eq for Token {}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("Token(…)")
-    }
-}
-
-/// Why it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
@@ -146,8 +104,6 @@ pub enum Reason {
     Digest,
     /// As many transfers as are taken are under way, or this one is.
     Busy,
-    /// Somebody stopped it.
     Stopped,
-    /// Something else failed.
     Failed,
 }

@@ -9,13 +9,13 @@ mod nap;
 mod outbox;
 mod outflow;
 
-use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub use self::inflow::Inflow;
 pub use self::outflow::Outflow;
-use crate::{Limit, Stats, Violation};
+use crate::proto::{Limit, Stats, Violation};
 
 /// What an object is read from; from a thread of its own, ahead of the sender.
 pub trait Origin: Send {
@@ -69,6 +69,13 @@ pub struct Watch {
     pub stop: AtomicBool,
     /// Set by the flow, ten times a second.
     pub seen: Mutex<Seen>,
+}
+
+impl Watch {
+    /// How the flow fares.
+    pub fn seen(&self) -> Seen {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// How a flow fares.

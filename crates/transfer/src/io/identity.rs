@@ -3,6 +3,7 @@
 mod line;
 #[cfg(test)]
 mod tests;
+mod token;
 mod trust;
 
 use std::fmt;
@@ -20,9 +21,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use thiserror::Error;
 
-use super::control::Token;
 pub(crate) use line::fuzz;
 pub use line::{Line, LineError};
+pub use token::Token;
+pub(super) use token::random;
 pub use trust::Trust;
 pub(super) use trust::{ALPN, Untrusted, client, server};
 

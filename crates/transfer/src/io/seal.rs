@@ -11,7 +11,7 @@ use std::fmt;
 use ring::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 
-use crate::wire::{HEADER_BYTES, Header, SEAL_BYTES};
+use crate::proto::wire::{HEADER_BYTES, Header, SEAL_BYTES};
 
 /// How datagrams are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,9 +67,7 @@ fn has_aes() -> bool {
 /// The secrets of one transfer, from the exporter of its control connection (RFC 8446 §7.5); one for each direction.
 #[derive(Clone)]
 pub struct Secrets {
-    /// Of data.
     pub data: [u8; 32],
-    /// Of feedback.
     pub feedback: [u8; 32],
 }
 
@@ -169,11 +167,6 @@ impl Opener {
             }
         }
     }
-
-    /// Bytes that a seal adds: 16 or 0.
-    pub fn seal_bytes(&self) -> usize {
-        if self.keys.is_some() { SEAL_BYTES } else { 0 }
-    }
 }
 
 impl fmt::Debug for Opener {
@@ -182,7 +175,6 @@ impl fmt::Debug for Opener {
     }
 }
 
-/// Makes keys.
 struct Keys {
     suite: Suite,
     algorithm: &'static ring::aead::Algorithm,

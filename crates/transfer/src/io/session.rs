@@ -27,8 +27,8 @@ pub use self::host::{Host, HostConfig, HostEvent};
 use super::flow::Seen;
 use super::identity::{Identity, Line, Trust};
 use super::socket::{Socket, SocketConfig};
-use crate::controller;
 use crate::files::{Notice, WalkConfig};
+use crate::proto::controller;
 
 /// What to send, to whom and how.
 #[derive(Debug)]

@@ -30,7 +30,7 @@ mod portable;
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -107,9 +107,7 @@ enum Way {
 
 impl Socket {
     /// Bound to an address; port 0 is any. An IPv6 address that is unspecified takes IPv4 as well.
-    ///
-    /// # Errors
-    /// Those of `socket`, of `bind`, and of the options without which it cannot work.
+    /// Errors: those of `socket`, of `bind`, and of the options without which it cannot work.
     pub fn bind(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -123,9 +121,7 @@ impl Socket {
 
     /// As [`Self::bind`], by the way that all Unix systems have, and those but Linux have no other: no count of drops, and the length of
     /// the path's packets is not known before they are tried.
-    ///
-    /// # Errors
-    /// Those of [`Self::bind`].
+    /// Errors: those of [`Self::bind`].
     pub fn bind_portable(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
         let (inner, portable, abilities) = portable::Portable::bind(at, config)?;
         Ok(Self::new(inner, at, abilities, Way::Portable(portable)))
@@ -144,9 +140,7 @@ impl Socket {
     }
 
     /// Sends to this peer alone, and takes only what it sends.
-    ///
-    /// # Errors
-    /// Those of `connect`: there is no route.
+    /// Errors: those of `connect`: there is no route.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
         match &self.way {
             #[cfg(target_os = "linux")]
@@ -159,9 +153,6 @@ impl Socket {
     }
 
     /// Where it is bound.
-    ///
-    /// # Errors
-    /// Those of `getsockname`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.inner.local_addr()?.as_socket();
         address.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
@@ -183,9 +174,7 @@ impl Socket {
     }
 
     /// The largest datagram's bytes (UDP's payload) that the route to the peer takes, as far as the system knows.
-    ///
-    /// # Errors
-    /// `NotConnected` unless it is connected.
+    /// Errors: `NotConnected` unless it is connected.
     pub fn datagram_bytes_max(&self) -> io::Result<usize> {
         let peer = self.peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
         match &self.way {
@@ -200,9 +189,7 @@ impl Socket {
     ///
     /// Where a part of a train was sent when the room ended, the train does not count; if the next call
     /// begins with the same train, it goes on where it ended.
-    ///
-    /// # Errors
-    /// `WouldBlock` where there is no room for any, and [`is_too_large`] where the first one's datagrams are.
+    /// Errors: `WouldBlock` where there is no room for any, and [`is_too_large`] where the first one's datagrams are.
     /// Trains that the path dislikes are sent one by one from then on.
     pub fn send(&mut self, trains: &[Train<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
         let (inner, abilities, counts) = (&self.inner, &mut self.abilities, &mut self.counts);
@@ -223,9 +210,7 @@ impl Socket {
     }
 
     /// Receives what there is, as much as the inbox holds; how many trains.
-    ///
-    /// # Errors
-    /// `WouldBlock` where there is none.
+    /// Errors: `WouldBlock` where there is none.
     pub fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         let (inner, counts) = (&self.inner, &mut self.counts);
         match &self.way {
@@ -245,9 +230,6 @@ impl Socket {
 
     /// Waits until there is something to receive, or, if asked, room to send, or `for_at_most` has passed (with a resolution of microseconds).
     /// It may return early, and does after a day. Off Linux what comes does not end a wait of less than a millisecond.
-    ///
-    /// # Errors
-    /// Those of `poll`.
     pub fn wait(&self, also_room: bool, for_at_most: Duration) -> io::Result<()> {
         let room = if also_room { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut polled = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN | room)];
@@ -255,11 +237,6 @@ impl Socket {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// To wait for it along with others.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.as_fd()
     }
 }
 

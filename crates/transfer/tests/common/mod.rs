@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use barograph_sim::{Chance, Fate, LinkSpec, Model};
 use barograph_transfer::controller::Seen;
-use barograph_transfer::pair::{Arrived, Flow, Link, Load, Parcel, Taker};
-use barograph_transfer::wire::{Echo, Evidence, Feedback, Run, Totals};
-use barograph_transfer::{Arrival, Controller, Sender, SenderConfig};
+use barograph_transfer::testkit::pair::{Arrived, Flow, Link, Load, Parcel, Taker};
+use barograph_transfer::testkit::wire::{Echo, Evidence, Feedback, Run, Totals};
+use barograph_transfer::testkit::{Arrival, Controller, Sender, SenderConfig};
 use rangemap::RangeSet;
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -257,10 +257,6 @@ pub struct Heard {
 }
 
 impl Controller for Fixed {
-    fn name(&self) -> &'static str {
-        "fixed"
-    }
-
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
         let mut told = self.told.lock().unwrap();
         assert!(told.settled <= seen.settled_packets, "settled packets never fall");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use barograph_transfer::Violation;
-use barograph_transfer::io::flow::{FlowError, Origin, Sink, Watch};
+use barograph_transfer::testkit::io::flow::{FlowError, Origin, Sink, Watch};
 
 use super::world::{Checked, Known, World, receive};
 
@@ -196,9 +196,9 @@ fn a_reader_that_breaks_down_ends_the_flow_at_once() {
 
 #[test]
 fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
-    use barograph_transfer::io::seal::{Sealer, Suite};
-    use barograph_transfer::wire::{DataHead, Header, Kind};
-    use barograph_transfer::{Receiver, ReceiverConfig};
+    use barograph_transfer::testkit::io::seal::{Sealer, Suite};
+    use barograph_transfer::testkit::wire::{DataHead, Header, Kind};
+    use barograph_transfer::testkit::{Receiver, ReceiverConfig};
     let sink = Checked::default();
     let mut to = None;
     let (_outflow, mut inflow) = World::new(1 << 20, &sink).ends(|address| *to.insert(address));
@@ -234,8 +234,8 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
 
 #[test]
 fn a_receiver_that_lies_ends_the_flow() {
-    use barograph_transfer::io::seal::{Sealer, Suite};
-    use barograph_transfer::wire::{Feedback, Header, Kind, Run};
+    use barograph_transfer::testkit::io::seal::{Sealer, Suite};
+    use barograph_transfer::testkit::wire::{Feedback, Header, Kind, Run};
     let sink = Checked::default();
     let liar = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let (outflow, _inflow) = World::new(2_000_000, &sink).ends(|_| liar.local_addr().unwrap());

@@ -2,9 +2,9 @@
 
 use std::net::UdpSocket;
 
-use barograph_transfer::io::flow::Watch;
-use barograph_transfer::io::seal::{Sealer, Suite};
-use barograph_transfer::wire::{DataHead, Header, Kind};
+use barograph_transfer::testkit::io::flow::Watch;
+use barograph_transfer::testkit::io::seal::{Sealer, Suite};
+use barograph_transfer::testkit::wire::{DataHead, Header, Kind};
 
 use super::world::{Checked, SECRETS, TRANSFER, World, receive};
 

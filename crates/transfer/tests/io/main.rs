@@ -1,5 +1,4 @@
 //! Flows over loopback, through relays that harm what they carry, and with ends that fail.
-#![cfg(feature = "io")]
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -14,8 +13,8 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use barograph_transfer::Stats;
 use barograph_transfer::controller::Kind;
-use barograph_transfer::io::flow::{Seen, Watch};
-use barograph_transfer::io::seal::Suite;
+use barograph_transfer::testkit::io::flow::{Seen, Watch};
+use barograph_transfer::testkit::io::seal::Suite;
 use world::{Checked, Harm, Known, Relay, World, receive};
 
 /// Sends, and checks that all came, once, and is durable.

@@ -7,11 +7,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use barograph_sim::Chance;
-use barograph_transfer::controller::{self, Config};
-use barograph_transfer::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
-use barograph_transfer::io::seal::{Opener, Sealer, Suite};
-use barograph_transfer::io::socket::{Socket, SocketConfig};
-use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use barograph_transfer::testkit::controller::{self, Config};
+use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
+use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
+use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 
 pub(crate) const TRANSFER: u32 = 7;

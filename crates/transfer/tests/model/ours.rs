@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use barograph_transfer::Rtt;
-use barograph_transfer::controller::model::Model;
 use barograph_transfer::controller::{Controller, Delivery, Loss, Seen};
+use barograph_transfer::testkit::controller::model::Model;
 
 pub(crate) const PACKET: u32 = 1500;
 

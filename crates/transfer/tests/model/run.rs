@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use barograph_transfer::controller::model::Model;
-use barograph_transfer::pair::Cubic;
+use barograph_transfer::testkit::Cubic;
+use barograph_transfer::testkit::controller::model::Model;
 
 use crate::ours::{Ours, PACKET};
 use crate::path::{Bottleneck, Path};

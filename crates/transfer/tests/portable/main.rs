@@ -1,5 +1,4 @@
 //! The portable sockets: datagrams over the loopback, and the tests of flows and of sessions once more.
-#![cfg(feature = "io")]
 
 #[path = "../io/main.rs"]
 mod flow;

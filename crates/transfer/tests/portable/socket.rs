@@ -2,32 +2,20 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may fail, and bounds waits")]
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use barograph_transfer::io::socket::{Inbox, Socket, SocketConfig, Train, is_too_large};
+use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train, is_too_large};
 
-const CONFIG: SocketConfig = SocketConfig { buffer_bytes: 1 << 20, trains: true, ecn: true };
-const PLAIN: SocketConfig = SocketConfig { trains: false, ..CONFIG };
+#[path = "../socket/common.rs"]
+mod common;
 
-fn bound(at: impl Into<IpAddr>, config: SocketConfig) -> (Socket, SocketAddr) {
-    let socket = Socket::bind_portable(SocketAddr::new(at.into(), 0), config).unwrap();
+use common::*;
+
+fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
+    let socket = Socket::bind_portable(at, config).unwrap();
     let address = socket.local_addr().unwrap();
     (socket, address)
-}
-
-/// The loopback's addresses that there are here.
-fn loopbacks() -> Vec<IpAddr> {
-    let mut all = vec![Ipv4Addr::LOCALHOST.into()];
-    match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
-        Ok(_) => all.push(Ipv6Addr::LOCALHOST.into()),
-        Err(error) => barograph_sim::say_skipped(&format!("IPv6, for there is no ::1 ({error})")),
-    }
-    all
-}
-
-fn one(bytes: &[u8]) -> [Train<'_>; 1] {
-    [Train { bytes, segment: bytes.len() }]
 }
 
 /// Datagrams, and whether each was marked and from whom it came, until there are so many or 5 s have passed.
@@ -59,7 +47,7 @@ fn trains_arrive_whole_and_in_order() {
         let ((mut to, address), (mut from, own)) = (bound(at, config), bound(at, config));
         from.connect(address).unwrap();
         assert!(!to.abilities().has_drops && (config.trains || from.abilities().train_max == 1));
-        let sent: Vec<u8> = (0..150_300_usize).map(|at| (at * 31 + at / 251) as u8).collect();
+        let sent = bytes(150_300);
         let trains =
             [Train { bytes: &sent, segment: 1000 }, Train { bytes: b"hello", segment: 0 }, one(b"!")[0]];
         assert_eq!(from.send(&trains, None).unwrap(), 3);
@@ -77,8 +65,8 @@ fn an_unspecified_address_takes_both_families_and_answers() {
     if loopbacks().len() < 2 {
         return;
     }
-    let (mut to, address) = bound(Ipv6Addr::UNSPECIFIED, CONFIG);
-    let (mut v4, v4_address) = bound(Ipv4Addr::LOCALHOST, CONFIG);
+    let (mut to, address) = bound((Ipv6Addr::UNSPECIFIED, 0).into(), CONFIG);
+    let (mut v4, v4_address) = bound((Ipv4Addr::LOCALHOST, 0).into(), CONFIG);
     v4.connect((Ipv4Addr::LOCALHOST, address.port()).into()).unwrap();
     v4.send(&one(b"hello"), None).unwrap();
     assert_eq!(arrived(&mut to, 1)[0].2, v4_address);

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use barograph_transfer::files::{Entry, FileError, Kind, Manifest, Modified};
-use barograph_transfer::io::control::{Channel, ControlError, Message, Reason};
-use barograph_transfer::io::flow::FlowError;
+use barograph_transfer::files::FileError;
 use barograph_transfer::io::{Event, SessionError};
+use barograph_transfer::testkit::files::{Entry, Kind, Manifest, Modified};
+use barograph_transfer::testkit::io::control::{Channel, ControlError, Message, Reason};
+use barograph_transfer::testkit::io::flow::FlowError;
 use tempfile::tempdir;
 
 use super::common::*;

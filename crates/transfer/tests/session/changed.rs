@@ -6,8 +6,8 @@ use std::path::Path;
 
 use barograph_transfer::controller::Kind;
 use barograph_transfer::files::FileError;
-use barograph_transfer::io::control::Reason;
-use barograph_transfer::io::flow::FlowError;
+use barograph_transfer::io::FlowError;
+use barograph_transfer::io::Reason;
 use barograph_transfer::io::{Event, SendConfig, SessionError, send};
 use tempfile::tempdir;
 

@@ -12,12 +12,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_transfer::files::{Source, WalkConfig};
-use barograph_transfer::io::control::{Channel, Connector, Message};
-use barograph_transfer::io::seal::Suite;
 use barograph_transfer::io::{
     Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send,
 };
+use barograph_transfer::testkit::files::{Source, WalkConfig};
+use barograph_transfer::testkit::io::control::{Channel, Connector, Message};
+use barograph_transfer::testkit::io::seal::Suite;
 use tempfile::tempdir;
 
 /// Nothing here takes so long; what does hangs.

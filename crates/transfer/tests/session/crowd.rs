@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::mpsc::channel;
 
 use barograph_transfer::controller::Kind;
-use barograph_transfer::io::control::Reason;
+use barograph_transfer::io::Reason;
 use barograph_transfer::io::{Event, HostConfig, SendConfig, SessionError, send};
 use tempfile::tempdir;
 

@@ -4,9 +4,9 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_transfer::controller::Kind;
-use barograph_transfer::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
-use barograph_transfer::io::control::ControlError;
+use barograph_transfer::io::ControlError;
 use barograph_transfer::io::{Event, SendConfig, SessionError, To, send};
+use barograph_transfer::testkit::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
 use tempfile::tempdir;
 
 use super::common::*;

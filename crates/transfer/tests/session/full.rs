@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use barograph_transfer::io::Reason;
 use barograph_transfer::io::SessionError;
-use barograph_transfer::io::control::Reason;
 use tempfile::tempdir;
 
 use super::common::*;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barograph_transfer::controller::Kind;
-use barograph_transfer::files::{Source, WalkConfig};
-use barograph_transfer::io::control::{Message, Reason};
-use barograph_transfer::io::flow::FlowError;
+use barograph_transfer::io::FlowError;
 use barograph_transfer::io::{Event, SendConfig, SessionError, Summary, To, send};
+use barograph_transfer::testkit::files::{Source, WalkConfig};
+use barograph_transfer::testkit::io::control::{Message, Reason};
 use tempfile::tempdir;
 
 use super::common::*;

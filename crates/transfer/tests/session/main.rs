@@ -1,5 +1,4 @@
 //! Transfers of files over loopback, end to end.
-#![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail by panicking")]
 
 mod abusive;

@@ -5,9 +5,9 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 
 use barograph_transfer::files::{DestinationConfig, Notice};
-use barograph_transfer::io::control::{Connector, ControlError, Message, Reason, Token};
-use barograph_transfer::io::identity::{Identity, Trust};
+use barograph_transfer::io::identity::{Identity, Token, Trust};
 use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, SessionError, To, send};
+use barograph_transfer::testkit::io::control::{Connector, ControlError, Message, Reason};
 use tempfile::tempdir;
 
 use super::common::*;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
-use barograph_transfer::io::control::Reason;
+use barograph_transfer::io::Reason;
 use barograph_transfer::io::{HostConfig, SendConfig, SessionError, To};
 use tempfile::tempdir;
 

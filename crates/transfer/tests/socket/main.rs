@@ -1,28 +1,16 @@
 //! Datagrams over the loopback, and what the kernel tells of them.
-#![cfg(feature = "io")]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test reads the clock")]
 
+mod common;
 mod told;
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
-use barograph_transfer::io::socket::{Inbox, Received, Socket, SocketConfig, Train, is_too_large};
-
-const CONFIG: SocketConfig = SocketConfig { buffer_bytes: 1 << 20, trains: true, ecn: true };
-const PLAIN: SocketConfig = SocketConfig { trains: false, ..CONFIG };
-
-/// The loopback's addresses that there are here.
-fn loopbacks() -> Vec<SocketAddr> {
-    let mut all = vec![(Ipv4Addr::LOCALHOST, 0).into()];
-    match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
-        Ok(_) => all.push((Ipv6Addr::LOCALHOST, 0).into()),
-        Err(error) => barograph_sim::say_skipped(&format!("IPv6, for there is no ::1 ({error})")),
-    }
-    all
-}
+use barograph_transfer::testkit::io::socket::{Inbox, Received, Socket, SocketConfig, Train, is_too_large};
+use common::*;
 
 fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
     let socket = Socket::bind(at, config).unwrap();
@@ -36,14 +24,6 @@ fn pair(at: SocketAddr, config: SocketConfig) -> (Socket, Socket) {
     let (mut from, _) = bound(at, config);
     from.connect(address).unwrap();
     (from, to)
-}
-
-fn bytes(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at * 31 + at / 251) as u8).collect()
-}
-
-fn one(bytes: &[u8]) -> [Train<'_>; 1] {
-    [Train { bytes, segment: bytes.len() }]
 }
 
 /// What came of one train.
@@ -269,20 +249,6 @@ fn buffers_are_told_as_they_are() {
     // More than any system grants: it is bound all the same.
     let (huge, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: usize::MAX, ..CONFIG });
     assert!(huge.abilities().receive_buffer_bytes >= 200_000);
-}
-
-#[test]
-fn a_trains_buffer_changes_hands() {
-    let (mut from, mut to) = pair(loopbacks()[0], CONFIG);
-    from.send(&one(b"mine"), None).unwrap();
-    to.wait(false, Duration::from_secs(5)).unwrap();
-    let mut inbox = Inbox::new(2);
-    assert_eq!(to.receive(&mut inbox).unwrap(), 1);
-    let mut other = vec![7; Inbox::TRAIN_BYTES].into_boxed_slice();
-    assert!(!inbox.swap(1, &mut other), "nothing came into the second");
-    assert!(!inbox.swap(0, &mut Box::from([0; 10])));
-    assert!(inbox.swap(0, &mut other));
-    assert_eq!((&other[..4], &inbox.received().next().unwrap().bytes[..4]), (&b"mine"[..], &[7; 4][..]));
 }
 
 #[test]

@@ -18,9 +18,7 @@ const BEGUN_BYTES: u64 = 16 << 20;
 
 impl Destination {
     /// Makes what was written durable, and then says so in the journal. How often it is called is how much is sent again after a crash.
-    ///
-    /// # Errors
-    /// What the system refuses. After that nothing is taken any more, as it is not known what was lost: open it again.
+    /// Errors: what the system refuses. After that nothing is taken any more, as it is not known what was lost: open it again.
     pub fn sync(&mut self) -> Result<(), FileError> {
         self.check_failed()?;
         if self.fresh.is_empty() && self.nodes.is_empty() && self.dirty.is_empty() {

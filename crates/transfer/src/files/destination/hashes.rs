@@ -13,9 +13,7 @@ use super::{Destination, FileError, GROUP_BYTES, Kept, Node, Tree, partial_name}
 
 impl Destination {
     /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) once all is there. Groups whose hash was not kept are read.
-    ///
-    /// # Errors
-    /// What the system refuses; [`FileError::Incomplete`].
+    /// Errors: what the system refuses; [`FileError::Incomplete`].
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         self.digest_unless(entry, &AtomicBool::new(false))
     }

@@ -2,7 +2,7 @@
 
 use super::super::path::{PATH_BYTES_MAX, shown};
 use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, Entry, Kind, Manifest, ManifestError, Modified};
-use crate::wire::{WireError, varint};
+use crate::proto::wire::{WireError, varint};
 
 /// What it begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"BGM\x01";
@@ -38,7 +38,6 @@ impl Manifest {
         of_entries.saturating_add(extents + HEAD_BYTES_MAX as u64).min(ENCODED_BYTES_MAX as u64)
     }
 
-    /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         varint::put(&mut out, self.entries.len() as u64);
@@ -49,9 +48,6 @@ impl Manifest {
     }
 
     /// Reads what [`encode`](Self::encode) wrote, and nothing else: other bytes for the same manifest are refused.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if ENCODED_BYTES_MAX < bytes.len() {
             let (asked, allowed) = (bytes.len() as u64, ENCODED_BYTES_MAX as u64);

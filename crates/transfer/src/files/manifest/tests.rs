@@ -138,16 +138,16 @@ fn the_longest_manifest_of_so_many_entries_fits() {
 #[test]
 fn a_number_of_entries_takes_no_memory() {
     let mut bytes = b"BGM\x01".to_vec();
-    crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
+    crate::proto::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
     assert_eq!(Manifest::decode(&bytes), Err(ManifestError::Wire(WireError::Truncated("an entry"))));
     bytes.truncate(4);
-    crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64 + 1);
+    crate::proto::wire::varint::put(&mut bytes, ENTRIES_MAX as u64 + 1);
     assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
 }
 
 /// A sparse file with `extents`, two bytes each: a hole of a byte, and a byte of data.
 fn put_sparse(bytes: &mut Vec<u8>, name: u8, extents: usize) {
-    use crate::wire::varint;
+    use crate::proto::wire::varint;
     bytes.extend([1, 1, name, 0]);
     bytes.extend([0; 9]);
     varint::put(bytes, 2 * extents as u64);
@@ -159,7 +159,7 @@ fn put_sparse(bytes: &mut Vec<u8>, name: u8, extents: usize) {
 fn extents_beyond_the_most_are_refused_before_they_take_memory() {
     for extents in [&[4 * EXTENTS_MAX][..], &[EXTENTS_MAX, 1], &[3, EXTENTS_MAX - 2]] {
         let mut bytes = b"BGM\x01".to_vec();
-        crate::wire::varint::put(&mut bytes, extents.len() as u64);
+        crate::proto::wire::varint::put(&mut bytes, extents.len() as u64);
         let named = extents.iter().zip(b'a'..);
         named.for_each(|(extents, name)| put_sparse(&mut bytes, name, *extents));
         let all: usize = extents.iter().sum();
@@ -264,7 +264,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        crate::fuzzing::fuzz_manifest(&bytes);
-        crate::fuzzing::fuzz_manifest(&[b"BGM\x01", &bytes[..]].concat());
+        crate::testkit::fuzz::fuzz_manifest(&bytes);
+        crate::testkit::fuzz::fuzz_manifest(&[b"BGM\x01", &bytes[..]].concat());
     }
 }

@@ -28,7 +28,6 @@ pub(super) struct Remembered {
     root: OwnedFd,
     name: String,
     shown: PathBuf,
-    /// Locked.
     directory: OwnedFd,
     journal: Journal,
     /// Not in the journal yet.
@@ -70,17 +69,12 @@ impl Source {
     ///
     /// Each 256 MiB are made durable, and the rest when this is dropped. Where that fails nothing more is kept: it costs a second reading.
     /// To be [forgotten](Self::forget) when the transfer is done, or when the receiver says that a digest is wrong.
-    ///
-    /// # Errors
-    /// What the system refuses; [`FileError::Busy`] if another sender keeps them; [`FileError::Foreign`]. The source is as before then.
+    /// Errors: what the system refuses; [`FileError::Busy`] if another sender keeps them; [`FileError::Foreign`]. The source is as before then.
     pub fn remember(&mut self, directory: &Path, id: TransferId) -> Result<(), FileError> {
         self.remember_older(directory, id, FRESH_S)
     }
 
     /// Removes what was [remembered](Self::remember).
-    ///
-    /// # Errors
-    /// What the system refuses.
     pub fn forget(&mut self) -> Result<(), FileError> {
         let Some(mut remembered) = self.remembered.take() else { return Ok(()) };
         remembered.nodes.clear();

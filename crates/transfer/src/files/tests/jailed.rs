@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 
 use tempfile::tempdir;
 
+use super::path::check_target;
 use super::*;
 
 fn file(path: &[u8], size: u64) -> Entry {

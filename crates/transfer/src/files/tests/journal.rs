@@ -80,7 +80,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        crate::fuzzing::fuzz_journal(&bytes);
+        crate::testkit::fuzz::fuzz_journal(&bytes);
     }
 }
 

@@ -128,9 +128,7 @@ impl Channel {
     }
 
     /// The secrets of a transfer's datagrams: the exporter (RFC 8446 §7.5) with the transfer's identifier as context; equal at both ends.
-    ///
-    /// # Errors
-    /// The handshake is not complete.
+    /// Errors: the handshake is not complete.
     pub fn secrets(&self, transfer: u32) -> Result<Secrets, ControlError> {
         let both = self.pipe.tls.export_keying_material([0; 64], LABEL, Some(&transfer.to_be_bytes()))?;
         let mut secrets = Secrets { data: [0; 32], feedback: [0; 32] };
@@ -141,9 +139,7 @@ impl Channel {
     }
 
     /// Says a message, without waiting: what the socket does not take at once is sent by [`Channel::receive`] and [`Channel::flush`].
-    ///
-    /// # Errors
-    /// It is out of order, or too long; or the connection is over.
+    /// Errors: it is out of order, or too long; or the connection is over.
     pub fn send(&mut self, message: &Message) -> Result<(), ControlError> {
         let kind = message.kind();
         let next = self.phase.after(kind, self.end).ok_or(ControlError::Misuse(kind))?;
@@ -163,9 +159,7 @@ impl Channel {
     /// The next message; `None` if none came within `within`, or a day.
     ///
     /// A Ping is kept to itself: it shows that the other end is there. So are all but the last [`Message::Durable`].
-    ///
-    /// # Errors
-    /// [`ControlError::Refused`] if the other end refuses; what it does wrong, or too slowly; the end of the connection.
+    /// Errors: [`ControlError::Refused`] if the other end refuses; what it does wrong, or too slowly; the end of the connection.
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -187,9 +181,7 @@ impl Channel {
     }
 
     /// As [`Channel::receive`], for as long as the protocol lets the other end take, or until `stop` is set.
-    ///
-    /// # Errors
-    /// Those, and [`ControlError::Stopped`], within 0.1 s.
+    /// Errors: those, and [`ControlError::Stopped`], within 0.1 s.
     pub fn wait(&mut self, stop: &AtomicBool) -> Result<Message, ControlError> {
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -202,9 +194,7 @@ impl Channel {
     }
 
     /// Waits until all is sent that was said, or `stop` is set; takes in what comes meanwhile.
-    ///
-    /// # Errors
-    /// As [`Channel::wait`].
+    /// Errors: as [`Channel::wait`].
     pub fn flush(&mut self, stop: &AtomicBool) -> Result<(), ControlError> {
         while self.pipe.has_more() && self.over().is_none() {
             if stop.load(Ordering::Relaxed) {

@@ -9,7 +9,7 @@ use self::fields::{
     take_ranges, take_software, take_suite, take_suites, take_version, text_of,
 };
 use super::{Message, Token};
-use crate::wire::{WireError, varint};
+use crate::proto::wire::{WireError, varint};
 
 /// Version of the control connection, and of what it speaks of.
 pub const VERSION: u64 = 1;
@@ -48,7 +48,6 @@ pub enum FrameError {
     /// A kind of another version or protocol.
     #[error("messages of kind {0} are unknown")]
     Kind(u8),
-    /// Another version.
     #[error("version {0} of the control connection, where {VERSION} is spoken")]
     Version(u64),
     /// A value that nothing is agreed for.
@@ -60,11 +59,9 @@ pub enum FrameError {
     /// More than is read.
     #[error("a message {kind} of {bytes} bytes, where {bytes_max} are read")]
     TooLong {
-        /// Of this kind.
         kind: Kind,
         /// What its length says.
         bytes: u64,
-        /// What is read.
         bytes_max: u64,
     },
 }
@@ -132,7 +129,6 @@ impl Kind {
 }
 
 impl Message {
-    /// Which it is.
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Hello { .. } => Kind::Hello,
@@ -149,9 +145,7 @@ impl Message {
 }
 
 /// Reads the head of a frame: what follows and how many bytes of it; `None` while there are too few bytes.
-///
-/// # Errors
-/// Nothing of this protocol, or more than is read of it.
+/// Errors: nothing of this protocol, or more than is read of it.
 pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind, usize)>, FrameError> {
     let [a, b, c, d, code, ..] = *bytes else { return Ok(None) };
     let kind = Kind::of(code)?;
@@ -164,9 +158,7 @@ pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind
 }
 
 /// The frame of a message; its texts are cut, and made plain, as needed.
-///
-/// # Errors
-/// A manifest, ranges, digests or seals that no reader takes.
+/// Errors: a manifest, ranges, digests or seals that no reader takes.
 pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
     check(message)?;
     let kind = message.kind();
@@ -222,9 +214,7 @@ pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
 }
 
 /// Reads a body.
-///
-/// # Errors
-/// Whatever differs from what [`encode`] writes.
+/// Errors: whatever differs from what [`encode`] writes.
 pub(super) fn decode(kind: Kind, mut body: &[u8]) -> Result<Message, FrameError> {
     let bytes = &mut body;
     let message = match kind {

@@ -31,9 +31,7 @@ pub struct Connector {
 /// The receiver let this end in.
 #[derive(Debug)]
 pub struct Connected {
-    /// To it.
     pub channel: Channel,
-    /// Its program.
     pub software: String,
     /// The greatest manifest it reads (bytes).
     pub manifest_bytes_max: u64,
@@ -51,9 +49,7 @@ impl Connector {
     }
 
     /// Connects to a name or address (without brackets), and is let in.
-    ///
-    /// # Errors
-    /// Nobody is there, or not who should be, or it does not let this end in; within a minute, or 0.1 s after `stop` is set.
+    /// Errors: nobody is there, or not who should be, or it does not let this end in; within a minute, or 0.1 s after `stop` is set.
     // Twice: the name (10 s), four addresses (5 s each), TLS and Hello (10 s), where the first try ends within 5 s; see `RETRY_MAX`.
     pub fn connect(&self, host: &str, port: u16, stop: &AtomicBool) -> Result<Connected, ControlError> {
         let config = Arc::new(client(&self.trust, self.identity.as_ref())?);

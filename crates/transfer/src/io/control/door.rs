@@ -19,7 +19,6 @@ pub(super) struct Places(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The oldest first.
     waiting: Vec<Waiting>,
     next: u64,
     /// Places that are kept, those among them who were sent away and have not noticed.

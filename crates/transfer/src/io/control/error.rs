@@ -76,3 +76,9 @@ pub enum ControlError {
     #[error("the system has no random numbers to give")]
     Random,
 }
+
+impl From<ring::error::Unspecified> for ControlError {
+    fn from(_: ring::error::Unspecified) -> Self {
+        Self::Random
+    }
+}

@@ -17,16 +17,15 @@ use super::codec::FrameError;
 use super::door::{Place, Places, WAITING_MAX};
 use super::error::ControlError;
 use super::order::End;
-use super::{Message, Reason, Token};
-use crate::io::identity::{Fingerprint, Identity, Line, Trust, server};
+use super::{Message, Reason};
+use crate::io::identity::{Identity, Line, Token, Trust, server};
 
 /// How the receiving end listens.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
-    /// Its certificate.
     pub identity: Identity,
     /// Who has it is let in.
-    pub token: Option<Token>,
+    pub token: Token,
     /// Whose certificate lets in.
     pub trust: Option<Trust>,
     /// Name and version of the program.
@@ -40,7 +39,6 @@ pub struct ListenerConfig {
 pub struct Guest {
     /// To it; an Offer comes next.
     pub channel: Channel,
-    /// Its program.
     pub software: String,
     /// Whether it has the token; else it has a certificate that is trusted.
     pub has_token: bool,
@@ -57,13 +55,10 @@ pub struct Turned {
     pub wrong: u64,
 }
 
-/// Waits for senders.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     local: SocketAddr,
-    fingerprint: Fingerprint,
-    token: Option<Token>,
     door: Arc<Door>,
     guests: Mutex<Receiver<Guest>>,
     guest: Sender<Guest>,
@@ -91,9 +86,7 @@ const WRONG_DELAY: Duration = Duration::from_secs(1);
 
 impl Listener {
     /// Listens; port 0 is any.
-    ///
-    /// # Errors
-    /// The address is not to be had, or TLS cannot use the identity or the trust.
+    /// Errors: the address is not to be had, or TLS cannot use the identity or the trust.
     pub fn bind(at: SocketAddr, config: ListenerConfig) -> Result<Self, ControlError> {
         Self::bind_with(at, config, Times::default())
     }
@@ -109,7 +102,6 @@ impl Listener {
         listener.set_nonblocking(true).map_err(failed)?;
         let local = listener.local_addr().map_err(failed)?;
         let (guest, guests) = channel();
-        let (fingerprint, token) = (config.identity.fingerprint(), config.token);
         let (bell, rung) = UnixStream::pair().map_err(failed)?;
         bell.set_nonblocking(true).map_err(failed)?;
         rung.set_nonblocking(true).map_err(failed)?;
@@ -125,18 +117,18 @@ impl Listener {
             is_shut: AtomicBool::new(false),
         };
         let (door, guests) = (Arc::new(door), Mutex::new(guests));
-        Ok(Self { listener, local, fingerprint, token, door, guests, guest, bell: rung })
+        Ok(Self { listener, local, door, guests, guest, bell: rung })
     }
 
-    /// Where it listens.
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The line for senders that reach it by the name or address `host`; `None` where it has no token.
-    pub fn line(&self, host: &str) -> Option<Line> {
-        let (fingerprint, port) = (self.fingerprint, self.local.port());
-        self.token.map(|token| Line { host: host.into(), port, fingerprint, token })
+    /// The line for senders that reach it by the name or address `host`.
+    pub fn line(&self, host: &str) -> Line {
+        let ListenerConfig { identity, token, .. } = &self.door.config;
+        let fingerprint = identity.fingerprint();
+        Line { host: host.into(), port: self.local.port(), fingerprint, token: *token }
     }
 
     /// Who was not let in so far.
@@ -150,9 +142,7 @@ impl Listener {
 
     /// The next sender that is let in; `None` if none was within `within`, or a day. Connections are taken only while this is called, so call it
     /// again and again.
-    ///
-    /// # Errors
-    /// The socket fails; whatever senders do is none.
+    /// Errors: the socket fails; whatever senders do is none.
     pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -245,7 +235,7 @@ impl Door {
             }
             Err(error) => return Err(error),
         };
-        let has_token = token.is_some_and(|token| self.config.token.is_some_and(|own| own == token));
+        let has_token = token == Some(self.config.token);
         // TLS took no certificate that is not trusted.
         if !has_token && channel.peer_fingerprint().is_none() {
             self.wrong.fetch_add(1, Ordering::Relaxed);

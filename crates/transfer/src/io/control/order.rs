@@ -5,7 +5,6 @@ use super::codec::Kind;
 /// How far both ends are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
-    /// Nothing was said.
     Start,
     /// The sender said Hello.
     Greeted,
@@ -21,12 +20,9 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// Which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Connects.
     Sender,
-    /// Listens.
     Receiver,
 }
 

@@ -26,7 +26,6 @@ pub(super) struct Pipe {
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
-    /// By close_notify.
     Closed,
     /// Without (RFC 8446 §6.1).
     CutOff,

@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(20);
 fn config(trust: Option<Trust>) -> ListenerConfig {
     ListenerConfig {
         identity: Identity::fresh().unwrap(),
-        token: Some(Token::random().unwrap()),
+        token: Token::random().unwrap(),
         trust,
         software: "receiver 1".into(),
         manifest_bytes_max: 1 << 27,
@@ -47,7 +47,7 @@ fn connect(listener: &Listener, connector: &Connector) -> (Result<Connected, Con
 }
 
 fn pair_of(listener: &Listener) -> (Connected, Guest) {
-    let line = listener.line("127.0.0.1").unwrap();
+    let line = listener.line("127.0.0.1");
     let (sender, guest) = connect(listener, &Connector::to_line(&line, "sender 1"));
     let guest = guest.or_else(|| listener.accept(SOON).unwrap());
     (sender.unwrap(), guest.unwrap())

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::busy::{busy, this_thread};
 use super::{FlowError, Origin};
-use crate::Sender;
+use crate::proto::Sender;
 
 /// What is to be sent, at hand before it is asked for.
 ///
@@ -104,7 +104,6 @@ pub(super) struct Blocks {
     shared: Arc<Shared>,
     filled: Receiver<Result<Block, FlowError>>,
     thread: Option<JoinHandle<Box<dyn Origin>>>,
-    /// The oldest first.
     blocks: VecDeque<Block>,
     /// The one that was used last.
     used: usize,
@@ -332,7 +331,6 @@ fn fill(
     origin
 }
 
-/// The thread panicked.
 pub(super) fn broken() -> FlowError {
     FlowError::Socket(std::io::Error::other("a thread of the transfer broke down"))
 }

@@ -162,7 +162,6 @@ pub(super) struct Blocks {
     give: Option<Give<Block>>,
     back: Receiver<Block>,
     thread: Option<JoinHandle<Result<Box<dyn Sink>, FlowError>>>,
-    /// What is gathered.
     block: Block,
     /// When that began; `None` until it is known.
     since: Option<Duration>,

@@ -61,7 +61,6 @@ impl<'a> Course<'a> {
         self.shown + SHOW_EACH <= now
     }
 
-    /// Shows them.
     pub(super) fn show(&mut self, now: Duration, seen: Seen) {
         self.shown = now;
         let cpu = cpu().saturating_sub(self.cpu_before);

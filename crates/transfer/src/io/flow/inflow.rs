@@ -10,22 +10,16 @@ use super::nap::Naps;
 use super::{FlowError, Seen, Sink, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Received, Socket, Train, is_too_large};
-use crate::wire::{DataHead, HEADER_BYTES, Header, Kind};
-use crate::{Arrival, Feedback, Fresh, Receiver, Refusal};
+use crate::proto::wire::{DataHead, HEADER_BYTES, Header, Kind};
+use crate::proto::{Arrival, Feedback, Fresh, Receiver, Refusal};
 
-/// The receiving end.
 pub struct Inflow {
-    /// Bound.
     pub socket: Socket,
-    /// Of data.
     pub opener: Opener,
-    /// Of feedback.
     pub sealer: Sealer,
     /// As the receiver chose.
     pub transfer: u32,
-    /// What decides.
     pub receiver: Receiver,
-    /// Whither.
     pub sink: Box<dyn Sink>,
     /// Datagrams come from this address, which the control connection validated (RFC 9000 §8.1); the port may be any, and change.
     pub from: IpAddr,
@@ -37,9 +31,7 @@ impl Inflow {
     /// Receives until all is there and durable, answers for as long as the sender may still ask, and gives the sink back.
     ///
     /// Who stops it once all is there, because the sender is known to have heard, gets the sink, too, as soon as all is durable.
-    ///
-    /// # Errors
-    /// What ended the flow before. What came until then is written and durable, unless it is the sink that failed, or takes longer than 10 s.
+    /// Errors: what ended the flow before. What came until then is written and durable, unless it is the sink that failed, or takes longer than 10 s.
     pub fn run(mut self, watch: &Watch) -> Result<Box<dyn Sink>, FlowError> {
         let mut course = Course::new(watch);
         let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();

@@ -58,9 +58,7 @@ impl Outbox {
     }
 
     /// Sends what the socket takes; whether that was all.
-    ///
-    /// # Errors
-    /// What the socket said of the first train that is left. [`Outbox::skip`] gives it up.
+    /// Errors: what the socket said of the first train that is left. [`Outbox::skip`] gives it up.
     pub(super) fn send(&mut self, socket: &mut Socket) -> io::Result<bool> {
         while self.sent < self.trains.len() {
             let mut trains = [Train { bytes: &[], segment: 1 }; TRAINS_MAX];

@@ -11,22 +11,17 @@ use super::outbox::Outbox;
 use super::{FlowError, Origin, Seen, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Socket, is_too_large};
-use crate::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
-use crate::{Packet, Sender, Stats};
+use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
+use crate::proto::{Packet, Sender, Stats};
 
-/// The sending end.
 pub struct Outflow {
     /// Connected to the receiver.
     pub socket: Socket,
-    /// Of data.
     pub sealer: Sealer,
-    /// Of feedback.
     pub opener: Opener,
     /// As the receiver chose.
     pub transfer: u32,
-    /// What decides.
     pub sender: Sender,
-    /// Whence.
     pub origin: Box<dyn Origin>,
     /// Gives up when nothing was heard for so long.
     pub silence_max: Duration,
@@ -34,9 +29,7 @@ pub struct Outflow {
 
 impl Outflow {
     /// Sends until all is acknowledged; the origin comes back to be asked for digests.
-    ///
-    /// # Errors
-    /// What ended the flow before.
+    /// Errors: what ended the flow before.
     pub fn run(self, watch: &Watch) -> Result<(Stats, Box<dyn Origin>), FlowError> {
         let mut course = Course::new(watch);
         let outbox = Outbox::new();
@@ -87,9 +80,7 @@ enum Lack {
     Leave,
     /// Room in the socket.
     Room,
-    /// What is read.
     Bytes,
-    /// Nothing.
     Nothing,
 }
 

@@ -7,8 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use thiserror::Error;
 
-use super::Fingerprint;
-use crate::io::control::Token;
+use super::{Fingerprint, Token};
 
 /// The line that a receiver prints and a sender is given: where, who, and what for.
 ///

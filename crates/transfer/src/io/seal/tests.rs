@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::{DataHead, Kind};
+use crate::proto::wire::{DataHead, Kind};
 
 const SUITES: [Suite; 2] = [Suite::Aes128Gcm, Suite::ChaCha20Poly1305];
 const EPOCH: u64 = 1 << EPOCH_BITS;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::io::flow::Seen;
-use crate::{Limit, Stats};
+use crate::proto::{Limit, Stats};
 
 /// Judges a session, a second at a time.
 ///

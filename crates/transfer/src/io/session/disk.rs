@@ -54,7 +54,6 @@ impl Origin for Reading {
     }
 }
 
-/// The receiver's files.
 #[derive(Debug)]
 pub(super) enum Received {
     /// To be written, and then given their names.

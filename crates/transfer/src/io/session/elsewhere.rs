@@ -7,10 +7,10 @@ use super::outgoing::{self, Errand};
 use super::receivers::Receivers;
 use super::talk::{LOOK_EVERY, check_stop};
 use super::{Event, SendConfig, SessionError, Summary, To};
-use crate::Stats;
 use crate::files::{Source, TransferId};
 use crate::io::control::Reason;
 use crate::io::flow::{FlowError, Seen};
+use crate::proto::Stats;
 
 pub(super) fn send(
     config: &SendConfig,

@@ -4,12 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::disk::{Received, Writing};
 use super::talk::{LOOK_EVERY, Looks, check_stop, meanwhile, name, result, say, spawn};
@@ -19,12 +17,12 @@ use super::{
 };
 use crate::files::{Destination, DestinationConfig, FileError, Manifest, Present, TransferId};
 use crate::io::control::{Channel, ControlError, Guest, Message, Reason};
-use crate::io::flow::{FlowError, Inflow, Seen, Watch};
-use crate::io::identity::Fingerprint;
+use crate::io::flow::{FlowError, Inflow, Watch};
+use crate::io::identity::{Fingerprint, random};
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::io::socket::{Socket, SocketConfig};
-use crate::wire::HEADER_BYTES;
-use crate::{Feedback, Receiver, ReceiverConfig};
+use crate::proto::wire::HEADER_BYTES;
+use crate::proto::{Feedback, Receiver, ReceiverConfig};
 
 /// One sender at a host.
 pub(super) struct Visit<'a> {
@@ -92,7 +90,8 @@ impl<'a> Visit<'a> {
                 let error = received.err().unwrap_or_else(SessionError::broken);
                 let is_changed = matches!(error, SessionError::Refused { reason: Reason::Changed, .. });
                 // Who only knows what another sends could else remove what that sent.
-                let is_own = channel.peer_fingerprint().is_some() || held_bytes < self.seen().held_bytes;
+                let is_own =
+                    channel.peer_fingerprint().is_some() || held_bytes < self.watch.seen().held_bytes;
                 // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same. But
                 // files that changed are others when they are sent again: what came of these would stay for ever.
                 if let Some(Received::Written(mut destination)) = files_here {
@@ -121,7 +120,7 @@ impl<'a> Visit<'a> {
             let _ = placed.forget();
         }
         let lasted_all = self.began.elapsed();
-        let (peer, seen) = (self.peer, self.seen());
+        let (peer, seen) = (self.peer, self.watch.seen());
         Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen })
     }
 
@@ -170,9 +169,7 @@ impl<'a> Visit<'a> {
         let held_bytes = ranges_bytes(&held);
         let socket = self.socket(channel.local())?;
         let port = socket.local_addr().map_err(SessionError::system("a UDP port"))?.port();
-        let mut transfer = [0; 4];
-        SystemRandom::new().fill(&mut transfer).map_err(|_| ControlError::Random)?;
-        let transfer = u32::from_be_bytes(transfer);
+        let transfer = u32::from_be_bytes(random().map_err(ControlError::from)?);
 
         let secrets = channel.secrets(transfer)?;
         let sealer = Sealer::new(suite, &secrets.feedback);
@@ -261,7 +258,7 @@ impl<'a> Visit<'a> {
                 }
                 None => {}
             }
-            let seen = self.seen();
+            let seen = self.watch.seen();
             if PROGRESS_EVERY <= shown.elapsed() && work.is_some() {
                 shown = Instant::now();
                 self.tell(Event::Progress(seen));
@@ -291,10 +288,6 @@ impl<'a> Visit<'a> {
                 return Ok(digests);
             }
         }
-    }
-
-    fn seen(&self) -> Seen {
-        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

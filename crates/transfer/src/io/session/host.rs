@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::guest::Visit;
 use super::{Event, SOFTWARE, SessionError, Summary};
 use crate::files::{DestinationConfig, Manifest};
-use crate::io::control::{Guest, Listener, ListenerConfig, Token};
-use crate::io::identity::{Fingerprint, Identity, Line, Trust};
+use crate::io::control::{ControlError, Guest, Listener, ListenerConfig};
+use crate::io::identity::{Identity, Line, Token, Trust};
 
 /// What a receiver takes, and from whom.
 #[derive(Debug)]
@@ -61,8 +61,6 @@ impl HostConfig {
 #[derive(Debug)]
 pub struct Host {
     listener: Listener,
-    fingerprint: Fingerprint,
-    token: Token,
     config: HostConfig,
 }
 
@@ -90,21 +88,20 @@ impl Host {
         };
         let token = match config.token {
             Some(token) => token,
-            None => Token::random()?,
+            None => Token::random().map_err(ControlError::from)?,
         };
-        let fingerprint = identity.fingerprint();
         let listener = Listener::bind(
             config.at,
             ListenerConfig {
                 identity,
-                token: Some(token),
+                token,
                 trust: config.trust.clone(),
                 software: SOFTWARE.into(),
                 // One of more entries than are taken is refused before it is read.
                 manifest_bytes_max: Manifest::encoded_bytes_max(config.destination.entries_max),
             },
         )?;
-        Ok(Self { listener, fingerprint, token, config })
+        Ok(Self { listener, config })
     }
 
     /// Where it listens.
@@ -114,8 +111,7 @@ impl Host {
 
     /// A line for a sender that reaches this host by the name or address `host`.
     pub fn line(&self, host: &str) -> Line {
-        let (fingerprint, token) = (self.fingerprint, self.token);
-        Line { host: host.into(), port: self.local_addr().port(), fingerprint, token }
+        self.listener.line(host)
     }
 
     /// Serves until `stop` is set, or, if `once`, until one transfer ended well; then one at once is taken, whatever the configuration says.

@@ -1,13 +1,12 @@
 //! The sending end.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rangemap::RangeSet;
-use ring::rand::{SecureRandom, SystemRandom};
 
 use super::contended::Contended;
 use super::disk::Reading;
@@ -17,13 +16,14 @@ use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
 };
-use crate::controller::Config;
 use crate::files::{FileError, Kind, Manifest, Source};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
 use crate::io::flow::{FlowError, Outflow, Seen, Watch};
+use crate::io::identity::random;
 use crate::io::seal::{Opener, Sealer, Suite};
-use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
-use crate::{Sender, SenderConfig, TooLong};
+use crate::proto::controller::Config;
+use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
+use crate::proto::{Sender, SenderConfig, TooLong};
 
 /// What all sessions of a transfer have in common.
 pub(super) struct Errand<'a> {
@@ -35,7 +35,6 @@ pub(super) struct Errand<'a> {
 
 /// What came of a session.
 pub(super) struct Session {
-    /// The files again.
     pub(super) source: Option<Source>,
     pub(super) seen: Seen,
     /// What the receiver had when data began, and how long they went.
@@ -83,7 +82,8 @@ pub(super) fn session(
     };
     let ended = outgoing.run(errand.id, errand.manifest.to_vec(), manifest_bytes_max);
     let begun = outgoing.begun.map(|(held_bytes, at)| (held_bytes, at.elapsed()));
-    let (source, seen, durable_bytes) = (outgoing.reading.close(), outgoing.seen(), outgoing.durable_bytes);
+    let (source, seen, durable_bytes) =
+        (outgoing.reading.close(), outgoing.watch.seen(), outgoing.durable_bytes);
     match ended.as_ref().err().map(SessionError::told) {
         Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
         _ => outgoing.channel.close(),
@@ -171,12 +171,8 @@ impl Outgoing<'_> {
             held_bytes,
             lasted,
             lasted_all: self.began.elapsed(),
-            seen: self.seen(),
+            seen: self.watch.seen(),
         })
-    }
-
-    fn seen(&self) -> Seen {
-        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn agree(&mut self, id: [u8; 16], manifest: Vec<u8>) -> Result<Accepted, SessionError> {
@@ -254,18 +250,15 @@ impl Outgoing<'_> {
         let payload_bytes = payload_bytes as u32;
         let overhead_bytes = headers + beside as u32;
 
-        let mut seeds = [0; 16];
-        SystemRandom::new().fill(&mut seeds).map_err(|_| ControlError::Random)?;
-        let (seed, probes) = seeds.split_at(8);
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let seed = || random().map(u64::from_be_bytes).map_err(ControlError::from);
         let usual = Config::default();
         let controller = self.config.controller.controller(Config {
             rate_bytes_s: self.config.rate_bytes_s.unwrap_or(usual.rate_bytes_s),
             packet_bytes: payload_bytes + overhead_bytes,
-            seed: number(probes),
+            seed: seed()?,
         });
         let has_ear = self.config.has_ear;
-        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: number(seed), has_ear };
+        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, has_ear };
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
         let sender = Sender::new(sender, self.bytes, &held, controller)
             .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;
@@ -308,7 +301,7 @@ impl Outgoing<'_> {
             }
             let is_over = flow_over.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
-                let seen = Seen { durable_bytes: self.durable_bytes, ..self.seen() };
+                let seen = Seen { durable_bytes: self.durable_bytes, ..self.watch.seen() };
                 shown = Instant::now();
                 let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
                 (self.on_event)(Event::Progress(seen));

@@ -22,7 +22,6 @@ pub struct Received<'a> {
     pub bytes: &'a mut [u8],
     /// Bytes of each; the last may be shorter. Never 0.
     pub segment: usize,
-    /// From whom.
     pub from: SocketAddr,
     /// When the kernel took it in, which for a train is after its last packet. The wall clock: it can be set.
     pub at: Option<SystemTime>,
@@ -43,17 +42,6 @@ impl Inbox {
     /// What was received last.
     pub fn received(&mut self) -> impl Iterator<Item = Received<'_>> {
         self.slots.iter_mut().take(self.filled).map(Slot::received)
-    }
-
-    /// Swaps the buffer of one train that was received for another of [`Self::TRAIN_BYTES`], so that somebody else can own its bytes.
-    /// A buffer of another length, or a train that is not there, changes nothing; whether it was swapped.
-    pub fn swap(&mut self, train: usize, buffer: &mut Box<[u8]>) -> bool {
-        let slot =
-            self.slots.get_mut(train).filter(|_| train < self.filled && buffer.len() == Self::TRAIN_BYTES);
-        slot.is_some_and(|slot| {
-            std::mem::swap(&mut slot.buffer, buffer);
-            true
-        })
     }
 
     /// Bytes of a train's buffer. Below the largest datagram of IP, coalesced trains would be cut without an error.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{FrameError, RANGES_MAX, SOFTWARE_BYTES_MAX, VERSION};
 use crate::io::control::{Message, Reason};
 use crate::io::seal::Suite;
-use crate::wire::{NUMBER_MAX, varint};
+use crate::proto::wire::{NUMBER_MAX, varint};
 
 /// Refuses what a reader would.
 pub(super) fn check(message: &Message) -> Result<(), FrameError> {

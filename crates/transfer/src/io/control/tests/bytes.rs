@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::super::codec::{HEAD_BYTES, decode, encode, head};
 use super::super::*;
-use crate::fuzzing::fuzz_control;
-use crate::wire::NUMBER_MAX;
+use crate::proto::wire::NUMBER_MAX;
+use crate::testkit::fuzz::fuzz_control;
 
 fn read(frame: &[u8]) -> Result<Message, FrameError> {
     let (kind, length) = head(frame, MANIFEST_BYTES_MAX)?.unwrap();

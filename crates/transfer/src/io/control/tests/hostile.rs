@@ -51,7 +51,7 @@ fn tls_client(
     listener: &Listener,
     change: impl FnOnce(&mut ClientConfig),
 ) -> StreamOwned<ClientConnection, TcpStream> {
-    let trust = Trust::Pinned(vec![listener.line("x").unwrap().fingerprint]);
+    let trust = Trust::Pinned(vec![listener.line("x").fingerprint]);
     let mut config = client(&trust, None).unwrap();
     change(&mut config);
     let name = ServerName::try_from("host.invalid").unwrap();
@@ -63,7 +63,7 @@ fn tls_client(
 #[test]
 fn a_wrong_token_does_not_let_in() {
     let listener = listener();
-    let mut line = listener.line("127.0.0.1").unwrap();
+    let mut line = listener.line("127.0.0.1");
     line.token = Token::random().unwrap();
     let asked = Instant::now();
     let (sender, guest) = connect(&listener, &Connector::to_line(&line, "sender"));
@@ -79,9 +79,9 @@ fn a_wrong_token_does_not_let_in() {
 #[test]
 fn who_stands_between_has_another_certificate_and_learns_no_token() {
     let (honest, between) = (listener(), listener());
-    let line = honest.line("127.0.0.1").unwrap();
+    let line = honest.line("127.0.0.1");
     let (sender, guest) = connect(&between, &Connector::to_line(&line, "sender"));
-    let found = between.line("").unwrap().fingerprint;
+    let found = between.line("").fingerprint;
     match sender {
         Err(ControlError::Identity(IdentityError::Untrusted { found: told })) => assert_eq!(told, found),
         other => panic!("{other:?}"),
@@ -123,7 +123,7 @@ fn another_protocol_of_tls_is_refused() {
     // Without any, it is refused as well, by us.
     with_nobody_let_in(&listener, || {
         let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![]);
-        let hello = Message::Hello { token: listener.line("x").map(|line| line.token), software: "s".into() };
+        let hello = Message::Hello { token: Some(listener.line("x").token), software: "s".into() };
         tls.write_all(&codec::encode(&hello).unwrap()).unwrap();
         assert!(!matches!(tls.read(&mut [0; 9]), Ok(1..)));
     });
@@ -224,7 +224,7 @@ fn frame(message: &Message) -> Vec<u8> {
 #[test]
 fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
     let listener = listener();
-    let (at, line) = (listener.local_addr(), listener.line("127.0.0.1").unwrap());
+    let (at, line) = (listener.local_addr(), listener.line("127.0.0.1"));
     let threads_before = threads();
     let mut threads_max = 0;
     let (sender, guest) = std::thread::scope(|scope| {

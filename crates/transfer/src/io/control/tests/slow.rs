@@ -254,7 +254,7 @@ fn whoever_waits_can_be_stopped() {
     drop(guest);
     // A host that takes the connection and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let line = listener().line("127.0.0.1").unwrap();
+    let line = listener().line("127.0.0.1");
     let connector = Connector::to_line(&line, "sender");
     let port = silent.local_addr().unwrap().port();
     assert!(

@@ -1,0 +1,241 @@
+//! A rate by an equation over the rate of loss events: RFC 5348's sender, with the equation left open.
+
+use std::time::Duration;
+
+use libm::exp2;
+
+use super::history::{LossHistory, Run};
+use super::limits::{START_BYTES, floor_bytes_s, packet_bytes, positive, round_trip_s};
+use super::{Controller, RATE_MAX_BYTES_S, Response, Seen};
+
+/// RFC 5348 §4, the sender: of its §4.5 and §5.5, which are optional, nothing. Its slow start doubles the rate each round trip, here
+/// spread over the round trip, for feedback comes more often than once.
+#[derive(Debug)]
+pub struct Equation {
+    response: Response,
+    /// What may be sent before a round trip is known (bytes).
+    start_bytes: u64,
+    packet_bytes: f64,
+    /// `None` before the first feedback.
+    round_trip_s: Option<f64>,
+    /// `None` while the window of the start limits, later bytes a second.
+    rate: Option<f64>,
+    /// What the equation gives (bytes a second); infinite without a loss.
+    equation: f64,
+    received: Received,
+    history: LossHistory,
+    settled: u64,
+    /// When the rate was raised last.
+    raised: Duration,
+}
+
+impl Controller for Equation {
+    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+        let Some(round_trip) = round_trip_s(seen.rtt) else { return };
+        self.packet_bytes = packet_bytes(seen);
+        self.settled = self.settled.max(seen.settled_packets);
+        if self.round_trip_s.replace(round_trip).is_none() {
+            // RFC 5348 §4.2: W_init / R.
+            self.rate = Some(self.start_bytes as f64 / round_trip);
+            self.raised = now;
+        }
+        let before = self.event_rate();
+        let is_limited = seen.delivery.is_some_and(|delivery| delivery.is_limited);
+        let measured = self.received.measure(now, seen, round_trip, before == 0.0);
+        self.take_losses(now, seen, round_trip);
+        let rate = self.event_rate();
+        // RFC 5348 §4.3, step 4.
+        let limit = match measured {
+            Some(measured) if is_limited && before < rate => {
+                self.received.halve();
+                self.received.keep(0.85 * measured);
+                self.received.greatest()
+            }
+            Some(measured) if is_limited => {
+                self.received.keep(measured);
+                2.0 * self.received.greatest()
+            }
+            Some(measured) => {
+                self.received.update(now, measured, round_trip);
+                2.0 * self.received.greatest()
+            }
+            None => 2.0 * self.received.greatest(),
+        };
+        self.set_rate(now, rate, limit, round_trip);
+    }
+
+    /// RFC 5348 §4.4; a sender of bulk data is never idle.
+    fn on_silence(&mut self, _: Duration) {
+        let received = self.received.greatest();
+        match (self.round_trip_s, self.rate) {
+            (Some(_), Some(_)) if self.equation.is_finite() => {
+                // Either twice what arrives limited the rate, or the equation did.
+                let limit = if 2.0 * received < self.equation { received } else { 0.5 * self.equation };
+                let limit = limit.max(floor_bytes_s(self.packet_bytes));
+                self.received.replace(0.5 * limit);
+                self.rate = Some(self.bounded(self.equation.min(limit)));
+            }
+            // Before a round trip is known, as if it were a second (RFC 6298 §2.1).
+            (_, rate) => self.rate = Some(self.bounded(0.5 * rate.unwrap_or(self.start_bytes as f64))),
+        }
+    }
+
+    fn rate_bytes_s(&self) -> f64 {
+        // Before a round trip is known the window limits.
+        self.rate.unwrap_or(f64::INFINITY)
+    }
+
+    fn window_bytes(&self) -> u64 {
+        // The rate alone limits, once there is one.
+        if self.round_trip_s.is_none() { self.start_bytes } else { u64::MAX }
+    }
+}
+
+impl Equation {
+    /// `highspeed`: the paper's modification of TFRC (Dickens §2.1) with the estimator that TFRC has: X = s w(p) / R with RFC 3649 §5's w, p
+    /// from the last eight loss intervals (RFC 5348 §5), at most twice what arrives.
+    pub fn highspeed() -> Self {
+        Self::new(Response::HighSpeed, START_BYTES)
+    }
+
+    /// `tfrc`: RFC 5348 as it is, fair to TCP, and as slow where round trips are long.
+    pub fn tfrc() -> Self {
+        Self::new(Response::Tfrc, TFRC_START_BYTES)
+    }
+
+    fn new(response: Response, start_bytes: u64) -> Self {
+        Self {
+            response,
+            start_bytes,
+            packet_bytes: 1.0,
+            round_trip_s: None,
+            rate: None,
+            equation: f64::INFINITY,
+            received: Received::default(),
+            history: LossHistory::default(),
+            settled: 0,
+            raised: Duration::ZERO,
+        }
+    }
+
+    /// Loss events a packet.
+    pub(super) fn event_rate(&self) -> f64 {
+        self.history.rate(self.settled)
+    }
+
+    fn take_losses(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
+        // RFC 5348 §6.3.1: the interval with which the equation gives the highest rate received so far, which is half of the highest that
+        // was sent; half a packet a round trip where nothing came before the first loss.
+        let reached = (self.received.greatest() * round_trip / self.packet_bytes).max(0.5);
+        let reached = if reached.is_finite() { reached } else { 0.5 };
+        let first_interval = 1.0 / self.response.rate(reached);
+        let mut lost = |run| self.history.lost(run, Duration::from_secs_f64(round_trip), first_interval);
+        for loss in seen.losses {
+            // A run's packets were sent one after the other at the rate of now, and all of them before now.
+            let by_rate = self.packet_bytes / self.rate.unwrap_or(f64::INFINITY);
+            let by_time = now.saturating_sub(loss.sent).as_secs_f64() / f64::from(loss.packets.max(1));
+            let spacing = Duration::try_from_secs_f64(by_rate.min(by_time)).unwrap_or_default();
+            lost(Run { at: loss.at, packets: loss.packets.into(), sent: loss.sent, spacing });
+        }
+        if 0 < seen.marked_packets {
+            // RFC 5348 §5.1, RFC 3168 §6.1.2: a mark is a loss at once. Which of the packets of this feedback had it is not told: the newest
+            // was sent a round trip ago.
+            let sent = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
+            let at = seen.settled_packets.saturating_sub(1);
+            lost(Run { at, packets: 1, sent, spacing: Duration::ZERO });
+        }
+    }
+
+    fn set_rate(&mut self, now: Duration, event_rate: f64, limit: f64, round_trip: f64) {
+        let start = self.start_bytes as f64 / round_trip;
+        let rate = if 0.0 < event_rate {
+            self.equation = self.response.window(event_rate) * self.packet_bytes / round_trip;
+            self.equation.min(limit)
+        } else {
+            let passed = now.saturating_sub(self.raised).as_secs_f64() / round_trip;
+            let doubled = self.rate.unwrap_or(start) * exp2(passed.min(1.0));
+            doubled.min(limit).max(start)
+        };
+        self.raised = now;
+        self.rate = Some(self.bounded(rate));
+    }
+
+    fn bounded(&self, rate: f64) -> f64 {
+        rate.max(floor_bytes_s(self.packet_bytes)).min(RATE_MAX_BYTES_S)
+    }
+}
+
+/// RFC 5348 §4.2: W_init = min(4 s, max(2 s, 4380)) bytes, which is 4380 for packets of 1095 to 2190 bytes.
+const TFRC_START_BYTES: u64 = 4380;
+
+/// What arrived (bytes a second): RFC 5348's `X_recv_set`, the highest of the present and the last round trip.
+#[derive(Debug, Default)]
+struct Received {
+    /// `None` while nothing was measured, which is as if infinitely much arrived (RFC 5348 §4.2).
+    present: Option<f64>,
+    last: Option<f64>,
+    /// When the present round trip began.
+    since: Duration,
+    /// Bytes acknowledged since, for slow start.
+    part: (Duration, u64),
+}
+
+impl Received {
+    /// What this feedback says of it. While the rate still grows by the round trip, a mean over a whole one is so old that the rate could
+    /// only grow by half: then over a quarter of one as well.
+    fn measure(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64, is_start: bool) -> Option<f64> {
+        let told = seen.delivery.and_then(|delivery| positive(delivery.bytes_s));
+        if !is_start {
+            return told;
+        }
+        self.part.1 = self.part.1.saturating_add(seen.acked_bytes);
+        let passed = now.saturating_sub(self.part.0).as_secs_f64();
+        if passed < 0.25 * round_trip {
+            return told;
+        }
+        let counted = positive(self.part.1 as f64 / passed);
+        let is_first = self.part.0.is_zero();
+        self.part = (now, 0);
+        if is_first { told } else { told.max_by_value(counted) }
+    }
+
+    fn greatest(&self) -> f64 {
+        self.present.max_by_value(self.last).unwrap_or(f64::INFINITY)
+    }
+
+    fn update(&mut self, now: Duration, measured: f64, round_trip: f64) {
+        if round_trip <= now.saturating_sub(self.since).as_secs_f64() {
+            self.last = self.present.take();
+            self.since = now;
+        }
+        self.keep(measured);
+    }
+
+    /// Without forgetting: RFC 5348's `Maximize X_recv_set`.
+    fn keep(&mut self, measured: f64) {
+        self.present = self.present.max_by_value(Some(measured));
+    }
+
+    fn halve(&mut self) {
+        self.present = self.present.map(|rate| 0.5 * rate);
+        self.last = self.last.map(|rate| 0.5 * rate);
+    }
+
+    fn replace(&mut self, rate: f64) {
+        (self.present, self.last) = (Some(rate), None);
+    }
+}
+
+/// The larger of two that may be absent.
+trait MaxByValue {
+    fn max_by_value(self, other: Self) -> Self;
+}
+
+impl MaxByValue for Option<f64> {
+    fn max_by_value(self, other: Self) -> Self {
+        match (self, other) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (one, other) => one.or(other),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Losses grouped to events, and how many events there are a packet (RFC 5348 §5).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Packets lost in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The number of the first, in a count without those that others lost.
+    pub at: u64,
+    pub packets: u64,
+    /// When the first was sent.
+    pub sent: Duration,
+    /// How long after each the next was sent.
+    pub spacing: Duration,
+}
+
+impl Run {
+    /// What is left without the first so many.
+    fn skip(self, packets: u64) -> Self {
+        let nanos = self.spacing.as_nanos().saturating_mul(u128::from(packets));
+        let later = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        Self {
+            at: self.at.saturating_add(packets),
+            packets: self.packets.saturating_sub(packets),
+            sent: self.sent.saturating_add(later),
+            spacing: self.spacing,
+        }
+    }
+
+    /// How many of its packets are sent in a time that begins with the first.
+    fn within(self, time: Duration) -> u64 {
+        match self.spacing.as_nanos() {
+            0 => u64::MAX,
+            spacing => u64::try_from(time.as_nanos().div_ceil(spacing)).unwrap_or(u64::MAX).max(1),
+        }
+    }
+}
+
+/// One or more losses within a round trip (RFC 5348 §5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The number of the first packet lost in it.
+    pub at: u64,
+    /// When that was sent.
+    pub sent: Duration,
+}
+
+/// Groups losses to events.
+#[derive(Clone, Debug, Default)]
+pub struct Events {
+    newest: Option<Event>,
+}
+
+impl Events {
+    pub fn newest(&self) -> Option<Event> {
+        self.newest
+    }
+
+    /// Takes a run of losses; what is told are the events that its packets belong to, in order, and how many to each. Packets sent before
+    /// the newest event began belong to that: they became known late, and no event is made of them after the fact.
+    ///
+    /// Of a run over more round trips than a history keeps, only the last ones are told.
+    pub fn lost(&mut self, run: Run, round_trip: Duration, mut say: impl FnMut(Event, u64)) {
+        let round_trip = round_trip.max(Duration::from_nanos(1));
+        let mut rest = run;
+        while 0 < rest.packets {
+            let event = match self.newest {
+                // RFC 5348 §5.2.
+                Some(event) if rest.sent < event.sent.saturating_add(round_trip) => event,
+                _ => Event { at: rest.at, sent: rest.sent },
+            };
+            self.newest = Some(event);
+            let left = event.sent.saturating_add(round_trip).saturating_sub(rest.sent);
+            let packets = rest.within(left).min(rest.packets);
+            say(event, packets);
+            rest = rest.skip(packets);
+            let each = rest.within(round_trip);
+            let old = rest.packets.div_ceil(each).saturating_sub(INTERVALS as u64 + 1);
+            rest = rest.skip(old.saturating_mul(each));
+        }
+    }
+}
+
+/// The last eight loss intervals and the one that is open (RFC 5348 §5.3, §5.4), without the history discounting of §5.5, which is
+/// optional.
+#[derive(Clone, Debug, Default)]
+pub struct LossHistory {
+    events: Events,
+    /// Packets between the starts of events, the newest first.
+    intervals: VecDeque<f64>,
+}
+
+impl LossHistory {
+    /// Takes a run of losses, and says whether an event began in it. The interval before the first event is not measured, for the rate
+    /// grew all the time, but is `first_interval` (packets), which follows from the rate of then (RFC 5348 §6.3.1).
+    pub fn lost(&mut self, run: Run, round_trip: Duration, first_interval: f64) -> bool {
+        let mut before = self.events.newest();
+        let mut is_new = false;
+        let intervals = &mut self.intervals;
+        self.events.lost(run, round_trip, |event, _| {
+            if before != Some(event) {
+                let interval =
+                    before.map_or(first_interval, |before| event.at.saturating_sub(before.at) as f64);
+                intervals.push_front(interval.max(1.0));
+                intervals.truncate(INTERVALS);
+                before = Some(event);
+                is_new = true;
+            }
+        });
+        is_new
+    }
+
+    /// Loss events a packet (0 to 1) when so many packets are settled: 0 before the first event.
+    pub fn rate(&self, settled: u64) -> f64 {
+        let Some(newest) = self.events.newest() else { return 0.0 };
+        let open = settled.saturating_sub(newest.at) as f64;
+        let closed = || self.intervals.iter().copied();
+        let weighted = |intervals: &mut dyn Iterator<Item = f64>| -> f64 {
+            let each = intervals.zip(WEIGHTS).take(self.intervals.len());
+            each.map(|(interval, weight)| weight * interval).sum()
+        };
+        // RFC 5348 §5.4: the interval that is still open counts only where it lowers the rate.
+        let with_open = weighted(&mut std::iter::once(open).chain(closed()));
+        let mean = with_open.max(weighted(&mut closed()));
+        let weights: f64 = WEIGHTS.iter().take(self.intervals.len()).sum();
+        (weights / mean).min(1.0)
+    }
+
+    /// Packets between the starts of events, the newest first, at most eight.
+    pub fn intervals(&self) -> impl Iterator<Item = f64> + '_ {
+        self.intervals.iter().copied()
+    }
+}
+
+/// RFC 5348 §5.4, for eight intervals.
+const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
+
+/// How many events a history keeps.
+pub const INTERVALS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+    /// A packet a millisecond.
+    fn run(at: u64, packets: u64) -> Run {
+        let spacing = Duration::from_millis(1);
+        Run { at, packets, sent: Duration::from_millis(at), spacing }
+    }
+
+    #[test]
+    fn a_history_is_as_computed_by_hand() {
+        let mut history = LossHistory::default();
+        assert_eq!(history.rate(40), 0.0);
+        // Events begin at 50 and at 250; the loss at 120 is within 100 ms of the first.
+        assert!(history.lost(run(50, 1), ROUND_TRIP, 1000.0));
+        assert!(!history.lost(run(120, 1), ROUND_TRIP, 1000.0));
+        assert!(history.lost(run(250, 2), ROUND_TRIP, 1000.0));
+        // Intervals 200 and 1000; the open one of 50 would raise the rate: (200 + 1000) / 2.
+        assert_eq!(history.rate(300), 1.0 / 600.0);
+        // Open for 2750, which lowers it: (2750 + 200) / 2.
+        assert_eq!(history.rate(3000), 1.0 / 1475.0);
+    }
+
+    #[test]
+    fn eight_intervals_have_the_weights_of_the_rfc() {
+        let mut history = LossHistory::default();
+        // Events at 0, then after 10, 20, … 80 packets: the first interval is forgotten.
+        let mut at = 0;
+        history.lost(run(at, 1), Duration::from_millis(1), 5.0);
+        for interval in (10..=80).step_by(10) {
+            at += interval;
+            history.lost(run(at, 1), Duration::from_millis(1), 5.0);
+        }
+        let mean = (80.0 + 70.0 + 60.0 + 50.0 + 0.8 * 40.0 + 0.6 * 30.0 + 0.4 * 20.0 + 0.2 * 10.0) / 6.0;
+        assert!((history.rate(at + 1) - 1.0 / mean).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_run_longer_than_a_round_trip_is_several_events() {
+        let mut history = LossHistory::default();
+        history.lost(run(0, 250), ROUND_TRIP, 1000.0);
+        assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
+        // Sent at once they are one, however many.
+        let mut history = LossHistory::default();
+        history.lost(Run { spacing: Duration::ZERO, ..run(0, 250) }, ROUND_TRIP, 1000.0);
+        assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
+    }
+
+    #[test]
+    fn of_an_endless_run_the_last_events_are_kept_and_soon_found() {
+        let mut history = LossHistory::default();
+        history.lost(run(0, u64::MAX / 2), ROUND_TRIP, 1000.0);
+        assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0; 8]);
+        let mut told = 0;
+        Events::default().lost(run(0, u64::MAX), Duration::ZERO, |_, _| told += 1);
+        assert!(told <= 10, "{told}");
+    }
+
+    #[test]
+    fn what_became_known_late_is_no_event() {
+        let mut history = LossHistory::default();
+        history.lost(run(1000, 1), ROUND_TRIP, 1000.0);
+        assert!(!history.lost(run(500, 1), ROUND_TRIP, 1000.0));
+        assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
+        // A rate is at most 1, whatever is said to be settled.
+        assert!(history.lost(run(1200, 1), ROUND_TRIP, 1000.0) && history.rate(0) <= 1.0);
+    }
+}

@@ -1,0 +1,158 @@
+//! Controllers by name.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::limits::positive;
+use super::model::Model;
+use super::paper::{Mode, Paper};
+use super::{Controller, Equation, Fixed, Governor, RATE_MAX_BYTES_S, Scalable};
+
+/// The controllers there are; [`Model`] is the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// [`Model`].
+    #[default]
+    Model,
+    /// [`Paper`] by windows.
+    Paper,
+    /// [`Paper`] by rates.
+    PaperRate,
+    /// [`Equation::highspeed`].
+    HighSpeed,
+    /// [`Equation::tfrc`].
+    Tfrc,
+    /// [`Scalable`].
+    Scalable,
+    /// [`Fixed`].
+    Fixed,
+}
+
+impl Kind {
+    /// Where nobody chose one: DESIGN says why.
+    pub const DEFAULT: Self = Self::Model;
+
+    /// All of them, in the order in which help lists them.
+    pub const ALL: [Self; 7] =
+        [Self::Model, Self::HighSpeed, Self::Tfrc, Self::Scalable, Self::Fixed, Self::Paper, Self::PaperRate];
+
+    /// What users call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Paper => "paper",
+            Self::PaperRate => "paper-rate",
+            Self::HighSpeed => "highspeed",
+            Self::Tfrc => "tfrc",
+            Self::Scalable => "scalable",
+            Self::Fixed => "fixed",
+        }
+    }
+
+    /// What it does, in a line for help.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Model => {
+                "a model of the path's bandwidth and delay: random loss under 2 % is no congestion"
+            }
+            Self::Paper => "as FOBS: starts at the rate given, then by all losses since, window by window",
+            Self::PaperRate => "as FOBS by rates: the same at each loss",
+            Self::HighSpeed => "HighSpeed TCP's equation over recent loss events",
+            Self::Tfrc => "RFC 5348: as fast as TCP, and smoother",
+            Self::Scalable => "Scalable TCP: grows by a hundredth, falls by an eighth",
+            Self::Fixed => "the rate given, whatever is lost: for links of your own",
+        }
+    }
+
+    /// A new one. All but the paper's keep to what the receiver's host drains ([`Governor`]).
+    pub fn controller(self, config: Config) -> Box<dyn Controller> {
+        let inner: Box<dyn Controller> = match self {
+            Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
+            Self::PaperRate => return Box::new(Paper::new(Mode::Rate, config)),
+            Self::Model => Box::new(Model::new(config.packet_bytes, config.seed)),
+            Self::HighSpeed => Box::new(Equation::highspeed()),
+            Self::Tfrc => Box::new(Equation::tfrc()),
+            Self::Scalable => Box::new(Scalable::default()),
+            Self::Fixed => Box::new(Fixed::new(config)),
+        };
+        Box::new(Governor::new(inner))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = UnknownKind;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| UnknownKind(name.to_owned()))
+    }
+}
+
+/// No controller has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no rate controller is called {0:?}; there are {names}", names = Kind::ALL.map(Kind::name).join(", "))]
+pub struct UnknownKind(pub String);
+
+/// What some controllers are made with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Config {
+    /// The rate that [`Fixed`] keeps and [`Paper`] begins with (bytes a second, headers included).
+    pub rate_bytes_s: f64,
+    /// Bytes of a full packet, headers included.
+    pub packet_bytes: u32,
+    /// What [`Model`] draws the times of its probes from, so that flows that start together do not probe together.
+    pub seed: u64,
+}
+
+impl Config {
+    /// The rate; the default's where it is none.
+    pub(super) fn rate(self) -> f64 {
+        positive(self.rate_bytes_s).unwrap_or(Self::default().rate_bytes_s).min(RATE_MAX_BYTES_S)
+    }
+}
+
+impl Default for Config {
+    /// 1 Gbit/s: the paper's hosts had such links (Dickens §4.1.1), and most hosts of today have; in packets as Ethernet carries.
+    fn default() -> Self {
+        Self { rate_bytes_s: 125e6, packet_bytes: 1500, seed: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn each_is_found_by_the_name_it_tells() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        assert!("".parse::<Kind>().is_err());
+        let error = "cubic".parse::<Kind>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "no rate controller is called \"cubic\"; there are model, highspeed, tfrc, scalable, fixed, paper, paper-rate"
+        );
+    }
+
+    #[test]
+    fn where_nobody_chose_it_is_the_model() {
+        assert_eq!((Kind::default(), Kind::DEFAULT.name()), (Kind::DEFAULT, "model"));
+    }
+
+    #[test]
+    fn no_rate_is_the_default() {
+        for rate_bytes_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let fixed = Kind::Fixed.controller(Config { rate_bytes_s, ..Config::default() });
+            assert_eq!(fixed.rate_bytes_s(), 125e6);
+        }
+    }
+}

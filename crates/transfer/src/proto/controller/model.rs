@@ -1,0 +1,196 @@
+//! A model of the path's bandwidth and delay, in the manner of BBRv3, deaf to losses that are not congestion.
+//!
+//! Sections cited as BBR § are those of draft-ietf-ccwg-bbr, working group's copy of 3 August 2026 (4ce5e87). What differs from it:
+//! - A round's losses are congestion only if the delay rose with them, marks came, or more than 2 % were lost (`round`).
+//! - Feedback tells of many packets at once, so what is under way swings by what one feedback covers; the window allows for it.
+//! - A probe for bandwidth ends when it gains less than a sender with half of the link would, and losses do not end one that gains: what
+//!   is lost while others' queues are full is not this sender's measure. A sender yields by what it keeps in a queue that stands (`probe`).
+//! - A sight of the empty path puts off the draining of the path (`path`): bulk data need not pay for what is known.
+
+mod aggregation;
+mod bandwidth;
+mod path;
+mod probe;
+mod round;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use self::aggregation::Aggregation;
+use self::bandwidth::{Bandwidth, FullPipe};
+use self::path::Path;
+use self::probe::Probe;
+use self::round::Round;
+use self::state::State;
+use super::limits::{Silence, floor_bytes_s};
+use super::{Controller, RATE_MAX_BYTES_S, Seen};
+
+/// Paces at the bandwidth that the path was seen to deliver, with about one bandwidth–delay product under way.
+///
+/// Random loss under 2 % lowers nothing. The model probes for more bandwidth every 1–3 s, or every 63 round trips where those are shorter;
+/// it drains the path for 0.2 s when it has not seen it empty for 5 s.
+#[derive(Debug)]
+pub struct Model {
+    state: State,
+    probe: Probe,
+    round: Round,
+    bandwidth: Bandwidth,
+    full_pipe: FullPipe,
+    path: Path,
+    aggregation: Aggregation,
+    /// Most bytes under way that did not cost too much in the last probes; infinite while none did.
+    inflight_hi: f64,
+    /// Bytes under way that congestion left since the last probe; infinite without.
+    inflight_lo: f64,
+    packet_bytes: f64,
+    rate_bytes_s: f64,
+    window_bytes: f64,
+    silence: Silence,
+}
+
+impl Model {
+    /// A model that knows nothing yet; packets have `packet_bytes`, headers included, and `seed` spreads the times of probing.
+    pub fn new(packet_bytes: u32, seed: u64) -> Self {
+        let packet_bytes = f64::from(packet_bytes.max(1));
+        let window_bytes = INITIAL_PACKETS * packet_bytes;
+        Self {
+            state: State::Startup,
+            probe: Probe::new(seed),
+            round: Round::default(),
+            bandwidth: Bandwidth::default(),
+            full_pipe: FullPipe::default(),
+            path: Path::default(),
+            aggregation: Aggregation::default(),
+            inflight_hi: f64::INFINITY,
+            inflight_lo: f64::INFINITY,
+            packet_bytes,
+            rate_bytes_s: STARTUP_GAIN * window_bytes / RTT_UNKNOWN_S,
+            window_bytes,
+            silence: Silence::default(),
+        }
+    }
+
+    /// Bytes that fill the path at the bandwidth in use, times `gain` (BBR §5.6.4.2).
+    fn product_bytes(&self, gain: f64) -> f64 {
+        match self.path.min_rtt_s() {
+            Some(rtt) if self.bandwidth.max() > 0.0 => gain * self.bandwidth.in_use() * rtt,
+            _ => INITIAL_PACKETS * self.packet_bytes,
+        }
+    }
+
+    fn window_floor(&self) -> f64 {
+        WINDOW_PACKETS_MIN * self.packet_bytes
+    }
+
+    /// `inflight_hi` less the room that is left to others (BBR §5.3.3.9, InflightWithHeadroom).
+    fn inflight_with_headroom(&self) -> f64 {
+        let share = (1.0 - HEADROOM) * self.inflight_hi;
+        share.min(self.inflight_hi - self.packet_bytes).max(self.window_floor())
+    }
+
+    fn set_rate(&mut self) {
+        let rate = self.state.pacing_gain() * PACING_MARGIN * self.bandwidth.in_use();
+        // BBR §5.6.2: until the pipe was full, a low sample does not slow down.
+        if rate > 0.0 && (self.full_pipe.was_reached || rate > self.rate_bytes_s) {
+            self.rate_bytes_s = rate;
+        }
+    }
+
+    /// BBR §5.6.4.6 and §5.6.4.7.
+    fn set_window(&mut self, acked_bytes: f64) {
+        let floor = self.window_floor();
+        let mut most = self.product_bytes(self.state.window_gain());
+        if self.state == State::Up {
+            // Where others keep a queue, a quarter more takes a window by the round trip that there is.
+            most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.path.latest_s);
+        }
+        let most = (most + self.aggregation.extra_bytes()).max(floor);
+        if self.full_pipe.was_reached {
+            self.window_bytes = (self.window_bytes + acked_bytes).min(most);
+        } else if self.window_bytes < most {
+            self.window_bytes += acked_bytes;
+        }
+        let cap = match self.state {
+            State::Startup | State::Up => f64::INFINITY,
+            State::Drain { .. } | State::Down | State::Refill => self.inflight_hi,
+            State::Cruise => {
+                self.inflight_with_headroom().max(self.product_bytes(1.0) + self.aggregation.extra_bytes())
+            }
+            State::ProbeRtt { .. } => {
+                self.inflight_with_headroom().min(self.product_bytes(PROBE_RTT_WINDOW_GAIN))
+            }
+        };
+        self.window_bytes = self.window_bytes.min(cap.min(self.inflight_lo).max(floor)).max(floor);
+    }
+}
+
+impl Controller for Model {
+    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+        let now_s = now.as_secs_f64();
+        self.silence.end();
+        self.packet_bytes = f64::from(seen.packet_bytes.max(1));
+        let is_first_rtt = self.path.min_rtt_s().is_none();
+        self.path.note(now_s, seen.round_trip);
+        if let (true, Some(rtt)) = (is_first_rtt, self.path.min_rtt_s()) {
+            // BBR §5.6.2, InitPacingRate: the guess of 1 ms gives way to the first round trip.
+            self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;
+        }
+        self.round.note(seen);
+        if let Some(delivery) = &seen.delivery {
+            self.bandwidth.note(delivery);
+        }
+        self.aggregation.note(
+            now_s,
+            seen.acked_bytes as f64,
+            self.bandwidth.in_use(),
+            self.window_bytes,
+            &self.round,
+        );
+        self.advance(now_s, seen);
+        self.round.close();
+        self.set_rate();
+        self.set_window(seen.acked_bytes as f64);
+    }
+
+    fn on_silence(&mut self, _now: Duration) {
+        // RFC 5348 §4.4 halves the rate each time. The model stays: the window grows again by what is acknowledged (BBR §5.6.4.4).
+        self.silence.lasts();
+        self.window_bytes = (self.window_bytes / 2.0).max(self.window_floor());
+    }
+
+    fn rate_bytes_s(&self) -> f64 {
+        let rate = self.silence.of(self.rate_bytes_s, self.packet_bytes);
+        rate.max(floor_bytes_s(self.packet_bytes)).min(RATE_MAX_BYTES_S)
+    }
+
+    fn window_bytes(&self) -> u64 {
+        // A cast saturates.
+        self.window_bytes as u64
+    }
+}
+
+/// RFC 6928 §2: ten packets before anything is known.
+const INITIAL_PACKETS: f64 = 10.0;
+
+/// BBR §5.6.2: what the round trip is taken for before the first.
+const RTT_UNKNOWN_S: f64 = 0.001;
+
+/// BBR §5.3.1.1: 4 ln 2, the least gain that doubles the rate each round.
+const STARTUP_GAIN: f64 = 2.77;
+
+/// BBR §5.6.2: one in a hundred below the bandwidth, so that queues drain.
+const PACING_MARGIN: f64 = 0.99;
+
+/// BBR §2.5, MinPipeCwnd.
+const WINDOW_PACKETS_MIN: f64 = 4.0;
+
+/// BBR §2.5, Headroom: 15 % of what fits are left to others.
+const HEADROOM: f64 = 0.15;
+
+/// BBR §2.5, Beta: no response is harsher than cubic's (RFC 9438 §4.6).
+const BETA: f64 = 0.7;
+
+/// BBR §2.13.2, ProbeRTTCwndGain: half the product under way leaves the queue empty, and the path half used.
+const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;

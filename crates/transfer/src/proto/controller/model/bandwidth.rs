@@ -1,0 +1,109 @@
+//! The bandwidth of the path, long-term and short-term, and whether more sending still brings more.
+
+use crate::proto::controller::Delivery;
+
+/// The greatest delivery rate of this cycle of probing and the last (BBR §5.5.3), and what congestion left of it since the last probe.
+#[derive(Debug)]
+pub(super) struct Bandwidth {
+    slots: [f64; 2],
+    lo: f64,
+    /// What was sent before so many bytes were delivered was sent at a rate that was given up.
+    settled_at: u64,
+}
+
+impl Default for Bandwidth {
+    fn default() -> Self {
+        Self { slots: [0.0; 2], lo: f64::INFINITY, settled_at: 0 }
+    }
+}
+
+impl Bandwidth {
+    /// BBR §5.5.5: a sample of a sender with too little to send counts only if it is higher.
+    pub(super) fn note(&mut self, delivery: &Delivery) {
+        let Some(rate) = rate_of(delivery) else { return };
+        if delivery.prior_delivered_bytes < self.settled_at {
+            return;
+        }
+        if rate >= self.max() || !delivery.is_limited {
+            self.slots[0] = self.slots[0].max(rate);
+        }
+    }
+
+    /// Ends a cycle of probing (BBR §5.5.6).
+    pub(super) fn end_cycle(&mut self) {
+        if self.slots[0] > 0.0 {
+            self.slots = [0.0, self.slots[0]];
+        }
+    }
+
+    /// Forgets what was more than `kept` bytes a second, for good: what is still under way, after `delivered` bytes, does not bring it back.
+    pub(super) fn settle(&mut self, kept: f64, delivered: u64) {
+        self.settled_at = delivered;
+        self.slots = self.slots.map(|slot| slot.min(kept));
+    }
+
+    pub(super) fn max(&self) -> f64 {
+        self.slots[0].max(self.slots[1])
+    }
+
+    /// What to send at: the least of the long-term and the short-term.
+    pub(super) fn in_use(&self) -> f64 {
+        self.max().min(self.lo)
+    }
+
+    /// A round of congestion outside probing delivered `latest` bytes a second (BBR §5.5.10.3).
+    pub(super) fn lower(&mut self, latest: f64) {
+        let before = if self.lo.is_finite() { self.lo } else { self.max() };
+        self.lo = latest.max(super::BETA * before);
+    }
+
+    pub(super) fn forget_short_term(&mut self) {
+        self.lo = f64::INFINITY;
+    }
+}
+
+/// Whether the pipe is full: three rounds of faster sending brought less than a quarter more (BBR §5.3.1.2).
+#[derive(Debug, Default)]
+pub(super) struct FullPipe {
+    baseline: f64,
+    rounds: u32,
+    /// Since it was last asked.
+    pub(super) is_full: bool,
+    pub(super) was_reached: bool,
+}
+
+impl FullPipe {
+    /// Asks anew, against `baseline` bytes a second.
+    pub(super) fn restart(&mut self, baseline: f64) {
+        *self = Self { baseline, was_reached: self.was_reached, ..Self::default() };
+    }
+
+    /// A round ended in which `latest` bytes a second was the most; losses in it make the answer surer.
+    pub(super) fn note_round(&mut self, latest: f64, is_lossy: bool) {
+        if self.is_full {
+            return;
+        }
+        if latest >= self.baseline * GROWTH {
+            self.restart(latest);
+            return;
+        }
+        self.rounds += if is_lossy { ROUNDS_LOSSY } else { 1 };
+        self.is_full = self.rounds >= ROUNDS;
+        self.was_reached |= self.is_full;
+    }
+}
+
+/// The rate of a delivery, if it makes sense.
+pub(super) fn rate_of(delivery: &Delivery) -> Option<f64> {
+    let rate = delivery.bytes_s;
+    (rate.is_finite() && rate > 0.0).then(|| rate.min(super::RATE_MAX_BYTES_S))
+}
+
+/// BBR §5.3.1.2: a sender that goes a quarter faster and gains less is at the bottleneck.
+const GROWTH: f64 = 1.25;
+
+/// BBR §5.3.1.2: three rounds let passing congestion end.
+const ROUNDS: u32 = 3;
+
+/// A second round that brings no more and loses much needs no third.
+const ROUNDS_LOSSY: u32 = 2;

@@ -1,0 +1,158 @@
+//! The state machine: Startup, Drain, then the four phases of ProbeBW in turn, with ProbeRTT between (BBR §5.1).
+
+use super::probe::UP_GAIN;
+use super::{BETA, Model, PACING_MARGIN, STARTUP_GAIN};
+use crate::proto::controller::Seen;
+
+/// What the sender is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum State {
+    /// Doubles its rate each round until that brings no more (BBR §5.3.1).
+    Startup,
+    /// Lets the queue of the start run off (BBR §5.3.2).
+    Drain {
+        /// Round in which it began.
+        since: u64,
+    },
+    /// ProbeBW_DOWN: slower than the path delivers, until no more is under way than fits (BBR §5.3.3.1).
+    Down,
+    /// ProbeBW_CRUISE: as fast as it delivers (BBR §5.3.3.2).
+    Cruise,
+    /// ProbeBW_REFILL: the same with all that fits under way, for a round (BBR §5.3.3.3).
+    Refill,
+    /// ProbeBW_UP: faster, to see whether more comes (BBR §5.3.3.4).
+    Up,
+    /// Half the product under way, to see the empty path (BBR §5.3.4).
+    ProbeRtt {
+        /// Since when and which round so little is under way.
+        low: Option<(f64, u64)>,
+    },
+}
+
+impl State {
+    /// BBR §5.6.1, table.
+    pub(super) fn pacing_gain(self) -> f64 {
+        match self {
+            Self::Startup => STARTUP_GAIN,
+            Self::Drain { .. } => 0.5,
+            Self::Down => 0.9,
+            Self::Cruise | Self::Refill | Self::ProbeRtt { .. } => 1.0,
+            Self::Up => UP_GAIN,
+        }
+    }
+
+    /// BBR §5.6.1, table; ProbeRTT is bounded where the window is set.
+    pub(super) fn window_gain(self) -> f64 {
+        if self == Self::Up { 2.25 } else { 2.0 }
+    }
+
+    pub(super) fn is_probe_bw(self) -> bool {
+        matches!(self, Self::Down | Self::Cruise | Self::Refill | Self::Up)
+    }
+
+    fn is_accelerating(self) -> bool {
+        matches!(self, Self::Startup | Self::Refill | Self::Up)
+    }
+}
+
+impl Model {
+    /// One step with what a feedback showed: model first, then state (BBR §5.2.3).
+    pub(super) fn advance(&mut self, now_s: f64, seen: &Seen<'_>) {
+        self.probe.rounds += u64::from(self.round.has_ended);
+        if self.round.has_ended {
+            // What a probe lost is answered by its end.
+            let is_settled = !self.state.is_accelerating() && !self.probe.is_stopping;
+            if is_settled && self.round.is_congested(&self.path) {
+                self.lower_short_term();
+            }
+            if is_settled && matches!(self.state, State::Down | State::Cruise) && !self.round.was_limited {
+                self.note_queue();
+            }
+        }
+        match self.state {
+            State::Startup => self.advance_startup(),
+            State::Drain { since } => {
+                let is_drained = seen.in_flight_bytes as f64 <= self.product_bytes(1.0);
+                if is_drained || self.round.count > since + DRAIN_ROUNDS {
+                    self.go_down(now_s);
+                }
+            }
+            _ => {}
+        }
+        self.advance_probe_bw(now_s, seen);
+        self.advance_probe_rtt(now_s, seen);
+    }
+
+    /// A round of congestion outside probing: down to what it delivered, by 30 % at most (BBR §5.5.10.3).
+    fn lower_short_term(&mut self) {
+        // What was sent on purpose below the bandwidth says nothing of it.
+        self.bandwidth.lower(self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN));
+        let before = if self.inflight_lo.is_finite() { self.inflight_lo } else { self.window_bytes };
+        // What one feedback covers is under way beside what the path holds.
+        let delivered = self.round.flight_bytes + self.aggregation.extra_bytes();
+        self.inflight_lo = delivered.max(BETA * before);
+    }
+
+    pub(super) fn forget_short_term(&mut self) {
+        self.bandwidth.forget_short_term();
+        self.inflight_lo = f64::INFINITY;
+    }
+
+    /// BBR §5.3.1.2 and §5.3.1.3, but losses in others' queues do not end the start while it still grows.
+    fn advance_startup(&mut self) {
+        let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
+        // Who sends less than this asks for, for the receiver's sake, and yet loses so much in the network, has filled the pipe all the same.
+        if self.round.has_ended && (is_lossy || !self.round.was_limited) {
+            self.full_pipe.note_round(self.round.bytes_s, is_lossy);
+            if self.full_pipe.was_reached && is_lossy {
+                let fits = self.product_bytes(1.0) + self.aggregation.extra_bytes();
+                self.inflight_hi = fits.max(self.round.flight_bytes);
+            }
+        }
+        if self.full_pipe.was_reached {
+            self.state = State::Drain { since: self.round.count };
+        }
+    }
+
+    /// BBR §5.3.4.3.
+    fn advance_probe_rtt(&mut self, now_s: f64, seen: &Seen<'_>) {
+        let is_low = seen.in_flight_bytes as f64 <= self.window_bytes;
+        match self.state {
+            State::ProbeRtt { low: None } if is_low => {
+                self.round.restart();
+                self.state = State::ProbeRtt { low: Some((now_s, self.round.count)) };
+            }
+            State::ProbeRtt { low: Some((since_s, round)) }
+                if now_s >= since_s + PROBE_RTT_S && self.round.count > round =>
+            {
+                self.leave_probe_rtt(now_s);
+            }
+            State::ProbeRtt { .. } => {}
+            _ if self.path.is_stale => {
+                self.probe.stop();
+                self.round.restart();
+                self.state = State::ProbeRtt { low: None };
+            }
+            _ => {}
+        }
+    }
+
+    /// BBR §5.3.4.4.
+    fn leave_probe_rtt(&mut self, now_s: f64) {
+        self.path.was_drained(now_s, self.round.least_rtt_s);
+        self.forget_short_term();
+        if self.full_pipe.was_reached {
+            self.go_down(now_s);
+            self.probe.spread_wait();
+            self.state = State::Cruise;
+        } else {
+            self.state = State::Startup;
+        }
+    }
+}
+
+/// BBR §5.3.2: a bandwidth taken too high must not drain for ever.
+const DRAIN_ROUNDS: u64 = 3;
+
+/// BBR §2.13.2, ProbeRTTDuration: flows of up to 0.2 s round trip drain together.
+const PROBE_RTT_S: f64 = 0.2;

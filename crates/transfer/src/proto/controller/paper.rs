@@ -1,0 +1,116 @@
+//! The paper's congestion control (Dickens §2).
+
+use std::time::Duration;
+
+use super::estimate::Cumulative;
+use super::limits::{Silence, packet_bytes, round_trip_s};
+use super::{Config, Controller, Seen, response};
+
+/// When the rate changes (Dickens §2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// At the end of each transmission window, whose packets all go out at one rate.
+    Window,
+    /// At a congestion event; until then it stays.
+    Rate,
+}
+
+/// FOBS: HighSpeed TCP's response function over the long-term loss rate, in which losses by the receiver's CPU count as none (§2.2: "no
+/// corrective action is taken"; §4.1.1: the rate "was updated in a manner consistent with no packet loss").
+///
+/// The paper leaves open, and here is
+/// - the long-term loss rate: all packets lost of all packets sent, since the start;
+/// - the start: at the configured rate, from which the first losses bring it down, for there is no slow start; the window never grows
+///   beyond what that rate sends in a round trip;
+/// - in rate mode, what rate a window stands for: the window over the round trip of then;
+/// - marks of congestion: each counts as a packet lost (RFC 3168 §5: the response is to be as to a drop);
+/// - a receiver that falls silent: each time the no-feedback timer ends halves the rate until feedback comes (RFC 5348 §4.4);
+/// - the least: a packet a round trip.
+#[derive(Debug)]
+pub struct Paper {
+    mode: Mode,
+    rate_max: f64,
+    packet_bytes: f64,
+    /// Packets; `None` before a round trip is known.
+    window: Option<f64>,
+    /// What the window stands for (bytes a second).
+    rate: f64,
+    /// How many packets are settled when the window is through.
+    end: u64,
+    estimate: Cumulative,
+    /// Packets settled, those lost by the host among them.
+    settled: u64,
+    host_lost: u64,
+    silence: Silence,
+}
+
+impl Paper {
+    /// Begins at [`Config::rate_bytes_s`].
+    pub fn new(mode: Mode, config: Config) -> Self {
+        let rate = config.rate();
+        Self {
+            mode,
+            rate_max: rate,
+            packet_bytes: f64::from(config.packet_bytes.max(1)),
+            window: None,
+            rate,
+            end: 0,
+            estimate: Cumulative::default(),
+            settled: 0,
+            host_lost: 0,
+            silence: Silence::default(),
+        }
+    }
+
+    /// Packets newly settled, and lost of them to the network.
+    fn count(&mut self, seen: &Seen<'_>) -> (u64, u64) {
+        self.host_lost = self.host_lost.saturating_add(seen.host_lost_packets);
+        let settled = seen.settled_packets.saturating_add(self.host_lost).max(self.settled);
+        let packets = settled - self.settled;
+        self.settled = settled;
+        let lost = seen.losses.iter().map(|loss| u64::from(loss.packets));
+        (packets, lost.fold(seen.marked_packets, u64::saturating_add))
+    }
+}
+
+impl Controller for Paper {
+    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+        // Where packets became longer or shorter, the window stays as many bytes.
+        let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
+        self.window = self.window.map(|window| (window * before / self.packet_bytes).max(1.0));
+        self.silence.end();
+        let (packets, lost) = self.count(seen);
+        self.estimate.record(packets, lost);
+        let Some(round_trip) = round_trip_s(seen.rtt) else { return };
+        let ceiling = (self.rate_max * round_trip / self.packet_bytes).max(1.0);
+        let before = *self.window.get_or_insert_with(|| {
+            self.end = self.settled.saturating_add(ceiling as u64);
+            ceiling
+        });
+        let is_due = match self.mode {
+            Mode::Window => self.end <= self.settled,
+            Mode::Rate => 0 < lost,
+        };
+        if is_due {
+            let window = response::papers(before, self.estimate.rate()).clamp(1.0, ceiling);
+            self.window = Some(window);
+            self.rate = window * self.packet_bytes / round_trip;
+            self.end = self.settled.saturating_add(window as u64);
+        }
+    }
+
+    fn on_silence(&mut self, _: Duration) {
+        self.silence.lasts();
+    }
+
+    fn rate_bytes_s(&self) -> f64 {
+        self.silence.of(self.rate, self.packet_bytes)
+    }
+
+    fn window_bytes(&self) -> u64 {
+        match (self.mode, self.window) {
+            (Mode::Window, Some(window)) => (window * self.packet_bytes) as u64,
+            _ => u64::MAX,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What window a rate of loss allows, and which rate a window stands for.
+
+use libm::{exp, log, pow, sqrt};
+
+/// An equation between the rate of loss events and the window in packets: what a flow of TCP's kind would have at that rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Response {
+    /// HighSpeed TCP (RFC 3649 §5): 0.12 / p^0.835 for large windows, TCP's 1.2 / √p for others.
+    HighSpeed,
+    /// TCP with its timeouts, as TFRC has it (RFC 5348 §3.1).
+    Tfrc,
+}
+
+impl Response {
+    /// The window (packets, more than 0) at so many loss events a packet (0 to 1); infinite at 0. It never grows with the rate.
+    ///
+    /// ```
+    /// use barograph_transfer::testkit::controller::Response;
+    ///
+    /// // RFC 3649 §5: 1795 packets at a loss in 100 000.
+    /// assert_eq!(Response::HighSpeed.window(1e-5).round(), 1795.0);
+    /// ```
+    pub fn window(self, rate: f64) -> f64 {
+        let rate = rate.clamp(0.0, 1.0);
+        match self {
+            // Both cross at 37.3 packets, which RFC 3649 §5 rounds to a `Low_Window` of 38; the larger one leaves no step there.
+            Self::HighSpeed => highspeed(rate).max(standard(rate)),
+            Self::Tfrc => 1.0 / slowness(rate),
+        }
+    }
+
+    /// The rate of loss events (more than 0, at most 1) that a window (packets) stands for: the inverse of [`Response::window`].
+    pub fn rate(self, window: f64) -> f64 {
+        let window = if window.is_finite() { window.clamp(WINDOW_MIN, WINDOW_MAX) } else { WINDOW_MAX };
+        let rate = match self {
+            Self::HighSpeed => {
+                let (high, low) = (pow(0.12 / window, 1.0 / 0.835), pow(1.2 / window, 2.0));
+                // Each falls with the window, so the larger rate is that of the larger window.
+                high.max(low)
+            }
+            Self::Tfrc => tfrc_rate(window),
+        };
+        rate.min(1.0)
+    }
+}
+
+/// The window after one of `window` packets, at this rate of loss (Dickens §2.1): eq. 1 where that was above [`LOW_WINDOW`], else eq. 2,
+/// whose text lost the sign of the root. Infinite at 0.
+pub fn papers(window: f64, rate: f64) -> f64 {
+    if LOW_WINDOW < window { highspeed(rate) } else { standard(rate) }
+}
+
+/// The window (packets) up to which HighSpeed TCP responds as TCP does (RFC 3649 §5).
+pub const LOW_WINDOW: f64 = 38.0;
+
+/// RFC 3649 §5: through 38 packets at 10⁻³ and 83 000 at 10⁻⁷.
+fn highspeed(rate: f64) -> f64 {
+    0.12 / pow(rate, 0.835)
+}
+
+/// RFC 3649 §5: TCP without its timeouts.
+fn standard(rate: f64) -> f64 {
+    1.2 / sqrt(rate)
+}
+
+/// RFC 5348 §3.1, as round trips a packet: s / (R X), with b = 1 and t_RTO = 4 R.
+fn slowness(rate: f64) -> f64 {
+    sqrt(2.0 * rate / 3.0) + 12.0 * sqrt(3.0 * rate / 8.0) * rate * (1.0 + 32.0 * rate * rate)
+}
+
+/// By bisection of the logarithm, to better than the 5 % that RFC 5348 §6.3.1 asks for.
+fn tfrc_rate(window: f64) -> f64 {
+    // Without its second term the equation has this rate; that only makes the window smaller, by less than e²⁰ in the rate.
+    let top = log((1.5 / (window * window)).min(1.0));
+    let (mut from, mut to) = (top - 20.0, top);
+    for _ in 0..BISECTIONS {
+        let middle = 0.5 * (from + to);
+        if slowness(exp(middle)) * window < 1.0 { from = middle } else { to = middle }
+    }
+    exp(0.5 * (from + to))
+}
+
+/// Halves a range of 20 to a part in 10⁹ of a rate.
+const BISECTIONS: u32 = 34;
+
+/// Below it every rate is 1 (RFC 5348's equation gives 0.0041 packets there), above it none is as small as 10⁻²³.
+const WINDOW_MIN: f64 = 1e-3;
+const WINDOW_MAX: f64 = 1e12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn highspeed_has_the_windows_of_rfc_3649() {
+        // RFC 3649 §5, rounded there.
+        for (rate, window) in
+            [(1e-2, 12.0), (1e-3, 38.0), (1e-4, 263.0), (1e-5, 1795.0), (1e-6, 12_279.0), (1e-7, 83_981.0)]
+        {
+            let response = Response::HighSpeed.window(rate);
+            assert!((response / window - 1.0).abs() < 0.011, "{rate}: {response}");
+        }
+        assert_eq!(Response::HighSpeed.window(0.0), f64::INFINITY);
+    }
+
+    #[test]
+    fn tfrc_is_as_computed_by_hand() {
+        // p = 0.01: √(0.02/3) = 0.081650, 12 √(0.03/8) 0.01 (1 + 0.0032) = 0.0073719: 11.2331 packets.
+        assert!((Response::Tfrc.window(0.01) - 11.2331).abs() < 1e-3);
+        // p = 1: 0.816497 + 12 × 0.612372 × 33 = 243.3160.
+        assert!((Response::Tfrc.window(1.0) * 243.3160 - 1.0).abs() < 1e-5);
+        // RFC 5348 §6.3.1: a packet in two round trips, after a loss of the very first, is a rate of about 20.64 %.
+        assert!((Response::Tfrc.rate(0.5) - 0.2064).abs() < 1e-3, "{}", Response::Tfrc.rate(0.5));
+    }
+
+    #[test]
+    fn rates_and_windows_are_inverse() {
+        for response in [Response::HighSpeed, Response::Tfrc] {
+            for window in [1.3, 3.0, 30.0, 37.0, 37.5, 38.0, 39.0, 1e3, 1e5, 1e7] {
+                let back = response.window(response.rate(window));
+                assert!((back / window - 1.0).abs() < 1e-6, "{response:?} {window} {back}");
+            }
+            for window in [0.0, -1.0, 1e-9, 1e300, f64::INFINITY, f64::NAN] {
+                let rate = response.rate(window);
+                assert!(0.0 < rate && rate <= 1.0, "{response:?} {window} {rate}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_paper_chooses_its_equation_by_the_window_before() {
+        assert!((papers(30.0, 0.01) - 12.0).abs() < 1e-9);
+        assert!((papers(38.0, 1e-4) - 120.0).abs() < 1e-9);
+        assert!((papers(39.0, 1e-4) - 262.5).abs() < 0.2);
+        assert_eq!(papers(100.0, 0.0), f64::INFINITY);
+    }
+}

@@ -1,0 +1,100 @@
+//! Scalable TCP.
+
+use std::time::Duration;
+
+use super::limits::{START_BYTES, Silence, packet_bytes, round_trip_s};
+use super::{Controller, RATE_MAX_BYTES_S, Seen};
+
+/// Scalable TCP (Kelly 2003): each acknowledgement adds 0.01 packets to the window, and a round trip with losses or marks takes an eighth of
+/// it, so that it stands at 0.08 / p and recovers from a loss within the same number of round trips whatever its size.
+#[derive(Debug)]
+pub struct Scalable {
+    packet_bytes: f64,
+    /// Packets; `None` before the first feedback.
+    window: Option<f64>,
+    round_trip_s: Option<f64>,
+    is_start: bool,
+    /// When the window was reduced last: losses of what was sent before are answered.
+    reduced: Option<Duration>,
+    silence: Silence,
+}
+
+impl Default for Scalable {
+    fn default() -> Self {
+        Self {
+            packet_bytes: 1.0,
+            window: None,
+            round_trip_s: None,
+            is_start: true,
+            reduced: None,
+            silence: Silence::default(),
+        }
+    }
+}
+
+impl Scalable {
+    /// The window (packets) after so many were acknowledged.
+    fn grown(&self, window: f64, acked: f64) -> f64 {
+        if self.is_start {
+            // RFC 5681 §3.1: doubles each round trip.
+            return window + acked;
+        }
+        // Below 100 packets as TCP, by one a round trip, as Linux has it (net/ipv4/tcp_scalable.c): 0.01 of a few packets is nothing.
+        window + acked * (1.0 / window).max(INCREASE)
+    }
+
+    fn is_answered(&self, sent: Duration) -> bool {
+        self.reduced.is_some_and(|reduced| sent <= reduced)
+    }
+}
+
+impl Controller for Scalable {
+    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+        self.silence.end();
+        // Where packets became longer or shorter, the window stays as many bytes.
+        let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
+        self.window = self.window.map(|window| window * before / self.packet_bytes);
+        self.round_trip_s = round_trip_s(seen.rtt).or(self.round_trip_s);
+        let mut window = self.window.unwrap_or(START_BYTES as f64 / self.packet_bytes);
+        // RFC 9002 §7.8: a window that is not used is not widened.
+        if !seen.delivery.is_some_and(|delivery| delivery.is_limited) {
+            window = self.grown(window, seen.acked_packets as f64);
+        }
+        // RFC 3168 §6.1.2: a mark is answered as a loss, once a round trip; it was sent a round trip ago.
+        let marked = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
+        let is_lost = seen.losses.iter().any(|loss| !self.is_answered(loss.sent));
+        if is_lost || (0 < seen.marked_packets && !self.is_answered(marked)) {
+            window *= 1.0 - DECREASE;
+            self.reduced = Some(now);
+            self.is_start = false;
+        }
+        let most = RATE_MAX_BYTES_S * self.round_trip_s.unwrap_or(1.0) / self.packet_bytes;
+        self.window = Some(window.min(most).max(WINDOW_MIN));
+    }
+
+    fn on_silence(&mut self, _: Duration) {
+        self.silence.lasts();
+    }
+
+    fn rate_bytes_s(&self) -> f64 {
+        let (Some(window), Some(round_trip)) = (self.window, self.round_trip_s) else { return f64::INFINITY };
+        let ahead = if self.is_start { AHEAD_START } else { AHEAD };
+        self.silence.of(ahead * window * self.packet_bytes / round_trip, self.packet_bytes)
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window.map_or(START_BYTES, |window| (window * self.packet_bytes) as u64)
+    }
+}
+
+/// Kelly 2003: packets an acknowledgement, and what part a loss takes.
+const INCREASE: f64 = 0.01;
+const DECREASE: f64 = 0.125;
+
+/// Packets (RFC 9002 §7.2, the least window).
+const WINDOW_MIN: f64 = 2.0;
+
+/// How much faster than the window over the round trip packets are paced, so that the window is what limits (RFC 9002 §7.7), and in slow
+/// start, where each acknowledgement lets go of two.
+const AHEAD: f64 = 1.25;
+const AHEAD_START: f64 = 2.0;

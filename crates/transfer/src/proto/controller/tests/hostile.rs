@@ -1,0 +1,127 @@
+//! Whatever a controller is told, it tells a rate and a window that a sender can keep to.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::proto::Rtt;
+use crate::proto::controller::{Config, Controller, Delivery, Kind, Loss, Seen};
+
+/// What one call tells.
+#[derive(Clone, Debug)]
+struct Told {
+    is_silence: bool,
+    passed: Duration,
+    rtt: Rtt,
+    counts: [u64; 6],
+    packet_bytes: u32,
+    delivery: Option<Delivery>,
+    losses: Vec<Loss>,
+}
+
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), Just(1), Just(u64::MAX), 0..100_000u64, any::<u64>()]
+}
+
+fn time() -> impl Strategy<Value = Duration> {
+    let huge = Duration::from_secs(u64::MAX / 1_000_000);
+    prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::from_nanos(1)),
+        Just(huge),
+        (0..1_000_000u64).prop_map(Duration::from_micros),
+    ]
+}
+
+fn rate() -> impl Strategy<Value = f64> {
+    prop_oneof![
+        Just(0.0),
+        Just(-1.0),
+        Just(f64::NAN),
+        Just(f64::INFINITY),
+        Just(f64::MIN_POSITIVE),
+        Just(f64::MAX),
+        0.0..1e10
+    ]
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let rtt = (proptest::option::of(time()), time(), time(), time())
+        .prop_map(|(latest, smoothed, variation, min)| Rtt { latest, smoothed, variation, min });
+    let delivery =
+        (rate(), number(), number(), any::<bool>()).prop_map(|(bytes_s, prior, now, is_limited)| Delivery {
+            bytes_s,
+            prior_delivered_bytes: prior,
+            delivered_bytes: now,
+            in_flight_bytes: prior,
+            is_limited,
+        });
+    let packets = prop_oneof![Just(0), Just(1), Just(u32::MAX), any::<u32>()];
+    let loss = (number(), packets.clone(), time()).prop_map(|(at, packets, sent)| Loss {
+        at,
+        packets,
+        bytes: at,
+        sent,
+        in_flight_bytes: at,
+    });
+    let counts = proptest::array::uniform6(number());
+    (
+        proptest::bool::weighted(0.1),
+        time(),
+        rtt,
+        counts,
+        packets,
+        proptest::option::of(delivery),
+        proptest::collection::vec(loss, 0..4),
+    )
+        .prop_map(|(is_silence, passed, rtt, counts, packet_bytes, delivery, losses)| Told {
+            is_silence,
+            passed,
+            rtt,
+            counts,
+            packet_bytes,
+            delivery,
+            losses,
+        })
+}
+
+fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
+    if told.is_silence {
+        return controller.on_silence(now);
+    }
+    let [acked_packets, acked_bytes, marked_packets, settled_packets, host_lost_packets, drain_bytes_s] =
+        told.counts;
+    let seen = Seen {
+        rtt: told.rtt,
+        round_trip: told.rtt.latest,
+        acked_packets,
+        acked_bytes,
+        marked_packets,
+        delivery: told.delivery,
+        losses: &told.losses,
+        settled_packets,
+        host_lost_packets,
+        drain_bytes_s,
+        packet_bytes: told.packet_bytes,
+        ..Seen::default()
+    };
+    controller.on_feedback(now, &seen);
+}
+
+proptest! {
+    #[test]
+    fn rates_stay_rates(calls in proptest::collection::vec(told(), 1..40), configured in rate()) {
+        for kind in Kind::ALL {
+            let mut controller = kind.controller(Config { rate_bytes_s: configured, ..Config::default() });
+            let mut now = Duration::ZERO;
+            for told in &calls {
+                now = now.saturating_add(told.passed);
+                tell(&mut *controller, now, told);
+                let (rate, window) = (controller.rate_bytes_s(), controller.window_bytes());
+                prop_assert!(0.0 < rate, "{kind}: {rate} after {told:?}");
+                prop_assert!(rate.is_finite() || window < u64::MAX, "{kind}: neither limits after {told:?}");
+                prop_assert!(0 < window, "{kind}: no window after {told:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! A path of a fixed round trip that loses packets by count or by lot, and a host that reads so fast.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use barograph_sim::Chance;
+
+use crate::proto::Rtt;
+use crate::proto::controller::{Controller, Delivery, Loss, Seen};
+
+pub(super) const PACKET_BYTES: u32 = 1472;
+pub(super) const RTT_MS: f64 = 10.0;
+
+/// Four feedbacks a round trip.
+const STEP: Duration = Duration::from_micros(2500);
+const STEPS: usize = 4;
+
+/// A tenth of a second.
+const TOLD_STEPS: usize = 40;
+
+/// What a test's path would carry at the most (packets a step), so that slow start ends.
+const STEP_PACKETS_MAX: f64 = 25_000.0;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Losses {
+    None,
+    /// One packet in so many.
+    Each(u64),
+    /// Each with this chance, of this seed.
+    Chance(f64, u64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Host {
+    /// While it is scheduled.
+    pub(super) drain_bytes_s: f64,
+    pub(super) buffer_bytes: f64,
+    /// Whether it tells what it drains, in the mean over a tenth of a second.
+    pub(super) is_told: bool,
+    /// Of so many steps it is scheduled in the first so many.
+    pub(super) scheduled: (u32, u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    pub(super) losses: Losses,
+    pub(super) host: Option<Host>,
+}
+
+/// Packets of a step on their way.
+#[derive(Clone, Copy)]
+struct Flight {
+    sent: Duration,
+    packets: u64,
+    prior_acked: u64,
+}
+
+pub(super) struct State {
+    pub(super) path: Path,
+    pub(super) now: Duration,
+    pub(super) sent: u64,
+    pub(super) acked: u64,
+    pub(super) host_lost: u64,
+    /// Acknowledged, or lost by the network.
+    pub(super) settled: u64,
+    flights: VecDeque<Flight>,
+    /// Acknowledged in the last steps.
+    recent: VecDeque<u64>,
+    /// What is not yet a whole packet.
+    carry: f64,
+    buffer: f64,
+    /// Read in the last steps, and what of a packet the host could have read beyond.
+    reads: VecDeque<u64>,
+    unread: f64,
+    step: u32,
+    network_lost: u64,
+    next_loss: u64,
+    passed: u64,
+    chance: Chance,
+}
+
+impl State {
+    pub(super) fn new(path: Path) -> Self {
+        let seed = if let Losses::Chance(_, seed) = path.losses { seed } else { 0 };
+        let mut state = Self {
+            path,
+            now: Duration::from_secs(1),
+            sent: 0,
+            acked: 0,
+            host_lost: 0,
+            settled: 0,
+            flights: VecDeque::new(),
+            recent: VecDeque::new(),
+            carry: 0.0,
+            buffer: 0.0,
+            reads: VecDeque::new(),
+            unread: 0.0,
+            step: 0,
+            network_lost: 0,
+            next_loss: 0,
+            passed: 0,
+            chance: Chance::new(seed, 0),
+        };
+        state.next_loss = state.gap();
+        state
+    }
+
+    pub(super) fn run(&mut self, controller: &mut dyn Controller, round_trips: u32) {
+        for _ in 0..round_trips as usize * STEPS {
+            self.send(controller);
+            self.now += STEP;
+            if STEPS <= self.flights.len() {
+                self.arrive(controller);
+            }
+        }
+    }
+
+    pub(super) fn delivered_bytes_s(&self) -> f64 {
+        let packets: u64 = self.recent.iter().sum();
+        packets as f64 * f64::from(PACKET_BYTES) / (RTT_MS * 1e-3)
+    }
+
+    /// A feedback at once that tells of this loss only.
+    pub(super) fn lose(&self, controller: &mut dyn Controller, loss: Loss) {
+        controller.on_feedback(self.now, &Seen { losses: &[loss], ..self.seen() });
+    }
+
+    /// A feedback at once that tells of a mark only.
+    pub(super) fn mark(&self, controller: &mut dyn Controller) {
+        controller.on_feedback(self.now, &Seen { marked_packets: 1, ..self.seen() });
+    }
+
+    fn send(&mut self, controller: &dyn Controller) {
+        let packet = f64::from(PACKET_BYTES);
+        let in_flight = self.sent - self.acked - self.host_lost - self.network_lost;
+        let room = (controller.window_bytes() as f64 / packet - in_flight as f64).max(0.0);
+        let due =
+            (controller.rate_bytes_s() * STEP.as_secs_f64() / packet + self.carry).min(STEP_PACKETS_MAX);
+        let packets = due.min(room.floor());
+        self.carry = (due - packets.floor()).min(1.0);
+        let packets = packets as u64;
+        self.sent += packets;
+        self.flights.push_back(Flight { sent: self.now, packets, prior_acked: self.acked });
+    }
+
+    fn arrive(&mut self, controller: &mut dyn Controller) {
+        let Some(flight) = self.flights.pop_front() else { return };
+        let spacing = STEP.as_secs_f64() / flight.packets.max(1) as f64;
+        let end = self.passed + flight.packets;
+        let mut losses = Vec::new();
+        while self.next_loss < end {
+            let place = self.next_loss - self.passed;
+            let sent = flight.sent + Duration::from_secs_f64(spacing * place as f64);
+            losses.push(loss(self.settled + place, 1, sent));
+            self.next_loss += 1 + self.gap();
+        }
+        self.passed = end;
+        self.network_lost += losses.len() as u64;
+        let came = flight.packets - losses.len() as u64;
+        let (acked, host_lost) = self.read(came);
+        self.acked += acked;
+        self.host_lost += host_lost;
+        self.settled += acked + losses.len() as u64;
+        self.recent.push_back(acked);
+        if STEPS < self.recent.len() {
+            self.recent.pop_front();
+        }
+        let is_told = self.path.host.is_some_and(|host| host.is_told) && self.reads.len() == TOLD_STEPS;
+        let read: u64 = self.reads.iter().sum();
+        let told = read as f64 * f64::from(PACKET_BYTES) / (TOLD_STEPS as f64 * STEP.as_secs_f64());
+        let delivery = (0 < acked).then(|| Delivery {
+            bytes_s: self.delivered_bytes_s(),
+            prior_delivered_bytes: flight.prior_acked * u64::from(PACKET_BYTES),
+            delivered_bytes: self.acked * u64::from(PACKET_BYTES),
+            in_flight_bytes: 0,
+            is_limited: false,
+        });
+        let seen = Seen {
+            acked_packets: acked,
+            acked_bytes: acked * u64::from(PACKET_BYTES),
+            delivery,
+            losses: &losses,
+            host_lost_packets: host_lost,
+            drain_bytes_s: if is_told { told as u64 } else { 0 },
+            ..self.seen()
+        };
+        controller.on_feedback(self.now, &seen);
+    }
+
+    /// Packets that the host reads in this step, and those that found its buffer full.
+    fn read(&mut self, came: u64) -> (u64, u64) {
+        let Some(host) = self.path.host else {
+            let kept = std::mem::take(&mut self.buffer);
+            return (came + kept as u64, 0);
+        };
+        let packet = f64::from(PACKET_BYTES);
+        self.step += 1;
+        let (run, period) = host.scheduled;
+        let is_scheduled = self.step % period < run;
+        let drained = if is_scheduled { host.drain_bytes_s * STEP.as_secs_f64() / packet } else { 0.0 };
+        let full = self.buffer + came as f64;
+        let read = full.min(drained + self.unread).floor();
+        self.unread = (drained + self.unread - read).min(1.0);
+        let lost = (full - read - host.buffer_bytes / packet).max(0.0).floor();
+        self.buffer = full - read - lost;
+        self.reads.push_back(read as u64);
+        if TOLD_STEPS < self.reads.len() {
+            self.reads.pop_front();
+        }
+        (read as u64, lost as u64)
+    }
+
+    fn seen(&self) -> Seen<'static> {
+        let rtt = rtt(STEP * STEPS as u32);
+        Seen {
+            rtt,
+            round_trip: rtt.latest,
+            settled_packets: self.settled,
+            packet_bytes: PACKET_BYTES,
+            ..Seen::default()
+        }
+    }
+
+    /// How many packets come before the next loss.
+    fn gap(&mut self) -> u64 {
+        match self.path.losses {
+            Losses::None => u64::MAX / 2,
+            Losses::Each(packets) => packets - 1,
+            // A geometric number.
+            Losses::Chance(rate, _) => self.chance.exponential(-1.0 / (-rate).ln_1p()) as u64,
+        }
+    }
+}
+
+pub(super) fn rtt(time: Duration) -> Rtt {
+    Rtt { latest: Some(time), smoothed: time, variation: Duration::ZERO, min: time }
+}
+
+pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> Loss {
+    Loss { at, packets, bytes: u64::from(packets) * u64::from(PACKET_BYTES), sent, in_flight_bytes: 0 }
+}

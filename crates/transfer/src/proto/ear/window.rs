@@ -1,0 +1,192 @@
+//! The last packets, and what was told of those that were lost.
+
+use std::collections::VecDeque;
+
+use barograph_loss::{Cause, Classifier, GapEvidence, Meter, Signature};
+
+use super::{Heard, Missing};
+use crate::proto::wire::Evidence;
+
+/// Runs of lost packets in order; all others came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Window {
+    gaps: VecDeque<Gap>,
+    start: u64,
+    /// Memory for a look.
+    signature: Signature,
+    meter: Meter,
+    known: Vec<GapEvidence>,
+    causes: Vec<Cause>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    pub(super) missing: Missing,
+    pub(super) told: Told,
+}
+
+/// Whose a loss was said to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    Nothing,
+    /// The host's, by the receiver's word alone.
+    Claimed,
+    Host,
+    Network,
+}
+
+impl Gap {
+    fn end(&self) -> u64 {
+        self.missing.index + u64::from(self.missing.packets)
+    }
+}
+
+impl Window {
+    /// Whether nothing waits for a look: neither a cause nor a claim.
+    pub(super) fn is_settled(&self) -> bool {
+        self.gaps.iter().all(|gap| matches!(gap.told, Told::Host | Told::Network))
+    }
+
+    pub(super) fn push(&mut self, gap: Gap) {
+        match self.gaps.back_mut() {
+            Some(last)
+                if last.end() == gap.missing.index
+                    && (last.told, last.missing.evidence) == (gap.told, gap.missing.evidence) =>
+            {
+                last.missing.packets = last.missing.packets.saturating_add(gap.missing.packets);
+                last.missing.bytes += gap.missing.bytes;
+            }
+            _ => self.gaps.push_back(gap),
+        }
+    }
+
+    /// Leaves out what began before `start`; what nobody was told of is nobody's.
+    pub(super) fn trim(&mut self, start: u64, heard: &mut Vec<Heard>) {
+        self.start = self.start.max(start);
+        while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
+            // A window begins behind a run that it would cut: such pieces are not what the classifier was fitted on.
+            self.start = self.start.max(gap.end());
+            if gap.told == Told::Nothing {
+                heard.push(Heard { missing: gap.missing, cause: Cause::Unknown, is_taken_back: false });
+            }
+            self.gaps.pop_front();
+        }
+    }
+
+    /// A packet came after all: whose its loss was said to be, if it was told.
+    pub(super) fn find(&mut self, index: u64, bytes: u64) -> Option<Cause> {
+        let at = self.gaps.partition_point(|gap| gap.end() <= index);
+        // What is not kept was told when it left.
+        let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.missing.index <= index) else {
+            return Some(Cause::Unknown);
+        };
+        let before = (index - gap.missing.index) as u32;
+        let after = gap.missing.packets.saturating_sub(before + 1);
+        let told = gap.told;
+        // Packets of a run are full but for the object's last.
+        let rest = gap.missing.bytes.saturating_sub(bytes);
+        let bytes_before = rest * u64::from(before) / u64::from((before + after).max(1));
+        let behind = Missing { index: index + 1, packets: after, bytes: rest - bytes_before, ..gap.missing };
+        (gap.missing.packets, gap.missing.bytes) = (before, bytes_before);
+        match (before, after) {
+            (0, 0) => drop(self.gaps.remove(at)),
+            (0, _) => gap.missing = behind,
+            (_, 0) => {}
+            _ => self.gaps.insert(at + 1, Gap { missing: behind, told }),
+        }
+        match told {
+            Told::Nothing => None,
+            Told::Claimed | Told::Host => Some(Cause::Host),
+            Told::Network => Some(Cause::Network),
+        }
+    }
+
+    /// Lets the classifier judge the window, which ends before `decided`, and tells what waited for it; whether claims are contradicted, if there are
+    /// any.
+    pub(super) fn judge(
+        &mut self,
+        classifier: &Classifier,
+        decided: u64,
+        burst: u32,
+        heard: &mut Vec<Heard>,
+    ) -> Option<bool> {
+        let claims = self.gaps.iter().filter(|gap| gap.missing.evidence.host_drops == Some(true)).count();
+        self.draw(decided);
+        let metrics = self.meter.measure(&self.signature);
+        let window = barograph_loss::Evidence { burst: Some(burst), ..barograph_loss::Evidence::default() };
+        self.causes.clear();
+        let diagnosis = classifier.diagnose_gaps(
+            &self.signature,
+            &metrics,
+            &window,
+            self.known.iter().copied(),
+            |_, cause, _| self.causes.push(cause),
+        );
+        let is_disbelieved = diagnosis.found.disbelieved;
+        let is_short = self.signature.packets() < PATTERN_PACKETS_MIN;
+
+        let (mut at, mut last_end) = (0, None);
+        for gap in &mut self.gaps {
+            // Runs that touch are one in the signature.
+            at += usize::from(last_end.is_some_and(|end| end != gap.missing.index));
+            last_end = Some(gap.end());
+            let is_claimed = gap.missing.evidence.host_drops == Some(true) && !is_disbelieved;
+            let cause = match self.causes.get(at).copied().unwrap_or(Cause::Unknown) {
+                Cause::Host if is_short && !is_claimed => Cause::Unknown,
+                cause => cause,
+            };
+            let is_taken_back = gap.told == Told::Claimed && is_disbelieved && cause != Cause::Host;
+            if gap.told == Told::Nothing || is_taken_back {
+                heard.push(Heard { missing: gap.missing, cause, is_taken_back });
+            }
+            gap.told = match gap.told {
+                Told::Claimed if !is_taken_back => Told::Host,
+                Told::Nothing | Told::Claimed if cause == Cause::Host => Told::Host,
+                Told::Nothing | Told::Claimed => Told::Network,
+                told => told,
+            };
+        }
+        (claims > 0).then_some(is_disbelieved)
+    }
+
+    /// Draws the signature, with what is known of each of its gaps.
+    fn draw(&mut self, decided: u64) {
+        self.signature.clear();
+        self.known.clear();
+        let mut at = self.start;
+        let mut last_end = None;
+        for gap in &self.gaps {
+            let known = known(&gap.missing.evidence);
+            match (last_end, self.known.last_mut()) {
+                (Some(end), Some(last)) if end == gap.missing.index => join(last, &known),
+                _ => self.known.push(known),
+            }
+            let came = u32::try_from(gap.missing.index.saturating_sub(at)).unwrap_or(u32::MAX);
+            // The window is short of what a signature holds by far, but for one run that is longer: that is not drawn.
+            let _ = self.signature.push_received(came);
+            let _ = self.signature.push_lost(gap.missing.packets);
+            at = gap.end();
+            last_end = Some(at);
+        }
+        let came = u32::try_from(decided.saturating_sub(at)).unwrap_or(u32::MAX);
+        let _ = self.signature.push_received(came);
+    }
+}
+
+fn known(evidence: &Evidence) -> GapEvidence {
+    GapEvidence {
+        host_drops: evidence.host_drops.map(u32::from),
+        delay_s: evidence.delay_us.map(|delay_us| f64::from(delay_us) / 1e6),
+        is_marked: evidence.is_marked,
+    }
+}
+
+/// What is known of either part is known of the whole, whose delay is that before the first.
+fn join(whole: &mut GapEvidence, part: &GapEvidence) {
+    whole.host_drops = whole.host_drops.max(part.host_drops);
+    whole.is_marked = whole.is_marked.max(part.is_marked);
+    whole.delay_s = whole.delay_s.or(part.delay_s);
+}
+
+/// The shortest windows that the classifier was fitted on, fifths of 10 000: in shorter ones a pattern is no proof against the network.
+const PATTERN_PACKETS_MIN: u32 = 2000;

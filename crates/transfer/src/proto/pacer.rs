@@ -1,0 +1,178 @@
+//! Packets spread in time.
+
+use std::time::Duration;
+
+use crate::proto::nanos;
+
+/// Lets bytes out at a rate, in small bursts.
+///
+/// A bucket that fills at the rate. A burst begins when a quantum is in it, 0.125 ms of the rate, and may take what the bucket holds, twice that: who
+/// comes for it late by up to a quantum gets the rate in full, and after a longer pause there is one burst and no storm.
+#[derive(Clone, Debug)]
+pub(crate) struct Pacer {
+    /// Bytes a second; infinite = no pacing.
+    rate: f64,
+    /// Bytes of a full packet.
+    packet: f64,
+    /// Bytes that may go now. A double counts bytes exactly up to 2^53, and each refill rounds by a part in 10^16: over a petabyte that is less than a
+    /// packet.
+    tokens: f64,
+    /// When they were counted.
+    at_ns: u64,
+    /// A burst is under way.
+    is_open: bool,
+}
+
+impl Pacer {
+    pub(crate) fn new(packet_bytes: u64, rate_bytes_s: f64) -> Self {
+        let mut pacer =
+            Self { rate: 0.0, packet: packet_bytes as f64, tokens: 0.0, at_ns: 0, is_open: false };
+        pacer.rate = pacer.possible(rate_bytes_s);
+        pacer.tokens = pacer.burst();
+        pacer
+    }
+
+    pub(crate) fn set_rate(&mut self, now: Duration, rate_bytes_s: f64) {
+        self.refill(now);
+        self.rate = self.possible(rate_bytes_s);
+        self.tokens = self.tokens.min(self.burst());
+    }
+
+    /// Full packets have so many bytes from now on.
+    pub(crate) fn set_packet(&mut self, packet_bytes: u64) {
+        self.packet = packet_bytes as f64;
+        self.rate = self.possible(self.rate);
+        self.tokens = self.tokens.clamp(-self.burst(), self.burst());
+    }
+
+    /// Bytes a second, as they are paced.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rate
+    }
+
+    /// Whether a full packet may go now.
+    pub(crate) fn is_ready(&mut self, now: Duration) -> bool {
+        if self.rate == f64::INFINITY {
+            return true;
+        }
+        self.refill(now);
+        let needed = if self.is_open { self.packet } else { self.quantum() };
+        self.is_open = self.tokens + TOLERANCE_BYTES >= needed;
+        self.is_open
+    }
+
+    /// These bytes went. Those of a packet that did not wait for its turn are taken off the next.
+    pub(crate) fn spend(&mut self, bytes: u64) {
+        if self.rate < f64::INFINITY {
+            self.tokens = (self.tokens - bytes as f64).max(-self.burst());
+        }
+    }
+
+    /// When the next burst may begin.
+    pub(crate) fn next(&self) -> Duration {
+        let needed = if self.is_open { self.packet } else { self.quantum() };
+        let wait_s = ((needed - self.tokens) / self.rate).max(0.0);
+        // A cast from a float saturates; the wait is bounded by `possible`.
+        Duration::from_nanos(self.at_ns.saturating_add((wait_s * 1e9).ceil() as u64))
+    }
+
+    /// Packets that go at once at the most, of those that a window does not hold back.
+    pub(crate) fn burst_packets(&self) -> u32 {
+        // Where the rate does not limit, the segments of one system call.
+        let bytes = if self.rate < f64::INFINITY { self.burst() } else { SEGMENTS_BYTES };
+        ((bytes / self.packet).ceil() as u32).max(1)
+    }
+
+    fn refill(&mut self, now: Duration) {
+        let now_ns = nanos(now);
+        let passed_s = now_ns.saturating_sub(self.at_ns) as f64 / 1e9;
+        self.at_ns = self.at_ns.max(now_ns);
+        if self.rate < f64::INFINITY {
+            self.tokens = (self.tokens + passed_s * self.rate).min(self.burst());
+        }
+    }
+
+    fn quantum(&self) -> f64 {
+        (self.rate * QUANTUM_S).min(SEGMENTS_BYTES).max(self.packet)
+    }
+
+    fn burst(&self) -> f64 {
+        (self.rate * 2.0 * QUANTUM_S).min(2.0 * SEGMENTS_BYTES).max(2.0 * self.packet)
+    }
+
+    /// What a controller may ask for, whatever it computed: infinite, or a packet in [`INTERVAL_MAX_S`] at the least.
+    fn possible(&self, rate_bytes_s: f64) -> f64 {
+        // The maximum of a number and of what is none is the number.
+        rate_bytes_s.max(self.packet / INTERVAL_MAX_S)
+    }
+}
+
+/// Half of 0.25 ms, which is little beside any queue that is measured in milliseconds: a burst is twice that.
+const QUANTUM_S: f64 = 0.125e-3;
+/// What UDP_SEGMENT takes in one call: above 4 Gbit/s a quantum is that.
+const SEGMENTS_BYTES: f64 = 65_536.0;
+/// A controller that stops must still hear that the path is back; RFC 5348 §4.3 has 64 s (t_mbi), for a protocol that does not end.
+pub(crate) const INTERVAL_MAX_S: f64 = 4.0;
+/// Times are whole nanoseconds, which a division hits by rounding.
+const TOLERANCE_BYTES: f64 = 1e-3;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes sent by a caller that comes `late` after it may.
+    fn sent(pacer: &mut Pacer, packet: u64, for_time: Duration, late: Duration) -> (u64, u64) {
+        let (mut now, mut sent, mut burst_max) = (Duration::ZERO, 0, 0);
+        while now < for_time {
+            let mut burst = 0;
+            while pacer.is_ready(now) {
+                pacer.spend(packet);
+                burst += packet;
+            }
+            sent += burst;
+            burst_max = burst_max.max(burst);
+            assert!(pacer.next() > now, "time goes on");
+            now = pacer.next() + late;
+        }
+        (sent, burst_max)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn the_rate_is_exact_and_bursts_are_bounded(rate in 5e4..4e9f64, packet in 100u64..9000, late_us in 0u64..100) {
+            let for_time = Duration::from_secs_f64((2e7 / rate).min(100.0));
+            let mut pacer = Pacer::new(packet, rate);
+            let (sent, burst) = sent(&mut pacer, packet, for_time, Duration::from_micros(late_us));
+            let bound = (0.25e-3 * rate).max(65_536.0).max(2.0 * packet as f64);
+            prop_assert!(burst as f64 <= bound + 1.0, "a burst of {burst}");
+            let expected = rate * for_time.as_secs_f64();
+            // A late caller may lack a burst at the end, and what the bucket held came on top.
+            let is_late = late_us as f64 * 1e-6 * rate > pacer.quantum();
+            let least = if is_late { 0.0 } else { expected - pacer.burst() - 2.0 * packet as f64 };
+            prop_assert!(sent as f64 <= expected + 2.0 * pacer.burst() && sent as f64 >= least, "{sent} of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_followed_by_one_burst() {
+        let mut pacer = Pacer::new(1500, 1.25e8);
+        sent(&mut pacer, 1500, Duration::from_millis(10), Duration::ZERO);
+        let now = Duration::from_secs(100);
+        let burst =
+            (0..1000).take_while(|_| pacer.is_ready(now).then(|| pacer.spend(1500)).is_some()).count();
+        assert_eq!(burst, 20, "0.25 ms of 1 Gbit/s");
+    }
+
+    #[test]
+    fn impossible_rates_still_send() {
+        for rate in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
+            let mut pacer = Pacer::new(1500, rate);
+            let (sent, _) = sent(&mut pacer, 1500, Duration::from_secs(41), Duration::ZERO);
+            assert!((10 * 1500..=14 * 1500).contains(&sent), "{rate}: {sent}");
+        }
+        assert!(Pacer::new(1500, f64::INFINITY).is_ready(Duration::ZERO));
+    }
+}

@@ -1,0 +1,97 @@
+//! Which ranges of the object are there.
+
+use std::ops::Range;
+
+use rangemap::RangeSet;
+
+use super::Fresh;
+use crate::proto::wire::NUMBER_MAX;
+
+/// The object's ranges. The one that grew last is kept apart, so that a packet which goes on where the last one ended costs two
+/// comparisons.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// All but what `last` grew by since it was stored.
+    stored: RangeSet<u64>,
+    /// The range that grew last; empty before the first.
+    last: Range<u64>,
+    is_stored: bool,
+    /// Where the range above `last` begins.
+    room_end: u64,
+    bytes: u64,
+    object_bytes: u64,
+}
+
+impl Held {
+    /// Of an object of `object_bytes`, of which `stored` is there; what lies beyond it is not.
+    pub(super) fn new(object_bytes: u64, mut stored: RangeSet<u64>) -> Self {
+        if object_bytes < u64::MAX {
+            stored.remove(object_bytes..u64::MAX);
+        }
+        let bytes = stored.iter().map(|range| range.end - range.start).sum();
+        Self { stored, last: 0..0, is_stored: true, room_end: 0, bytes, object_bytes }
+    }
+
+    /// Adds `range`, which is within the object: what of it is new. `None`, and nothing changed, if that were too many ranges.
+    #[inline]
+    pub(super) fn take(&mut self, range: &Range<u64>) -> Option<Fresh> {
+        if range.start == self.last.end && range.start < range.end && range.end <= self.room_end {
+            self.last.end = range.end;
+            self.is_stored = false;
+            self.bytes += range.end - range.start;
+            return Some(Fresh::All);
+        }
+        self.take_apart(range)
+    }
+
+    /// All that is there.
+    pub(super) fn ranges(&mut self) -> &RangeSet<u64> {
+        self.store();
+        &self.stored
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_complete(&self) -> bool {
+        self.bytes == self.object_bytes
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.stored.len()
+    }
+
+    fn take_apart(&mut self, range: &Range<u64>) -> Option<Fresh> {
+        if range.end <= range.start {
+            return Some(Fresh::Nothing);
+        }
+        self.store();
+        let parts: Vec<Range<u64>> = self.stored.gaps(range).collect();
+        if parts.is_empty() {
+            return Some(Fresh::Nothing);
+        }
+        let is_whole = parts.len() == 1 && parts.first() == Some(range);
+        let is_alone = is_whole
+            && !self.stored.contains(&range.end)
+            && !range.start.checked_sub(1).is_some_and(|before| self.stored.contains(&before));
+        if is_alone && RANGES_MAX <= self.stored.len() {
+            return None;
+        }
+        self.bytes += parts.iter().map(|part| part.end - part.start).sum::<u64>();
+        self.stored.insert(range.clone());
+        self.last = self.stored.get(&range.start).unwrap_or(range).clone();
+        // Nothing is stored beyond the object, nor is any object longer than this.
+        let above = self.last.end..self.last.end.max(NUMBER_MAX).saturating_add(1);
+        self.room_end = self.stored.gaps(&above).next().map_or(above.end, |gap| gap.end);
+        Some(if is_whole { Fresh::All } else { Fresh::Parts(parts) })
+    }
+
+    fn store(&mut self) {
+        if !self.is_stored {
+            self.stored.insert(self.last.clone());
+            self.is_stored = true;
+        }
+    }
+}
+
+/// Ranges kept, 8 MiB at most: each lost packet leaves a hole until it is sent again, so twice the gaps that are kept. Only what would
+/// begin one more is refused, so that holes can be filled.
+pub(super) const RANGES_MAX: usize = 1 << 17;

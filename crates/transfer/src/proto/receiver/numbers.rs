@@ -1,0 +1,161 @@
+//! Which packets came, as the gaps between them.
+
+use std::collections::BTreeMap;
+
+use super::Refusal;
+use crate::proto::wire::{Evidence, NUMBER_MAX, Run};
+
+/// The numbers from `floor` to `next`, of which those in no gap came; `next` is the number after the highest that came.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    pub(super) floor: u64,
+    pub(super) next: u64,
+    /// By their first number; none touches another, and none reaches `next`.
+    gaps: BTreeMap<u64, Gap>,
+}
+
+/// Numbers that did not come, or not yet.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    end: u64,
+    evidence: Evidence,
+}
+
+/// Where a number lies that may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is the one that was expected.
+    Next,
+    /// It leaves some out.
+    Ahead,
+    /// It is in the gap of these numbers.
+    Late {
+        /// The gap's first number.
+        first: u64,
+        /// The number after its last.
+        end: u64,
+    },
+}
+
+impl Numbers {
+    /// Where `number` lies.
+    /// Errors: it came, is forgotten, or is too far ahead.
+    pub(super) fn place(&self, number: u64) -> Result<Place, Refusal> {
+        if NUMBER_MAX < number {
+            Err(Refusal::TooFar(number))
+        } else if number == self.next {
+            Ok(Place::Next)
+        } else if self.next < number {
+            // The highest that came is one less; −1 before the first.
+            if AHEAD_MAX <= number - self.next { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
+        } else if number < self.floor {
+            Err(Refusal::Repeated(number))
+        } else {
+            match self.gaps.range(..=number).next_back() {
+                Some((first, gap)) if number < gap.end => Ok(Place::Late { first: *first, end: gap.end }),
+                _ => Err(Refusal::Repeated(number)),
+            }
+        }
+    }
+
+    /// Whether there is room for what taking `number` at its `place` would keep.
+    pub(super) fn has_room(&self, number: u64, place: Place) -> bool {
+        match place {
+            Place::Next => true,
+            Place::Late { first, end } if number == first || number + 1 == end => true,
+            Place::Ahead | Place::Late { .. } => self.gaps.len() < GAPS_MAX,
+        }
+    }
+
+    /// `number` came, which [`Numbers::place`] put there; `evidence` is of the gap that it opens, if it does.
+    pub(super) fn take(&mut self, number: u64, place: Place, evidence: impl FnOnce() -> Evidence) {
+        match place {
+            Place::Next => self.next = number + 1,
+            Place::Ahead => {
+                self.gaps.insert(self.next, Gap { end: number, evidence: evidence() });
+                self.next = number + 1;
+            }
+            Place::Late { first, end } => self.fill(number, first, end),
+        }
+        if SPAN_MAX < self.next - self.floor {
+            self.raise_floor(self.next - SPAN_MAX);
+        }
+    }
+
+    /// Forgets what lies below `floor`.
+    pub(super) fn raise_floor(&mut self, floor: u64) {
+        if floor <= self.floor {
+            return;
+        }
+        self.floor = floor;
+        self.next = self.next.max(floor);
+        while let Some(lowest) = self.gaps.first_entry() {
+            if floor <= *lowest.key() {
+                break;
+            }
+            let gap = lowest.remove();
+            if floor < gap.end {
+                self.gaps.insert(floor, gap);
+                break;
+            }
+        }
+    }
+
+    pub(super) fn gaps(&self) -> usize {
+        self.gaps.len()
+    }
+
+    /// What became of the numbers from `at` on, which is the floor or where a gap ends, in as many runs as `room` bytes hold, but one at
+    /// least.
+    pub(super) fn runs(&self, at: u64, mut room: usize) -> Vec<Run> {
+        let (mut runs, mut at) = (Vec::new(), at);
+        let mut fits = |run: &Run, is_first: bool| {
+            let length = run.encoded_len();
+            let fits = is_first || length <= room;
+            room = room.saturating_sub(length);
+            fits
+        };
+        for (first, gap) in self.gaps.range(at..) {
+            // None is longer than `SPAN_MAX`, which 32 bits hold.
+            let (received, missing) = ((first - at) as u32, (gap.end - first) as u32);
+            let run = Run { received, missing, evidence: gap.evidence };
+            if !fits(&run, runs.is_empty()) {
+                return runs;
+            }
+            runs.push(run);
+            at = gap.end;
+        }
+        if at < self.next {
+            let run = Run { received: (self.next - at) as u32, ..Run::default() };
+            if fits(&run, runs.is_empty()) {
+                runs.push(run);
+            }
+        }
+        runs
+    }
+
+    fn fill(&mut self, number: u64, first: u64, end: u64) {
+        let Some(gap) = self.gaps.get_mut(&first) else { return };
+        let evidence = gap.evidence;
+        if first < number {
+            gap.end = number;
+        } else {
+            self.gaps.remove(&first);
+        }
+        if number + 1 < end {
+            self.gaps.insert(number + 1, Gap { end, evidence });
+        }
+    }
+}
+
+/// Gaps kept, 4 MiB at most. A path of 28 Gbit/s and 100 ms that loses 10 % of its packets at random has 60 000 in the two and a half
+/// round trips between a packet and the floor that forgets it.
+pub(super) const GAPS_MAX: usize = 1 << 16;
+
+/// How far beyond the highest a number may be: after an outage in which more were sent nothing could be taken any more, so it is what
+/// 3 million packets a second are in six minutes. What lies between costs one gap however long it is.
+pub(super) const AHEAD_MAX: u64 = 1 << 30;
+
+/// Numbers spoken of, from the floor to the highest, so that each count fits its 32 bits. A sender that never raises the floor loses the
+/// lowest.
+pub(super) const SPAN_MAX: u64 = 1 << 31;

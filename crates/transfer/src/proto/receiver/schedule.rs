@@ -1,0 +1,191 @@
+//! When to report.
+
+use std::time::Duration;
+
+use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
+
+/// Says when the next round of feedback is due, of one datagram or of several.
+#[derive(Debug, Default)]
+pub(super) struct Schedule {
+    rtt: Option<Duration>,
+    /// When the first packet came that was not reported yet.
+    news: Option<Duration>,
+    has_gap: bool,
+    is_urgent: bool,
+    /// When the last round began, and of how many datagrams it was.
+    last: Option<Duration>,
+    datagrams: u32,
+    packets: u64,
+    /// Rounds since the last packet.
+    repeats: u32,
+    /// Bytes that came, less those that feedback took.
+    pub(super) credit_bytes: u64,
+}
+
+impl Schedule {
+    /// The sender measured its round trip.
+    pub(super) fn set_rtt(&mut self, rtt: Duration) {
+        self.rtt = Some(rtt.min(RTT_MAX));
+    }
+
+    /// There is something to report: a packet that came at `at`, which opened a gap or did not.
+    #[inline]
+    pub(super) fn on_packet(&mut self, at: Duration, opens_gap: bool) {
+        if self.news.is_none() {
+            self.news = Some(at);
+        }
+        self.has_gap |= opens_gap;
+        self.packets += 1;
+        self.repeats = 0;
+    }
+
+    /// What came last cannot wait: the object is complete.
+    pub(super) fn on_complete(&mut self) {
+        self.is_urgent = true;
+    }
+
+    /// When the next round is due, if nothing comes before.
+    pub(super) fn due(&self) -> Option<Duration> {
+        let rtt = self.rtt.unwrap_or(RTT_UNKNOWN);
+        match (self.news, self.last) {
+            (Some(news), None) => Some(news),
+            (Some(news), Some(_)) if self.is_urgent => Some(news),
+            (Some(_), Some(last)) => {
+                let period = rtt / if self.has_gap { PER_RTT_GAP } else { PER_RTT };
+                let is_earned = PACKETS_EACH * u64::from(self.datagrams) <= self.packets;
+                let rest =
+                    if is_earned { Duration::ZERO } else { rtt.clamp(REST_MIN, REST_MAX) * self.datagrams };
+                Some(last.saturating_add(period.max(rest)))
+            }
+            (None, Some(last)) if self.repeats < REPEATS => {
+                Some(last.saturating_add(rtt.max(REST_MAX) * (1 << self.repeats)))
+            }
+            (None, _) => None,
+        }
+    }
+
+    pub(super) fn begin(&mut self, now: Duration) {
+        if self.news.take().is_none() {
+            self.repeats += 1;
+        }
+        (self.has_gap, self.is_urgent) = (false, false);
+        (self.last, self.datagrams, self.packets) = (Some(now), 0, 0);
+    }
+
+    /// A packet was read, with so many bytes of the object.
+    #[inline]
+    pub(super) fn earn(&mut self, bytes: u64) {
+        self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
+    }
+
+    /// A datagram of the round is sent, of so many bytes.
+    pub(super) fn on_datagram(&mut self, bytes: usize) {
+        self.datagrams += 1;
+        self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u64);
+    }
+}
+
+/// Rounds of feedback in a round trip: RFC 5348 §6.2 asks for one; with four a loss is told a quarter of a round trip late at most, and
+/// a window that feedback opens is opened in four steps.
+const PER_RTT: u32 = 4;
+
+/// And where there is a gap that was not told yet.
+const PER_RTT_GAP: u32 = 16;
+
+/// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that it may take of a fast flow.
+const PACKETS_EACH: u64 = 64;
+
+/// Bytes of a packet beside those of the object: header and head of a data packet. What is spent has its header, too; seals count on neither side.
+const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
+
+/// Where fewer packets come, a round rests as long as this for each datagram of the last: no path and no host feels a thousand small
+/// datagrams a second.
+const REST_MAX: Duration = Duration::from_millis(1);
+
+/// Or a round trip where that is less, so that there is a report in each of them; but no sender makes its receiver send more than ten
+/// thousand datagrams a second, whatever round trip it claims, that it does not send 64 times as many packets for.
+const REST_MIN: Duration = Duration::from_micros(100);
+
+/// Before the sender told its round trip it waits for the first report: it gets one a millisecond.
+const RTT_UNKNOWN: Duration = Duration::from_millis(1);
+
+/// A longer round trip is not believed, or no report would come for minutes; above it there are more than four of them in one.
+const RTT_MAX: Duration = Duration::from_secs(1);
+
+/// Rounds after the last packet, the first after a round trip (1 ms at least), each after twice the time of the one before: a path that loses
+/// a tenth of them loses all six reports of the last packets once in a million times. Then the sender has to ask, with a packet.
+const REPEATS: u32 = 5;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// Rounds in a second, with the times of packets, each of so many datagrams.
+    fn rounds(rtt_us: u64, packet_us: f64, datagrams: u32, gap_each: u64) -> usize {
+        let mut schedule = Schedule::default();
+        schedule.set_rtt(us(rtt_us));
+        let (mut rounds, mut packet) = (0, 0_u64);
+        loop {
+            let at = us((packet as f64 * packet_us) as u64);
+            if us(1_000_000) <= at {
+                return rounds;
+            }
+            while schedule.due().is_some_and(|due| due <= at) {
+                schedule.begin(schedule.due().unwrap().max(at.saturating_sub(us(packet_us as u64))));
+                (0..datagrams).for_each(|_| schedule.on_datagram(60));
+                rounds += 1;
+            }
+            schedule.on_packet(at, packet % gap_each == 1);
+            packet += 1;
+        }
+    }
+
+    #[test]
+    fn there_are_four_reports_in_a_round_trip_and_fewer_than_2_percent_of_a_fast_flow() {
+        let never = u64::MAX;
+        // 100 000 packets a second.
+        assert!((39..=41).contains(&rounds(100_000, 10.0, 1, never)), "100 ms: each 25 ms");
+        assert!((390..=401).contains(&rounds(10_000, 10.0, 1, never)), "10 ms: each 2.5 ms");
+        assert!((1_500..=1_563).contains(&rounds(2_000, 10.0, 1, never)), "2 ms: each 64 packets, 0.64 ms");
+        assert!((1_500..=1_563).contains(&rounds(1_000, 10.0, 1, never)), "1 ms: likewise");
+        assert!((1_500..=1_563).contains(&rounds(1_000, 10.0, 1, 10)), "gaps make no more of them");
+        assert!((4_900..=5_001).contains(&rounds(200, 10.0, 1, never)), "0.2 ms: one a round trip");
+        assert!((9_900..=10_001).contains(&rounds(1, 10.0, 1, never)), "ten thousand at most");
+        // With a gap in each 10 packets they are told sooner.
+        assert!((155..=161).contains(&rounds(100_000, 10.0, 1, 10)), "100 ms: each 6.25 ms");
+        // Of 20 datagrams each; a million packets a second.
+        assert!((39..=41).contains(&rounds(100_000, 1.0, 20, never)), "as often where packets are many");
+        assert!((700..=782).contains(&rounds(1_000, 1.0, 20, never)), "each 1280 packets");
+        // 100 packets a second, 50 ms.
+        assert!((49..=101).contains(&rounds(50_000, 10_000.0, 1, never)), "each packet, or each other");
+    }
+
+    #[test]
+    fn the_tail_is_told_until_it_is_told_often_enough() {
+        let mut schedule = Schedule::default();
+        assert_eq!(schedule.due(), None);
+        schedule.on_packet(us(500), false);
+        assert_eq!(schedule.due(), Some(us(500)), "the first at once");
+        schedule.set_rtt(us(8_000));
+        schedule.begin(us(600));
+        schedule.on_datagram(60);
+        schedule.on_packet(us(700), false);
+        assert_eq!(schedule.due(), Some(us(2_600)), "a quarter of a round trip later");
+        schedule.on_packet(us(800), true);
+        assert_eq!(schedule.due(), Some(us(1_600)), "a gap sooner, but not more than one a millisecond");
+        schedule.on_complete();
+        assert_eq!(schedule.due(), Some(us(700)));
+        let mut times = vec![];
+        while let Some(due) = schedule.due() {
+            schedule.begin(due.max(us(1_000)));
+            schedule.on_datagram(60);
+            times.push(due.as_micros() as u64);
+        }
+        assert_eq!(times, [700, 9_000, 25_000, 57_000, 121_000, 249_000]);
+    }
+}

@@ -1,0 +1,327 @@
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::proto::wire::{NUMBER_MAX, Run};
+use crate::testkit::fuzz::{Checked, Step, fuzz_receiver};
+
+const CONFIG: ReceiverConfig = ReceiverConfig { feedback_bytes_max: 1_200 };
+
+fn receiver(object_bytes: u64) -> Receiver {
+    Receiver::new(CONFIG, object_bytes, RangeSet::new()).unwrap()
+}
+
+fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+/// Packet `number` with the bytes that it has where none is lost, after `number` ms and 10 ms on the way.
+fn packet(number: u64) -> Arrival {
+    Arrival {
+        number,
+        sent_us: number as u32 * 1_000,
+        range: number * 100..(number + 1) * 100,
+        note: None,
+        at: us(number * 1_000 + 10_000),
+        is_marked: Some(false),
+        drops: Some(9),
+    }
+}
+
+/// The one datagram that is due next.
+fn feedback(receiver: &mut Receiver) -> Feedback {
+    let mut round = feedback_round(receiver);
+    assert_eq!(round.len(), 1);
+    round.remove(0)
+}
+
+fn feedback_round(receiver: &mut Receiver) -> Vec<Feedback> {
+    let due = receiver.poll_timeout().unwrap();
+    std::iter::from_fn(|| receiver.poll_feedback(due)).collect()
+}
+
+fn counts(feedback: &Feedback) -> Vec<(u32, u32)> {
+    feedback.runs.iter().map(|run| (run.received, run.missing)).collect()
+}
+
+#[test]
+fn gaps_are_told_with_what_is_known_of_them() {
+    let mut receiver = receiver(10_000);
+    for number in [2, 3] {
+        assert_eq!(receiver.handle_data(&packet(number)), Ok(Fresh::All));
+    }
+    // 4 waits 700 µs in a queue that loses 5 and 6 and marks 7.
+    let waited = Arrival { at: packet(4).at + us(700), ..packet(4) };
+    receiver.handle_data(&waited).unwrap();
+    receiver.handle_data(&Arrival { is_marked: Some(true), ..packet(7) }).unwrap();
+    // The socket drops 8.
+    receiver.handle_data(&Arrival { drops: Some(10), ..packet(9) }).unwrap();
+    // Of the gap before 11 nothing is seen but the delay.
+    receiver.handle_data(&Arrival { drops: None, is_marked: None, ..packet(11) }).unwrap();
+    let told = feedback(&mut receiver);
+    assert_eq!((told.start, counts(&told)), (0, vec![(0, 2), (3, 2), (1, 1), (1, 1), (1, 0)]));
+    let known = |host_drops, is_marked, delay_us| Evidence { host_drops, is_marked, delay_us };
+    let evidence: Vec<Evidence> = told.runs.iter().map(|run| run.evidence).collect();
+    let expected = [
+        Evidence::default(),
+        known(Some(false), Some(true), Some(700)),
+        known(Some(true), Some(true), Some(0)),
+        known(None, None, Some(0)),
+        Evidence::default(),
+    ];
+    assert_eq!(evidence, expected);
+    assert_eq!(told.totals, Totals { packets: 6, bytes: 600, marked: 1, drain_bytes_s: 0 });
+    assert_eq!(told.echo.map(|echo| (echo.number, echo.sent_us)), Some((11, 11_000)));
+}
+
+#[test]
+fn late_packets_fill_gaps_and_copies_are_refused() {
+    let mut receiver = receiver(10_000);
+    for number in [0, 10, 5, 1, 9] {
+        assert_eq!(receiver.handle_data(&packet(number)), Ok(Fresh::All));
+    }
+    assert_eq!(counts(&feedback(&mut receiver)), [(2, 3), (1, 3), (2, 0)]);
+    for number in [0, 5, 9, 10] {
+        assert_eq!(receiver.handle_data(&packet(number)), Err(Refusal::Repeated(number)));
+    }
+    for number in [2, 4, 3, 7, 6, 8] {
+        assert_eq!(receiver.handle_data(&packet(number)), Ok(Fresh::All));
+    }
+    let told = feedback(&mut receiver);
+    assert_eq!((counts(&told), told.totals.packets), (vec![(11, 0)], 15));
+    assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(0..1_100)]);
+}
+
+#[test]
+fn pieces_of_a_gap_keep_what_is_known_of_it() {
+    let mut receiver = receiver(10_000);
+    receiver.handle_data(&packet(0)).unwrap();
+    receiver.handle_data(&Arrival { drops: Some(12), ..packet(9) }).unwrap();
+    receiver.handle_data(&packet(4)).unwrap();
+    let told = feedback(&mut receiver);
+    let gap = |missing| Run {
+        received: 1,
+        missing,
+        evidence: Evidence { host_drops: Some(true), is_marked: Some(false), delay_us: Some(0) },
+    };
+    assert_eq!(told.runs, [gap(3), gap(4), Run { received: 1, ..Run::default() }]);
+}
+
+#[test]
+fn the_floor_forgets() {
+    let mut receiver = receiver(100_000);
+    for number in [0, 3, 7, 9] {
+        receiver.handle_data(&packet(number)).unwrap();
+    }
+    let note = |floor, number| Arrival { note: Some(Note { floor, rtt_us: 1_000 }), ..packet(number) };
+    receiver.handle_data(&note(5, 10)).unwrap();
+    let told = feedback(&mut receiver);
+    assert_eq!((told.start, counts(&told)), (5, vec![(0, 2), (1, 1), (2, 0)]));
+    assert_eq!(receiver.handle_data(&packet(4)), Err(Refusal::Repeated(4)));
+    // An old note does not lower it, and none is above its own packet.
+    receiver.handle_data(&note(2, 5)).unwrap();
+    receiver.handle_data(&note(u64::MAX, 20)).unwrap();
+    let told = feedback(&mut receiver);
+    assert_eq!((told.start, counts(&told)), (20, vec![(1, 0)]));
+}
+
+#[test]
+fn what_is_there_is_not_written_again() {
+    let held = [100..250, 400..500, 5_000..9_999].into_iter().collect();
+    let mut receiver = Receiver::new(CONFIG, 1_000, held).unwrap();
+    assert_eq!(receiver.held().iter().cloned().collect::<Vec<_>>(), [100..250, 400..500], "of the object");
+    let mut number = 0;
+    let mut take = |range| {
+        number += 1;
+        receiver.handle_data(&Arrival { range, ..packet(number) })
+    };
+    let part = |range| Ok(Fresh::Parts(Vec::from([range])));
+    assert_eq!(take(0..100), Ok(Fresh::All));
+    assert_eq!(take(100..200), Ok(Fresh::Nothing));
+    assert_eq!(take(200..300), part(250..300));
+    assert_eq!(take(300..400), Ok(Fresh::All));
+    assert_eq!(take(700..700), Ok(Fresh::Nothing));
+    assert_eq!(take(450..550), part(500..550));
+    assert_eq!(take(950..1_000), Ok(Fresh::All));
+    assert_eq!(take(540..960), part(550..950));
+    let beyond = Refusal::Beyond { end: 1_001, object_bytes: 1_000 };
+    assert_eq!(take(950..1_001), Err(beyond));
+    assert!(receiver.is_complete());
+    assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(0..1_000)]);
+}
+
+#[test]
+fn a_hostile_sender_cannot_make_it_keep_more() {
+    // Each other number, each other byte.
+    let mut receiver = receiver(1 << 40);
+    let every_other = |number: u64, step: u64| Arrival {
+        range: number * step..number * step + 1,
+        at: us(number),
+        ..packet(number)
+    };
+    let [(_, gaps_max), (_, ranges_max)] = receiver.kept();
+    for number in 0..gaps_max as u64 {
+        receiver.handle_data(&every_other(number * 2 + 1, 1)).unwrap();
+    }
+    let next = gaps_max as u64 * 2;
+    assert_eq!(receiver.handle_data(&every_other(next + 1, 1)), Err(Refusal::TooFar(next + 1)));
+    assert_eq!(receiver.handle_data(&every_other(next, 1)), Ok(Fresh::All), "without a gap it is taken");
+    assert_eq!(receiver.handle_data(&every_other(next - 2, 1)), Ok(Fresh::All), "or into one");
+    // A raised floor makes room, in the very packet that would not have had it.
+    let note = Some(Note { floor: next - 10, rtt_us: 0 });
+    receiver.handle_data(&Arrival { note, ..every_other(next + 2, 1) }).unwrap();
+    for number in next + 3..next + 3 + ranges_max as u64 {
+        let _ = receiver.handle_data(&every_other(number, 3));
+    }
+    assert_eq!(receiver.kept()[1].0, ranges_max);
+    let refused = receiver.handle_data(&every_other(next + 3 + ranges_max as u64, 3));
+    assert_eq!(refused, Err(Refusal::Scattered(ranges_max)));
+    let mut fill = every_other(next + 3 + ranges_max as u64, 3);
+    fill.range = (next + 5) * 3 + 1..(next + 5) * 3 + 3;
+    assert_eq!(receiver.handle_data(&fill), Ok(Fresh::All), "holes can be filled");
+    let told = feedback_round(&mut receiver);
+    assert!(told.iter().all(|feedback| feedback.encode(&mut vec![], 1_200) == Some(feedback.runs.len())));
+}
+
+#[test]
+fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
+    let mut receiver = receiver(1_000);
+    let at_number = |number| Arrival { number, ..packet(1) };
+    assert_eq!(receiver.handle_data(&at_number(1 << 30)), Err(Refusal::TooFar(1 << 30)));
+    assert_eq!(receiver.handle_data(&at_number((1 << 30) - 1)), Ok(Fresh::All));
+    let far = 1 << 31;
+    assert_eq!(receiver.handle_data(&at_number(far)), Err(Refusal::TooFar(far)));
+    assert_eq!(receiver.handle_data(&at_number(u64::MAX)), Err(Refusal::TooFar(u64::MAX)));
+    // What 32 bits could not count is forgotten.
+    for jump in 1..=5 {
+        receiver.handle_data(&at_number(((jump + 1) << 30) - 1)).unwrap();
+    }
+    let told = feedback(&mut receiver);
+    assert_eq!((told.start, told.end()), (4 << 30, 6 << 30));
+}
+
+#[test]
+fn the_ends_of_all_counts_are_safe() {
+    assert_eq!(Receiver::new(CONFIG, NUMBER_MAX + 1, RangeSet::new()).err(), Some(TooLong(NUMBER_MAX + 1)));
+    let mut receiver = Receiver::new(CONFIG, NUMBER_MAX, RangeSet::new()).unwrap();
+    let end =
+        Arrival { range: NUMBER_MAX - 9..NUMBER_MAX, sent_us: u32::MAX, at: Duration::MAX, ..packet(0) };
+    assert_eq!(receiver.handle_data(&end), Ok(Fresh::All));
+    let before = Arrival { range: NUMBER_MAX - 20..NUMBER_MAX - 5, ..packet(1) };
+    let new = NUMBER_MAX - 20..NUMBER_MAX - 9;
+    assert_eq!(receiver.handle_data(&before), Ok(Fresh::Parts(Vec::from([new]))));
+    assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(NUMBER_MAX - 20..NUMBER_MAX)]);
+    assert!(receiver.poll_feedback(Duration::MAX).is_some());
+    assert!(receiver.poll_timeout().is_none_or(|due| due == Duration::MAX));
+    #[expect(clippy::reversed_empty_ranges, reason = "nobody keeps the caller from it")]
+    let reversed = Arrival { range: 9..2, ..packet(2) };
+    assert_eq!(receiver.handle_data(&reversed), Ok(Fresh::Nothing));
+}
+
+#[test]
+fn feedback_that_does_not_fit_goes_on_in_the_next() {
+    let mut receiver = receiver(1 << 30);
+    for number in 0..1_000 {
+        receiver.handle_data(&packet(number * 3)).unwrap();
+    }
+    let told = feedback_round(&mut receiver);
+    // 5 bytes a run: 1, 1, 1, and a delay of 0.
+    assert_eq!(told.len(), 4);
+    assert!(told.windows(2).all(|pair| pair[0].end() == pair[1].start));
+    assert_eq!(told.iter().map(|feedback| feedback.runs.len()).sum::<usize>(), 1_000);
+    let ends = told.last().map(|last| (last.end(), last.runs.last().map(|run| run.missing)));
+    assert_eq!(ends, Some((2_998, Some(0))));
+}
+
+#[test]
+fn no_sender_makes_it_send_many_times_what_came() {
+    let mut receiver = receiver(1 << 30);
+    let empty = |number: u64, at| Arrival {
+        range: 0..0,
+        note: Some(Note { floor: 0, rtt_us: 1 }),
+        at: us(at),
+        ..packet(number)
+    };
+    let (gaps, mut came, mut told, mut told_bytes) = (60_000, 0, 0, 0);
+    for number in 0..gaps {
+        receiver.handle_data(&empty(number * 2, 0)).unwrap();
+        came += 28;
+    }
+    // Then a packet a millisecond, for two seconds.
+    for ms in 0..2_000 {
+        receiver.handle_data(&empty(gaps * 2 + ms, ms * 1_000)).unwrap();
+        came += 28;
+        let now = us(ms * 1_000 + 500);
+        for feedback in std::iter::from_fn(|| receiver.poll_feedback(now)) {
+            assert!(!feedback.runs.is_empty());
+            (told, told_bytes) = (told + 1, told_bytes + feedback.bytes() as u64);
+        }
+    }
+    // One datagram with a run for each packet at the most, and else no more than came.
+    assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
+    let least = 2_001 * Feedback::BYTES_MIN as u64;
+    assert!(told_bytes <= least + came, "{told_bytes} bytes for {came}");
+}
+
+#[test]
+fn the_last_bytes_are_told_at_once() {
+    let mut receiver = receiver(300);
+    receiver.handle_data(&packet(0)).unwrap();
+    assert!(receiver.poll_feedback(packet(0).at).is_some(), "the first packet, too");
+    receiver.handle_data(&Arrival { at: packet(0).at + us(1), ..packet(1) }).unwrap();
+    assert_eq!(receiver.poll_feedback(packet(0).at + us(1)), None);
+    let last = Arrival { at: packet(0).at + us(2), ..packet(2) };
+    receiver.handle_data(&last).unwrap();
+    assert!(receiver.is_complete());
+    let told = receiver.poll_feedback(last.at + us(50)).unwrap();
+    assert_eq!(counts(&told), [(3, 0)]);
+    assert_eq!(told.echo, Some(Echo { number: 2, sent_us: 2_000, held_us: 50 }));
+}
+
+#[test]
+fn what_drains_is_told() {
+    let mut receiver = receiver(1 << 30);
+    receiver.handle_data(&packet(0)).unwrap();
+    assert_eq!(feedback(&mut receiver).totals.drain_bytes_s, 0);
+    for number in 1..300 {
+        let drops = Some(9 + number as u32 / 50);
+        receiver.handle_data(&Arrival { drops, ..packet(number) }).unwrap();
+    }
+    // 100 bytes a millisecond.
+    assert_eq!(feedback(&mut receiver).totals.drain_bytes_s, 100_000);
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0_u64..60).prop_map(|bytes| Step::InOrder { left_out: 0, bytes }),
+        2 => (0_u64..9, 0_u64..60).prop_map(|(left_out, bytes)| Step::InOrder { left_out, bytes }),
+        3 => (0_u64..30, 0_u64..2_100, 0_u64..80)
+            .prop_map(|(back, offset, bytes)| Step::Late { back, offset, bytes }),
+        1 => (any::<u64>(), 0_u64..2_100, 0_u64..80)
+            .prop_map(|(number, offset, bytes)| Step::Anywhere { number, offset, bytes }),
+        1 => (0_u32..33).prop_map(|shift| Step::Jump { shift }),
+        1 => (0_u64..200, any::<u32>())
+            .prop_map(|(floor_back, rtt_us)| Step::Note { floor_back, rtt_us }),
+        2 => (0_u64..20_000).prop_map(|us| Step::Wait { us }),
+        1 => (0_u32..9).prop_map(|count| Step::Drop { count }),
+        2 => Just(Step::Report),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_told_and_kept_is_what_came(
+        object_bytes in 0_u64..2_000, held in (0_u64..2_000, 0_u64..2_000),
+        steps in proptest::collection::vec(step(), 0..300),
+    ) {
+        let mut checked = Checked::new(object_bytes, held).unwrap();
+        steps.into_iter().for_each(|step| checked.step(step));
+        checked.finish();
+    }
+
+    #[test]
+    fn any_operations_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        fuzz_receiver(&bytes);
+    }
+}

@@ -1,0 +1,245 @@
+//! Packets under way.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::proto::wire::Evidence;
+
+use super::path::Stamp;
+
+/// What is known of each packet sent that a receiver may still tell of, by its index.
+///
+/// At most [`PACKETS_MAX`] of them: 21 MB.
+#[derive(Clone, Debug)]
+pub(super) struct Book {
+    /// Those from `first` on.
+    packets: VecDeque<Sent>,
+    first: u64,
+    /// A bit for each, 1 = not acknowledged: what was acknowledged before is passed over 64 at a time.
+    open: Box<[u64; WORDS]>,
+    /// Bytes that a packet has beside those of the object.
+    overhead: u64,
+    in_flight_bytes: u64,
+    in_flight_packets: u64,
+}
+
+/// A packet that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// What it carries of the object.
+    pub(super) start: u64,
+    pub(super) len: u32,
+    pub(super) fate: Fate,
+    /// A probe carries the same: if it is lost, there is nothing to send again.
+    pub(super) is_copied: bool,
+    pub(super) stamp: Stamp,
+    /// What the receiver said of a gap that begins here.
+    pub(super) evidence: Option<Evidence>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    InFlight,
+    Lost,
+    Acked,
+}
+
+impl Sent {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.start..self.start + u64::from(self.len)
+    }
+}
+
+impl Book {
+    pub(super) fn new(overhead: u64) -> Self {
+        Self {
+            packets: VecDeque::new(),
+            first: 0,
+            open: Box::new([0; WORDS]),
+            overhead,
+            in_flight_bytes: 0,
+            in_flight_packets: 0,
+        }
+    }
+
+    /// The index of the packet that is sent next.
+    pub(super) fn end(&self) -> u64 {
+        self.first + self.packets.len() as u64
+    }
+
+    /// The lowest index still kept.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.packets.len()
+    }
+
+    /// Whether all memory is taken but what is reserved for probes.
+    pub(super) fn is_full(&self) -> bool {
+        PACKETS_MAX - PROBES_RESERVED <= self.len()
+    }
+
+    /// Bytes of a packet on the way, headers included.
+    pub(super) fn bytes(&self, sent: &Sent) -> u64 {
+        u64::from(sent.len) + self.overhead
+    }
+
+    pub(super) fn in_flight_bytes(&self) -> u64 {
+        self.in_flight_bytes
+    }
+
+    pub(super) fn in_flight_packets(&self) -> u64 {
+        self.in_flight_packets
+    }
+
+    /// Notes a packet on the way; there is room as long as `len` is below [`PACKETS_MAX`].
+    pub(super) fn push(&mut self, sent: Sent) {
+        let index = self.end();
+        self.open[word(index)] |= 1 << (index % 64);
+        self.packets.push_back(sent);
+        self.in_flight_bytes += self.bytes(&sent);
+        self.in_flight_packets += 1;
+    }
+
+    pub(super) fn get(&self, index: u64) -> Option<&Sent> {
+        self.packets.get(usize::try_from(index.checked_sub(self.first)?).ok()?)
+    }
+
+    pub(super) fn get_mut(&mut self, index: u64) -> Option<&mut Sent> {
+        self.packets.get_mut(usize::try_from(index.checked_sub(self.first)?).ok()?)
+    }
+
+    /// A packet was acknowledged, or taken for lost: it is under way no more. Returns the packet as it was before.
+    pub(super) fn settle(&mut self, index: u64, fate: Fate) -> Option<Sent> {
+        let sent = self.get_mut(index)?;
+        let was = *sent;
+        sent.fate = fate;
+        if was.fate == Fate::InFlight {
+            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(self.bytes(&was));
+            self.in_flight_packets = self.in_flight_packets.saturating_sub(1);
+        }
+        if fate == Fate::Acked {
+            self.open[word(index)] &= !(1 << (index % 64));
+        }
+        Some(was)
+    }
+
+    /// The first of these that is not acknowledged.
+    pub(super) fn next_open(&self, range: Range<u64>) -> Option<u64> {
+        let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
+        while at < end {
+            let rest = self.open[word(at)] >> (at % 64);
+            if rest != 0 {
+                let found = at + u64::from(rest.trailing_zeros());
+                return Some(found).filter(|found| *found < end);
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// Whether none of these was acknowledged, as far as they are kept.
+    pub(super) fn are_open(&self, range: Range<u64>) -> bool {
+        let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
+        while at < end {
+            let to = end.min((at / 64 + 1) * 64);
+            let wanted = (u64::MAX >> (64 - (to - at))) << (at % 64);
+            if self.open[word(at)] & wanted != wanted {
+                return false;
+            }
+            at = to;
+        }
+        true
+    }
+
+    /// Forgets from the front what was acknowledged, and what was lost below `lost_below`.
+    pub(super) fn forget(&mut self, lost_below: u64) {
+        while let Some(front) = self.packets.front() {
+            match front.fate {
+                Fate::Acked => {}
+                Fate::Lost if self.first < lost_below => {
+                    self.open[word(self.first)] &= !(1 << (self.first % 64));
+                }
+                Fate::Lost | Fate::InFlight => break,
+            }
+            self.packets.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+fn word(index: u64) -> usize {
+    (index / 64) as usize % WORDS
+}
+
+/// Packets that are kept at the most, from the first that is not settled: 30 Gbit/s over 100 ms in packets of 1472 bytes.
+pub(super) const PACKETS_MAX: usize = 1 << 18;
+/// Room for packets that ask for an answer when the book is full: at most one in 4 s is sent then, which is an hour of them. After it the
+/// oldest packet makes room for each.
+pub(super) const PROBES_RESERVED: usize = 1024;
+/// One more word than they fill, for they may begin in the middle of one.
+const WORDS: usize = PACKETS_MAX / 64 * 2;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn book(packets: u64) -> Book {
+        let mut book = Book::new(2);
+        for start in 0..packets {
+            let sent = Sent {
+                start,
+                len: 1,
+                fate: Fate::InFlight,
+                is_copied: false,
+                stamp: Stamp::default(),
+                evidence: None,
+            };
+            book.push(sent);
+        }
+        book
+    }
+
+    proptest! {
+        #[test]
+        fn open_packets_are_found(acked in proptest::collection::btree_set(0u64..400, 0..400), from in 0u64..420, length in 0u64..420) {
+            let mut book = book(400);
+            acked.iter().for_each(|index| _ = book.settle(*index, Fate::Acked));
+            prop_assert_eq!(book.in_flight_bytes(), 3 * (400 - acked.len() as u64));
+            book.forget(0);
+            let range = from..from + length;
+            let expected = range.clone().find(|index| *index < 400 && !acked.contains(index));
+            prop_assert_eq!(book.next_open(range.clone()), expected);
+            let kept = book.first()..400;
+            let all = range.clone().all(|index| !kept.contains(&index) || !acked.contains(&index));
+            prop_assert_eq!(book.are_open(range), all);
+        }
+    }
+
+    #[test]
+    fn lost_ones_are_kept_until_told_and_the_ring_turns() {
+        let mut book = book(100);
+        (0..50).for_each(|index| _ = book.settle(index, Fate::Lost));
+        book.forget(10);
+        assert_eq!((book.first(), book.next_open(0..100), book.in_flight_packets()), (10, Some(10), 50));
+        // Words are used again, and begin clean.
+        for turn in 0..3 * WORDS as u64 {
+            for _ in 0..64 {
+                let index = book.end();
+                book.push(*book.get(index - 1).unwrap_or_else(|| panic!("turn {turn}")));
+                if let Some(sent) = book.get_mut(index) {
+                    sent.fate = Fate::InFlight;
+                }
+                book.settle(index - 20, Fate::Acked);
+            }
+            (10..100).for_each(|index| _ = book.settle(index, Fate::Acked));
+            book.forget(0);
+        }
+        assert_eq!((book.len(), book.in_flight_packets()), (20, 20));
+        assert!(book.are_open(book.first()..book.end()));
+    }
+}

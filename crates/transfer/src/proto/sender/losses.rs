@@ -1,0 +1,190 @@
+//! Which packets are taken for lost, and when.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::book::{Book, Fate, PACKETS_MAX, Sent};
+use super::object::Object;
+use super::reorder::Reorder;
+use crate::proto::Rtt;
+use crate::proto::ear::Missing;
+use crate::proto::wire::Evidence;
+
+/// Detects lost packets, by what was acknowledged behind them and by what reports told of.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    reorder: Reorder,
+    /// Packets below this index are settled.
+    settled: u64,
+    /// The highest index acknowledged, plus one; and as it was before the report that is being processed.
+    acked_to: u64,
+    acked_to_before: u64,
+    /// Reports have told of the packets below this index: the newest one, and those that it continues.
+    surveyed: u64,
+    /// The newest report continues where the one before it ended, from the first packet on.
+    is_whole: bool,
+    /// What was settled when the last round (or two round trips) ended, and the one before: below the second, lost packets are forgotten;
+    /// others may still come.
+    round_ends: [u64; 2],
+    rounded: Duration,
+    has_lost_in_round: bool,
+    pub(super) lost_packets: u64,
+    /// Lost packets that were acknowledged later.
+    pub(super) spurious_packets: u64,
+}
+
+impl Losses {
+    pub(super) fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// A packet was acknowledged.
+    pub(super) fn ack(&mut self, index: u64) {
+        self.acked_to = self.acked_to.max(index + 1);
+    }
+
+    /// A packet was acknowledged that had been taken for lost.
+    pub(super) fn find(&mut self, index: u64, round: u64) {
+        self.spurious_packets += 1;
+        // It was missing in the report before this one, so it was overtaken by as many packets as had come then.
+        self.reorder.grow(self.acked_to_before.saturating_sub(index + 1), round);
+    }
+
+    /// Notes up to where it is known which packets are missing: a report of many gaps comes in several datagrams, and if one of them is lost,
+    /// what it told of is not missing. `told` are the indices that a datagram told of; `is_next` if it follows the newest one before it.
+    pub(super) fn survey(&mut self, told: Range<u64>, is_next: bool, book: &Book) {
+        let is_first = book.next_open(self.settled..told.start).is_none();
+        self.is_whole = is_first || self.is_whole && is_next && told.start <= self.surveyed;
+        if self.is_whole {
+            self.surveyed = told.end;
+        }
+    }
+
+    /// All of a report was processed.
+    pub(super) fn end_report(&mut self) {
+        self.acked_to_before = self.acked_to;
+    }
+
+    /// A report with news was processed; a round may have ended with it.
+    pub(super) fn end_round(&mut self, now: Duration, is_round: bool, rtt: &Rtt) {
+        if is_round && std::mem::take(&mut self.has_lost_in_round) {
+            self.reorder.calm_down();
+        }
+        // Where only the first datagram of each report comes through, rounds do not end; yet reports have to begin further on.
+        if is_round || self.rounded + rtt.longer() * 2 <= now {
+            self.rounded = now;
+            self.round_ends = [self.settled, self.round_ends[0]];
+        }
+    }
+
+    /// When the oldest packet that was overtaken counts as lost.
+    pub(super) fn due(&self, book: &Book, rtt: &Rtt) -> Option<Duration> {
+        self.lost_at(book.next_open(self.settled..self.acked_to)?, book, rtt)
+    }
+
+    fn lost_at(&self, index: u64, book: &Book, rtt: &Rtt) -> Option<Duration> {
+        let sent = Duration::from_nanos(book.get(index)?.stamp.sent_ns);
+        // Where no report told of it, one that does may be under way still.
+        let patience = if index < self.surveyed { 1 } else { UNTOLD_PATIENCE };
+        Some(sent + self.reorder.time(rtt) * patience)
+    }
+
+    /// Takes packets for lost that were overtaken long enough ago, or, where the newest report `is_new`, by enough packets that it told of.
+    /// `lost` gets runs of them.
+    pub(super) fn detect(
+        &mut self,
+        now: Duration,
+        is_new: bool,
+        rtt: &Rtt,
+        book: &mut Book,
+        object: &mut Object,
+        mut lost: impl FnMut(Missing),
+    ) {
+        let told_to = if is_new && self.is_whole { self.surveyed } else { 0 };
+        let mut run: Option<Missing> = None;
+        let mut range = 0..0;
+        loop {
+            let next = book.next_open(self.settled..self.acked_to);
+            self.settled = next.unwrap_or(self.settled.max(self.acked_to));
+            let Some(index) = next else { break };
+            let is_overtaken = index < told_to && self.reorder.packets() < self.acked_to - index;
+            if !is_overtaken && self.lost_at(index, book, rtt).is_none_or(|at| now < at) {
+                break;
+            }
+            let Some(sent) = self.lose(index, book) else { break };
+            if !sent.is_copied {
+                if range.end == sent.start {
+                    range.end = sent.range().end;
+                } else {
+                    object.lose(std::mem::replace(&mut range, sent.range()));
+                }
+            }
+            match &mut run {
+                Some(run) if run.index + u64::from(run.packets) == index && sent.evidence.is_none() => {
+                    run.packets += 1;
+                    run.bytes += book.bytes(&sent);
+                }
+                _ => {
+                    let evidence = sent.evidence.unwrap_or_else(|| evidence_before(index, book));
+                    run.replace(missing(index, &sent, evidence, book)).into_iter().for_each(&mut lost);
+                }
+            }
+        }
+        object.lose(range);
+        run.into_iter().for_each(lost);
+    }
+
+    /// Takes the oldest packet for lost, to have room for one that asks for an answer: whatever it carried is sent again.
+    pub(super) fn give_up_oldest(&mut self, book: &mut Book, object: &mut Object) -> Option<Missing> {
+        let index = book.first();
+        let is_under_way = book.get(index).is_some_and(|sent| sent.fate == Fate::InFlight);
+        let lost = is_under_way.then(|| self.lose(index, book)).flatten();
+        self.settled = self.settled.max(index + 1);
+        lost.map(|sent| {
+            if !sent.is_copied {
+                object.lose(sent.range());
+            }
+            missing(index, &sent, sent.evidence.unwrap_or_default(), book)
+        })
+    }
+
+    fn lose(&mut self, index: u64, book: &mut Book) -> Option<Sent> {
+        let sent = book.settle(index, Fate::Lost)?;
+        self.settled = self.settled.max(index + 1);
+        self.lost_packets += 1;
+        self.has_lost_in_round = true;
+        Some(sent)
+    }
+
+    /// Lost packets below this index may be forgotten.
+    pub(super) fn forgets_below(&self, book: &Book) -> u64 {
+        // A lost packet that is still kept takes room from what is to be sent.
+        if book.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled }
+    }
+}
+
+fn missing(index: u64, sent: &Sent, evidence: Evidence, book: &Book) -> Missing {
+    Missing {
+        index,
+        packets: 1,
+        bytes: book.bytes(sent),
+        sent: Duration::from_nanos(sent.stamp.sent_ns),
+        in_flight_bytes: sent.stamp.in_flight_bytes,
+        evidence,
+    }
+}
+
+/// What is known of the gap that continues at this packet.
+fn evidence_before(index: u64, book: &Book) -> Evidence {
+    let lost_before = |back: &u64| {
+        let sent = index.checked_sub(*back).and_then(|before| book.get(before));
+        sent.filter(|sent| sent.fate == Fate::Lost)
+    };
+    let mut gap = (1..=EVIDENCE_BACK).map_while(|back| lost_before(&back));
+    gap.find_map(|sent| sent.evidence).unwrap_or_default()
+}
+
+/// A packet that no report has told of is not taken for lost before the receiver had the time to report again, and again.
+const UNTOLD_PATIENCE: u32 = 3;
+/// Packets back in a gap, at the most, to where the receiver told of it: a gap is mostly taken for lost at once.
+const EVIDENCE_BACK: u64 = 4096;

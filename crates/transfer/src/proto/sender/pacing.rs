@@ -1,0 +1,93 @@
+//! How large packets are, and when the next one may go.
+
+use std::time::Duration;
+
+use crate::proto::Controller;
+use crate::proto::controller::Seen;
+use crate::proto::pacer::Pacer;
+
+/// The controller, and what follows of its rate and its window.
+#[derive(Debug)]
+pub(super) struct Pacing {
+    /// Bytes of the object in a full packet, and those that it has beside them.
+    payload: u64,
+    overhead: u64,
+    controller: Box<dyn Controller>,
+    pacer: Pacer,
+    window_bytes: u64,
+}
+
+impl Pacing {
+    pub(super) fn new(payload_bytes: u32, overhead_bytes: u32, controller: Box<dyn Controller>) -> Self {
+        let (payload, overhead) = (u64::from(payload_bytes.max(1)), u64::from(overhead_bytes));
+        Self {
+            payload,
+            overhead,
+            pacer: Pacer::new(payload + overhead, controller.rate_bytes_s()),
+            window_bytes: controller.window_bytes(),
+            controller,
+        }
+    }
+
+    pub(super) fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    pub(super) fn set_payload(&mut self, bytes: u32) {
+        self.payload = u64::from(bytes.max(1));
+        self.pacer.set_packet(self.full_bytes());
+    }
+
+    /// Bytes of a full packet, headers included.
+    pub(super) fn full_bytes(&self) -> u64 {
+        self.payload + self.overhead
+    }
+
+    /// Whether the window has room for a full packet.
+    pub(super) fn has_room(&self, in_flight_bytes: u64) -> bool {
+        // A window of less than a packet would end the transfer.
+        in_flight_bytes == 0 || in_flight_bytes.saturating_add(self.full_bytes()) <= self.window_bytes
+    }
+
+    /// Whether a full packet may go now.
+    pub(super) fn is_ready(&mut self, now: Duration) -> bool {
+        self.pacer.is_ready(now)
+    }
+
+    /// When the next burst may begin.
+    pub(super) fn next(&self) -> Duration {
+        self.pacer.next()
+    }
+
+    /// A packet went, with so many bytes of the object.
+    pub(super) fn spend(&mut self, bytes: u64) {
+        self.pacer.spend(bytes + self.overhead);
+    }
+
+    pub(super) fn rate_bytes_s(&self) -> f64 {
+        self.pacer.rate()
+    }
+
+    pub(super) fn burst_packets(&self) -> u32 {
+        self.pacer.burst_packets()
+    }
+
+    pub(super) fn is_capped(&self) -> bool {
+        self.controller.is_capped()
+    }
+
+    pub(super) fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+        self.controller.on_feedback(now, seen);
+        self.follow(now);
+    }
+
+    pub(super) fn on_silence(&mut self, now: Duration) {
+        self.controller.on_silence(now);
+        self.follow(now);
+    }
+
+    fn follow(&mut self, now: Duration) {
+        self.pacer.set_rate(now, self.controller.rate_bytes_s());
+        self.window_bytes = self.controller.window_bytes();
+    }
+}

@@ -1,0 +1,144 @@
+//! What packets tell of their path: rounds, and how fast data comes through.
+
+use std::time::Duration;
+
+use crate::proto::controller::Delivery;
+
+/// Measures delivery (draft-cheng-iccrg-delivery-rate-estimation-02 §3).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Path {
+    /// `C.delivered` (bytes), `C.delivered_time`, `C.first_sent_time`.
+    delivered: u64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    /// `C.app_limited`: until so many bytes were delivered, samples are of what there was to send.
+    limited_until: u64,
+    round: u64,
+    /// A round ends with a packet that was sent after so many bytes were delivered.
+    round_end: u64,
+    /// Of the newest packet acknowledged since it was last asked.
+    newest: Option<Stamp>,
+}
+
+/// What a packet remembers of when it was sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Stamp {
+    pub(super) sent_ns: u64,
+    /// `P.delivered`, `P.delivered_time`, `P.first_sent_time`.
+    delivered: u64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    /// Bytes under way then, it among them.
+    pub(super) in_flight_bytes: u64,
+    is_limited: bool,
+}
+
+impl Path {
+    /// A packet of `bytes` is sent while `in_flight_bytes` are under way.
+    pub(super) fn send(&mut self, now_ns: u64, in_flight_bytes: u64, bytes: u64) -> Stamp {
+        if in_flight_bytes == 0 {
+            (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
+        }
+        Stamp {
+            sent_ns: now_ns,
+            delivered: self.delivered,
+            delivered_ns: self.delivered_ns,
+            first_sent_ns: self.first_sent_ns,
+            in_flight_bytes: in_flight_bytes.saturating_add(bytes),
+            is_limited: self.delivered < self.limited_until,
+        }
+    }
+
+    /// There is nothing to send, and `in_flight_bytes` are under way.
+    pub(super) fn limit(&mut self, in_flight_bytes: u64) {
+        self.limited_until = (self.delivered + in_flight_bytes).max(1);
+    }
+
+    /// A packet of `bytes` was acknowledged.
+    pub(super) fn ack(&mut self, now_ns: u64, stamp: &Stamp, bytes: u64) {
+        self.delivered += bytes;
+        self.delivered_ns = now_ns;
+        if self
+            .newest
+            .is_none_or(|newest| (newest.delivered, newest.sent_ns) <= (stamp.delivered, stamp.sent_ns))
+        {
+            self.newest = Some(*stamp);
+            self.first_sent_ns = self.first_sent_ns.max(stamp.sent_ns);
+        }
+    }
+
+    /// All of a feedback was taken in: whether a round ended with it, and what it shows.
+    pub(super) fn sample(&mut self, now_ns: u64, rtt_min: Duration) -> (bool, Option<Delivery>) {
+        let Some(newest) = self.newest.take() else { return (false, None) };
+        let is_round = self.round_end <= newest.delivered;
+        if is_round {
+            self.round += 1;
+            self.round_end = self.delivered;
+        }
+        let sending_ns = newest.sent_ns.saturating_sub(newest.first_sent_ns);
+        let acking_ns = now_ns.saturating_sub(newest.delivered_ns);
+        let interval = Duration::from_nanos(sending_ns.max(acking_ns));
+        // Less than a round trip is no sample (§3.3): acknowledgements were lost, or numbers renewed.
+        let is_sample = !interval.is_zero() && rtt_min <= interval;
+        let delivery = is_sample.then(|| Delivery {
+            bytes_s: (self.delivered - newest.delivered) as f64 / interval.as_secs_f64(),
+            prior_delivered_bytes: newest.delivered,
+            delivered_bytes: self.delivered,
+            in_flight_bytes: newest.in_flight_bytes,
+            is_limited: newest.is_limited,
+        });
+        (is_round, delivery)
+    }
+
+    pub(super) fn round(&self) -> u64 {
+        self.round
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn a_steady_flow_is_measured_as_it_is() {
+        let mut path = Path::default();
+        // A packet of 1000 bytes a millisecond, acknowledged 10 ms later, ten at a time.
+        let mut stamps = Vec::new();
+        let mut last = (false, None);
+        for n in 0..60u64 {
+            let in_flight = (n.min(10)) * 1000;
+            stamps.push(path.send(n * MS, in_flight, 1000));
+            if n >= 19 && n % 10 == 9 {
+                let acked = (n - 19) as usize..=(n - 10) as usize;
+                stamps[acked].iter().for_each(|stamp| path.ack(n * MS, stamp, 1000));
+                last = path.sample(n * MS, Duration::from_millis(10));
+            }
+        }
+        let delivery = last.1.unwrap();
+        assert!((delivery.bytes_s - 1e6).abs() < 1e5, "{delivery:?}");
+        assert!(!delivery.is_limited && path.round() >= 2);
+    }
+
+    #[test]
+    fn what_was_sent_for_want_of_more_says_so() {
+        let mut path = Path::default();
+        path.limit(0);
+        let stamp = path.send(0, 0, 1000);
+        path.ack(20 * MS, &stamp, 1000);
+        let (is_round, delivery) = path.sample(20 * MS, Duration::from_millis(20));
+        assert!(is_round && delivery.unwrap().is_limited);
+        let stamp = path.send(20 * MS, 0, 1000);
+        path.ack(30 * MS, &stamp, 1000);
+        assert_eq!(
+            path.sample(30 * MS, Duration::from_millis(20)),
+            (true, None),
+            "shorter than a round trip"
+        );
+        let stamp = path.send(40 * MS, 0, 1000);
+        path.ack(60 * MS, &stamp, 1000);
+        assert!(!path.sample(60 * MS, Duration::from_millis(20)).1.unwrap().is_limited);
+    }
+}

@@ -1,0 +1,44 @@
+//! What reports of the receiver have said so far.
+
+use crate::proto::wire::Totals;
+
+/// The newest report so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Reports {
+    number: Option<u64>,
+    totals: Totals,
+    /// The packet echoed last.
+    echoed: Option<u64>,
+}
+
+impl Reports {
+    pub(super) fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// Whether a report of this number is newer than all before it.
+    pub(super) fn is_newer(&self, number: u64) -> bool {
+        self.number.is_none_or(|newest| newest < number)
+    }
+
+    /// Whether totals of a newer report say less than those before.
+    pub(super) fn are_less(&self, new: &Totals) -> bool {
+        let old = &self.totals;
+        new.packets < old.packets || new.bytes < old.bytes || new.marked < old.marked
+    }
+
+    /// Notes the totals of a newer report that was checked: how many more packets were marked.
+    pub(super) fn count(&mut self, totals: Totals) -> u64 {
+        totals.marked - std::mem::replace(&mut self.totals, totals).marked
+    }
+
+    /// Notes the number of a newer report: whether it follows the newest one before it.
+    pub(super) fn note_number(&mut self, number: u64) -> bool {
+        self.number.replace(number).is_some_and(|before| before.checked_add(1) == Some(number))
+    }
+
+    /// Notes that this packet was echoed: whether it was not echoed in the report before.
+    pub(super) fn note_echo(&mut self, packet: u64) -> bool {
+        self.echoed.replace(packet) != Some(packet)
+    }
+}

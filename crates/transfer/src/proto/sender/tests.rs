@@ -1,0 +1,309 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use proptest::prelude::*;
+
+use super::book::PROBES_RESERVED;
+use super::*;
+use crate::proto::wire::{Echo, Evidence, Run, Totals};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+struct Free;
+
+impl Controller for Free {
+    fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
+
+    fn on_silence(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        f64::INFINITY
+    }
+}
+
+/// With a window of 10 500 bytes, and a note of how long it was told that packets are, and how often that a round trip was measured.
+#[derive(Debug)]
+struct Measured(Arc<AtomicU32>, Arc<AtomicU32>);
+
+impl Controller for Measured {
+    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+        self.0.store(seen.packet_bytes, Ordering::Relaxed);
+        self.1.fetch_add(seen.round_trip.is_some().into(), Ordering::Relaxed);
+    }
+
+    fn on_silence(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        f64::INFINITY
+    }
+
+    fn window_bytes(&self) -> u64 {
+        10_500
+    }
+}
+
+fn sender(object_bytes: u64, seed: u64) -> Sender {
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, has_ear: true };
+    Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free)).unwrap()
+}
+
+/// Sends up to so many packets now.
+fn send(sender: &mut Sender, now: Duration, packets: usize) -> Vec<Packet> {
+    std::iter::from_fn(|| sender.poll_packet(now)).take(packets).collect()
+}
+
+fn runs(start: u64, runs: &[(u32, u32)]) -> Feedback {
+    let run = |(received, missing): &(u32, u32)| Run {
+        received: *received,
+        missing: *missing,
+        evidence: Evidence::default(),
+    };
+    Feedback { start, runs: runs.iter().map(run).collect(), ..Feedback::default() }
+}
+
+#[test]
+fn what_was_not_sent_cannot_be_acknowledged() {
+    let mut sender = sender(100_000_000, 3);
+    let sent = send(&mut sender, MS, 9000);
+    let end = sent.last().map_or(0, |packet| packet.number + 1);
+    let taken: Vec<u64> = sent.iter().map(|packet| packet.number).collect();
+    let left_out = (0..end).filter(|number| taken.binary_search(number).is_err());
+    assert!(left_out.clone().count() >= 2);
+    for number in left_out.clone().chain([end, end + 1000, u64::MAX - 1, u64::MAX]) {
+        let error = sender.handle_feedback(2 * MS, 0, &runs(number, &[(1, 0)]));
+        assert_eq!(error, Err(Violation::NeverSent(number)));
+        let echo = Some(Echo { number, sent_us: 1000, held_us: 0 });
+        let error = sender.handle_feedback(2 * MS, 0, &Feedback { echo, ..Feedback::default() });
+        assert_eq!(error, Err(Violation::NeverSent(number)));
+    }
+    assert_eq!(sender.handle_feedback(2 * MS, 0, &runs(end - 1, &[(2, 0)])), Err(Violation::NeverSent(end)));
+    let all = sender.handle_feedback(2 * MS, 0, &runs(0, &[(u32::try_from(end).unwrap_or_default(), 0)]));
+    assert_eq!(all.err(), left_out.clone().next().map(Violation::NeverSent));
+    assert_eq!(sender.stats().acked_bytes, 0);
+}
+
+#[test]
+fn what_was_acknowledged_cannot_be_taken_back() {
+    let mut sender = sender(1_000_000, 3);
+    send(&mut sender, MS, 100);
+    assert_eq!(sender.handle_feedback(10 * MS, 5, &runs(0, &[(0, 1), (9, 5), (5, 0)])), Ok(()));
+    // An older one may come late, and says what it knew.
+    assert_eq!(sender.handle_feedback(11 * MS, 4, &runs(0, &[(0, 3), (1, 0)])), Ok(()));
+    let error = sender.handle_feedback(12 * MS, 6, &runs(8, &[(1, 6), (5, 0)]));
+    assert_eq!(error, Err(Violation::TakenBack));
+    let totals = Totals { packets: 7, bytes: 7000, marked: 1, drain_bytes_s: 9 };
+    assert_eq!(sender.handle_feedback(13 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
+    for less in
+        [Totals { packets: 6, ..totals }, Totals { bytes: 0, ..totals }, Totals { marked: 0, ..totals }]
+    {
+        let error = sender.handle_feedback(14 * MS, 8, &Feedback { totals: less, ..runs(0, &[]) });
+        assert_eq!(error, Err(Violation::TakenBack));
+    }
+    let drained = Totals { drain_bytes_s: 1, ..totals };
+    assert_eq!(sender.handle_feedback(15 * MS, 9, &Feedback { totals: drained, ..runs(0, &[]) }), Ok(()));
+}
+
+#[test]
+fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
+    let mut sender = sender(1_000_000, 3);
+    let sent = send(&mut sender, 5 * MS, 10);
+    let sent_us = sent.first().map_or(0, |packet| packet.sent_us);
+    let mut number = 0;
+    let mut hear = |now, packet, sent_us, held_us| {
+        let echo = Some(Echo { number: packet, sent_us, held_us });
+        number += 1;
+        // The packet at the front did not come, so that those behind it are kept.
+        let feedback = Feedback { echo, ..runs(0, &[(0, 1), (7, 2)]) };
+        assert_eq!(sender.handle_feedback(now, number, &feedback), Ok(()));
+        sender.rtt()
+    };
+    assert_eq!(hear(25 * MS, 1, sent_us + 1, 0).latest, None, "a time that it did not have");
+    assert_eq!(hear(25 * MS, 9, sent_us, 0).latest, None, "a packet that did not come");
+    assert_eq!(hear(25 * MS, 1, sent_us, u32::MAX).latest, Some(20 * MS), "held since before it was sent");
+    assert_eq!(hear(26 * MS, 1, sent_us, 0).latest, Some(20 * MS), "twice");
+    assert_eq!(hear(45 * MS, 2, sent_us, 1 << 31).smoothed, 22_500 * MS / 1000);
+}
+
+#[test]
+fn an_object_longer_than_places_can_say_is_refused() {
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let new = |bytes| Sender::new(config, bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
+    assert_eq!(new((1 << 62) - 1), Ok(()));
+    assert_eq!(new(1 << 62), Err(TooLong(1 << 62)));
+}
+
+#[test]
+fn packets_are_as_long_as_the_path_takes_from_now_on() {
+    let seen = Arc::new(AtomicU32::new(0));
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let controller = Box::new(Measured(seen.clone(), Arc::default()));
+    let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
+    // A window of 10 500 bytes: ten packets of 1050.
+    assert_eq!(send(&mut sender, MS, 99).len(), 10);
+    assert_eq!(sender.limit(), Limit::Window);
+    // The path takes less: what was lost is cut anew, and more packets fit the window.
+    sender.set_payload_bytes(450);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(0, 2), (8, 0)])), Ok(()));
+    assert_eq!(seen.load(Ordering::Relaxed), 500);
+    let sent = send(&mut sender, 20 * MS, 99);
+    let ranges: Vec<_> = sent.iter().map(|packet| packet.range.clone()).take(6).collect();
+    assert_eq!(ranges, [0..450, 450..900, 900..1350, 1350..1800, 1800..1988, 9988..10_438]);
+    assert_eq!((sent.len(), sender.in_flight_bytes()), (21, 21 * 500 - 250 - 12));
+    assert_eq!(sender.kept().0[0], sender.kept().0[1]);
+    // And more again.
+    sender.set_payload_bytes(1950);
+    assert_eq!(sender.handle_feedback(40 * MS, 2, &runs(2, &[(29, 0)])), Ok(()));
+    let sent = send(&mut sender, 40 * MS, 99);
+    assert_eq!((sent.len(), seen.load(Ordering::Relaxed), sender.payload_bytes()), (5, 2000, 1950));
+    assert!(sent.iter().all(|packet| packet.range.end - packet.range.start == 1950));
+}
+
+#[test]
+fn a_round_trip_is_told_once() {
+    let measured = Arc::new(AtomicU32::new(0));
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let controller = Box::new(Measured(Arc::default(), measured.clone()));
+    let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
+    let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;
+    let echo = Some(Echo { number: 0, sent_us, held_us: 0 });
+    for (number, came) in (1..).zip([2, 4, 6]) {
+        // Each acknowledges more, and all of them echo the first.
+        let feedback = Feedback { echo, ..runs(0, &[(came, 0)]) };
+        assert_eq!(sender.handle_feedback(20 * MS * came, number, &feedback), Ok(()));
+    }
+    assert_eq!(measured.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_answer_is_asked_for_by_what_the_path_takes() {
+    let mut sender = sender(3000 - 12, 3);
+    assert_eq!(send(&mut sender, MS, 99).len(), 3);
+    assert_eq!(sender.limit(), Limit::Object);
+    sender.set_payload_bytes(400);
+    let mut now = MS;
+    for _ in 0..3 {
+        now = now.max(sender.probe_at().unwrap());
+        sender.handle_timeout(now);
+        let probe = sender.poll_packet(now).unwrap();
+        assert_eq!(probe.range, 0..388, "each with a note");
+    }
+    // The probes came and nothing else: all that the long packets carried is sent again.
+    assert_eq!(sender.handle_feedback(now + 20 * MS, 1, &runs(0, &[(0, 3), (3, 0)])), Ok(()));
+    let at = sender.loss_at().unwrap_or(now + 20 * MS);
+    sender.handle_timeout(at);
+    let again: Vec<_> = send(&mut sender, at, 99).into_iter().map(|packet| packet.range).collect();
+    assert_eq!(again.first(), Some(&(388..788)));
+    assert_eq!(again.iter().map(|range| range.end - range.start).sum::<u64>(), 2600);
+}
+
+#[test]
+fn memory_is_bounded_when_nothing_comes() {
+    let mut sender = sender(1 << 61, 3);
+    let most = PACKETS_MAX - PROBES_RESERVED;
+    assert_eq!(send(&mut sender, MS, usize::MAX).len(), most);
+    let mut probes = 0;
+    let (mut steps, mut now) = (0, MS);
+    // Asked for an hour and more, each time by one packet.
+    while let Some(at) = sender.poll_timeout().filter(|_| steps < 10_000) {
+        now = now.max(at);
+        sender.handle_timeout(now);
+        probes += send(&mut sender, now, 9).len();
+        steps += 1;
+    }
+    assert!(now > Duration::from_secs(9_000), "{now:?}");
+    assert_eq!(sender.book.len(), PACKETS_MAX);
+    assert!(probes > 2 * PROBES_RESERVED, "it goes on asking: {probes}");
+    assert!(sender.silence(now) >= now - MS);
+    let given_up = sender.stats().lost_packets;
+    assert_eq!(given_up as usize, probes - PROBES_RESERVED);
+    // When the last of them is acknowledged, all the others are lost, and make room.
+    let last = sender.numbers.end() - 1;
+    assert_eq!(sender.handle_feedback(now, 1, &runs(last, &[(1, 0)])), Ok(()));
+    let at = sender.loss_at().unwrap_or_default();
+    sender.handle_timeout(now.max(at));
+    assert_eq!(sender.stats().lost_packets, given_up + PACKETS_MAX as u64 - 1);
+    assert!(send(&mut sender, now, 9).len() == 9 && sender.book.len() < PACKETS_MAX / 2);
+}
+
+#[test]
+fn a_full_memory_whose_last_packets_are_lost_by_time_makes_room() {
+    let mut sender = sender(1 << 40, 3);
+    let sent = send(&mut sender, MS, usize::MAX);
+    assert_eq!(sent.len(), PACKETS_MAX - PROBES_RESERVED);
+    let last = sent.last().map_or(0, |packet| packet.number);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(last, &[(1, 0)])), Ok(()));
+    let mut now = 20 * MS;
+    for _ in 0..20 {
+        let Some(at) = sender.poll_timeout() else { panic!("it waits for nothing at {now:?}") };
+        now = now.max(at);
+        sender.handle_timeout(now);
+        if !send(&mut sender, now, 9).is_empty() && sender.stats().lost_packets > 0 {
+            return;
+        }
+    }
+    panic!("nothing is sent any more");
+}
+
+#[test]
+fn a_part_of_a_report_that_was_lost_makes_no_losses() {
+    let mut sender = sender(10_000_000, 3);
+    send(&mut sender, MS, 300);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(50, 1), (9, 0)])), Ok(()));
+    assert_eq!(sender.stats().lost_packets, 1);
+    // Number 2, which told of 60 to 199, is lost.
+    assert_eq!(sender.handle_feedback(21 * MS, 3, &runs(200, &[(50, 1), (49, 0)])), Ok(()));
+    assert_eq!(sender.stats().lost_packets, 1);
+    assert_eq!(sender.handle_feedback(25 * MS, 4, &runs(50, &[(0, 1), (149, 0)])), Ok(()));
+    assert_eq!(sender.handle_feedback(25 * MS, 5, &runs(200, &[(50, 1), (49, 0)])), Ok(()));
+    assert_eq!((sender.stats().lost_packets, sender.stats().spurious_packets), (2, 0));
+}
+
+#[test]
+fn the_same_report_again_costs_nothing_and_changes_nothing() {
+    let mut sender = sender(100_000_000, 1);
+    send(&mut sender, MS, 900);
+    let report = runs(0, &[(300, 2), (200, 1), (300, 0)]);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &report), Ok(()));
+    let (stats, settled) = (sender.stats(), sender.news_settled());
+    assert_eq!((stats.acked_bytes, stats.lost_packets), (800_000 - 12, 3), "the first has a note");
+    for number in 2..20 {
+        assert_eq!(sender.handle_feedback(21 * MS, number, &report), Ok(()));
+    }
+    assert_eq!((sender.stats(), sender.news_settled()), (stats, settled));
+}
+
+#[test]
+fn feedback_without_news_is_silence() {
+    let mut sender = sender(100_000_000, 1);
+    send(&mut sender, MS, 900);
+    let report = runs(0, &[(300, 0)]);
+    assert_eq!(sender.handle_feedback(20 * MS, 5, &report), Ok(()));
+    let (timer, probe) = (sender.silence_at(), sender.probe_at());
+    // Said again, replayed, or older.
+    for (number, report) in [(6, &report), (5, &report), (2, &report), (1, &runs(0, &[(310, 0)]))] {
+        assert_eq!(sender.handle_feedback(500 * MS, number, report), Ok(()));
+        assert_eq!((sender.silence_at(), sender.probe_at()), (timer, probe), "{number}");
+        assert_eq!(sender.silence(520 * MS), 500 * MS);
+    }
+    assert_eq!(sender.stats().acked_bytes, 310_000 - 12);
+    let totals = Totals { packets: 900, ..Totals::default() };
+    assert_eq!(sender.handle_feedback(500 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
+    assert_eq!(sender.silence(520 * MS), 20 * MS);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_a_receiver_says_the_sender_keeps_its_promises(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        crate::testkit::fuzz::fuzz_sender(&data);
+    }
+}
+
+impl Sender {
+    fn news_settled(&self) -> (u64, usize) {
+        (self.losses.settled(), self.book.len())
+    }
+}

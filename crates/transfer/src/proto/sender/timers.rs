@@ -1,0 +1,96 @@
+//! What happens when nothing comes.
+
+use std::time::Duration;
+
+use crate::proto::Rtt;
+use crate::proto::rtt::REPORT_WAIT;
+
+/// When something was sent and heard, and what was done about silence.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timers {
+    /// Since when an answer is waited for: the last packet, or the last that an answer acknowledged.
+    asked: Duration,
+    probes: u32,
+    is_probe_due: bool,
+    /// Since when nothing was heard, with something under way; `None` before the first packet.
+    silent: Option<Duration>,
+    /// When the no-feedback timer was set.
+    set: Duration,
+    /// When the receiver got the last note.
+    noted: Option<Duration>,
+}
+
+impl Timers {
+    pub(super) fn sent(&mut self, now: Duration, is_first_under_way: bool) {
+        self.asked = now;
+        if is_first_under_way || self.silent.is_none() {
+            (self.silent, self.set) = (Some(now), now);
+        }
+    }
+
+    /// A feedback came that said something new; it acknowledged packets or not.
+    pub(super) fn heard(&mut self, now: Duration, is_new: bool) {
+        (self.silent, self.set) = (self.silent.map(|_| now), now);
+        if is_new {
+            (self.asked, self.probes, self.is_probe_due) = (now, 0, false);
+        }
+    }
+
+    pub(super) fn silence(&self, now: Duration) -> Duration {
+        self.silent.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
+    pub(super) fn is_probe_due(&self) -> bool {
+        self.is_probe_due
+    }
+
+    pub(super) fn takes_probe(&mut self) -> bool {
+        std::mem::take(&mut self.is_probe_due)
+    }
+
+    /// When an answer is asked for by a probe (RFC 9002 §6.2.1), with packets under way: twice as late each time, up to [`PROBE_MAX`].
+    pub(super) fn probe_at(&self, rtt: &Rtt) -> Option<Duration> {
+        let once = rtt.probe_timeout();
+        let backed_off = once.saturating_mul(1 << self.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
+        (!self.is_probe_due).then(|| self.asked + backed_off)
+    }
+
+    /// When the no-feedback timer ends (RFC 5348 §4.3): max(4R, 2s/X) after it was set; 2 s while there is no round trip (§4.2).
+    /// R is how long a report may take, which on a short path is the receiver's timer; s is `packet_bytes`, X is `rate_bytes_s`.
+    pub(super) fn silence_at(&self, rtt: &Rtt, packet_bytes: u64, rate_bytes_s: f64) -> Duration {
+        let seconds = 2.0 * packet_bytes as f64 / rate_bytes_s;
+        let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(SILENCE_MAX);
+        let round_trips = rtt.latest.map_or(FIRST_SILENCE, |_| rtt.smoothed.max(REPORT_WAIT) * 4);
+        self.set + round_trips.max(two_packets).min(SILENCE_MAX)
+    }
+
+    /// The no-feedback timer ended.
+    pub(super) fn silence_ended(&mut self, now: Duration) {
+        self.set = now;
+    }
+
+    /// An answer is to be asked for.
+    pub(super) fn ask(&mut self, now: Duration) {
+        self.is_probe_due = true;
+        self.probes = self.probes.saturating_add(1);
+        self.asked = now;
+    }
+
+    /// Whether the receiver is to get a note: at least twice a round trip.
+    pub(super) fn is_note_due(&self, now: Duration, rtt: &Rtt) -> bool {
+        self.noted.is_none_or(|noted| noted + rtt.smoothed / 2 <= now)
+    }
+
+    pub(super) fn noted(&mut self, now: Duration) {
+        self.noted = Some(now);
+    }
+}
+
+/// 2^10 times any timeout is above [`PROBE_MAX`].
+const DOUBLINGS_MAX: u32 = 10;
+/// One packet in this time is no load on any path, and tells soon when one is back.
+const PROBE_MAX: Duration = Duration::from_secs(4);
+/// RFC 5348 §4.2.
+const FIRST_SILENCE: Duration = Duration::from_secs(2);
+/// RFC 5348 §4.3: t_mbi.
+const SILENCE_MAX: Duration = Duration::from_secs(64);

@@ -1,0 +1,63 @@
+//! Data packets.
+
+use super::{DATA_HEAD_BYTES, DataHead, NOTE_BYTES, NUMBER_MAX, Note, WireError};
+
+impl DataHead {
+    /// Bytes of the longest.
+    pub const BYTES_MAX: usize = DATA_HEAD_BYTES + NOTE_BYTES;
+
+    /// Bytes of this.
+    pub const fn encoded_len(&self) -> usize {
+        DATA_HEAD_BYTES + if self.note.is_some() { NOTE_BYTES } else { 0 }
+    }
+
+    /// Appends the head; the packet's bytes of the object follow it.
+    ///
+    /// Places and floors above [`NUMBER_MAX`] are for nobody to send: they are written as that.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let flag = if self.note.is_some() { HAS_NOTE } else { 0 };
+        out.extend(self.sent_us.to_be_bytes());
+        out.extend((flag | self.offset.min(NUMBER_MAX)).to_be_bytes());
+        if let Some(Note { floor, rtt_us }) = self.note {
+            out.extend(floor.min(NUMBER_MAX).to_be_bytes());
+            out.extend(rtt_us.to_be_bytes());
+        }
+    }
+
+    /// Reads the body of a data packet: its head, and its bytes of the object, which may be none.
+    /// Errors: what the encoder does not write, and bytes that no object can have.
+    pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), WireError> {
+        let (sent_us, rest) = body.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;
+        let (place, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;
+        let place = u64::from_be_bytes(*place);
+        if place & RESERVED != 0 {
+            return Err(WireError::Reserved("the place"));
+        }
+        let (note, payload) = if place & HAS_NOTE == 0 {
+            (None, rest)
+        } else {
+            let (floor, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(NOTE))?;
+            let (rtt_us, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(NOTE))?;
+            let floor = u64::from_be_bytes(*floor);
+            if NUMBER_MAX < floor {
+                return Err(WireError::TooLarge("the note's floor", floor));
+            }
+            (Some(Note { floor, rtt_us: u32::from_be_bytes(*rtt_us) }), rest)
+        };
+        let offset = place & NUMBER_MAX;
+        // Both are far below 2^63.
+        let end = offset.saturating_add(payload.len() as u64);
+        if NUMBER_MAX < end {
+            return Err(WireError::TooLarge("the end of its bytes", end));
+        }
+        Ok((Self { sent_us: u32::from_be_bytes(*sent_us), offset, note }, payload))
+    }
+}
+
+const HEAD: &str = "the head of the data";
+const NOTE: &str = "the note";
+
+/// The place's highest bit: a note follows.
+const HAS_NOTE: u64 = 1 << 63;
+/// The next: 0.
+const RESERVED: u64 = 1 << 62;

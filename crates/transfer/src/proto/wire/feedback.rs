@@ -1,0 +1,181 @@
+//! Feedback.
+
+use super::varint::{self, put, take, take_u32};
+use super::{Echo, Evidence, Feedback, NUMBER_MAX, Run, Totals, WireError};
+
+impl Feedback {
+    /// Bytes that any feedback with one run fits into, headers and seal apart: flags, start, echo, totals and the longest run.
+    pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + Run::BYTES_MAX;
+
+    /// Appends as many of the runs as `bytes_max` bytes hold, and says how many those are: the rest goes into further datagrams,
+    /// each of which begins where the one before ended. `None`, and nothing is written, if not even what comes before the runs fits.
+    ///
+    /// Totals above [`NUMBER_MAX`] are written as that.
+    pub fn encode(&self, out: &mut Vec<u8>, bytes_max: usize) -> Option<usize> {
+        let mut room = bytes_max.checked_sub(self.head_len())?;
+        out.push(if self.echo.is_some() { HAS_ECHO } else { 0 });
+        put(out, self.start);
+        if let Some(Echo { number, sent_us, held_us }) = self.echo {
+            put(out, number);
+            out.extend(sent_us.to_be_bytes());
+            put(out, u64::from(held_us));
+        }
+        for total in self.totals.fields() {
+            put(out, total);
+        }
+        let mut fitted = 0;
+        for run in &self.runs {
+            let Some(left) = room.checked_sub(run.encoded_len()) else { break };
+            room = left;
+            run.encode(out);
+            fitted += 1;
+        }
+        Some(fitted)
+    }
+
+    /// The same from run `runs` on: what goes into the next datagram when so many fitted.
+    #[cfg(test)]
+    pub(super) fn after(&self, runs: usize) -> Self {
+        let (told, rest) = self.runs.split_at(runs.min(self.runs.len()));
+        let packets = told.iter().map(Run::packets).sum::<u64>();
+        Self { start: self.start.saturating_add(packets), runs: rest.to_vec(), ..*self }
+    }
+
+    /// The number after the last that the runs speak of.
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.runs.iter().map(Run::packets).sum())
+    }
+
+    /// Reads the body of a feedback.
+    /// Errors: what the encoder does not write, and runs beyond [`NUMBER_MAX`].
+    pub fn decode(body: &[u8]) -> Result<Self, WireError> {
+        let (flags, mut rest) = body.split_first().ok_or(WireError::Truncated("the flags"))?;
+        if flags & !HAS_ECHO != 0 {
+            return Err(WireError::Reserved("the flags"));
+        }
+        let start = take(&mut rest, "the start")?;
+        let echo = if flags & HAS_ECHO == 0 { None } else { Some(Echo::decode(&mut rest)?) };
+        let totals = Totals {
+            packets: take(&mut rest, "the count of packets")?,
+            bytes: take(&mut rest, "the count of bytes")?,
+            marked: take(&mut rest, "the count of marks")?,
+            drain_bytes_s: take(&mut rest, "the drain rate")?,
+        };
+        // A run takes two bytes or more, and 20 in memory.
+        let (mut runs, mut end) = (Vec::new(), start);
+        while !rest.is_empty() {
+            let run = Run::decode(&mut rest)?;
+            if (run.received == 0 && !runs.is_empty()) || (run.missing == 0 && !rest.is_empty()) {
+                return Err(WireError::EmptyRun(runs.len()));
+            }
+            end += run.packets();
+            // `end` is the number after the last, so it may be one more. The sum cannot wrap: each adds less than 2^33.
+            if NUMBER_MAX < end.saturating_sub(1) {
+                return Err(WireError::TooLarge("the end of the runs", end));
+            }
+            runs.push(run);
+        }
+        if let [only] = &runs[..]
+            && only.packets() == 0
+        {
+            return Err(WireError::EmptyRun(0));
+        }
+        Ok(Self { start, runs, echo, totals })
+    }
+
+    /// Bytes of all of it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head_len() + self.runs.iter().map(Run::encoded_len).sum::<usize>()
+    }
+
+    /// Bytes before the runs.
+    pub(crate) fn head_len(&self) -> usize {
+        let echo =
+            self.echo.map_or(0, |echo| varint::len(echo.number) + 4 + varint::len(u64::from(echo.held_us)));
+        1 + varint::len(self.start) + echo + self.totals.fields().map(varint::len).iter().sum::<usize>()
+    }
+}
+
+impl Run {
+    /// Bytes of the longest: two counts and the delay above 2^30, and what is known.
+    pub(crate) const BYTES_MAX: usize = 8 + 8 + 1 + 8;
+
+    /// Packets that it speaks of.
+    pub fn packets(&self) -> u64 {
+        u64::from(self.received) + u64::from(self.missing)
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn encoded_len(&self) -> usize {
+        let counts = varint::len(u64::from(self.received)) + varint::len(u64::from(self.missing));
+        let delay = self.evidence.delay_us.map_or(0, |delay_us| varint::len(u64::from(delay_us)));
+        counts + if self.missing == 0 { 0 } else { 1 + delay }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        put(out, u64::from(self.received));
+        put(out, u64::from(self.missing));
+        if self.missing != 0 {
+            let Evidence { host_drops, is_marked, delay_us } = self.evidence;
+            let delay = if delay_us.is_some() { HAS_DELAY } else { 0 };
+            out.push(bits(host_drops) | bits(is_marked) << 2 | delay);
+            if let Some(delay_us) = delay_us {
+                put(out, u64::from(delay_us));
+            }
+        }
+    }
+
+    fn decode(bytes: &mut &[u8]) -> Result<Self, WireError> {
+        let received = take_u32(bytes, "a count of received packets")?;
+        let missing = take_u32(bytes, "a count of missing packets")?;
+        if missing == 0 {
+            return Ok(Self { received, missing, evidence: Evidence::default() });
+        }
+        let (known, rest) = bytes.split_first().ok_or(WireError::Truncated(EVIDENCE))?;
+        *bytes = rest;
+        if known & !(0b1111 | HAS_DELAY) != 0 {
+            return Err(WireError::Reserved(EVIDENCE));
+        }
+        let (host_drops, is_marked) = (known_bit(known & 3)?, known_bit(known >> 2 & 3)?);
+        let delay_us =
+            if known & HAS_DELAY == 0 { None } else { Some(take_u32(bytes, "the delay before a gap")?) };
+        Ok(Self { received, missing, evidence: Evidence { host_drops, is_marked, delay_us } })
+    }
+}
+
+impl Echo {
+    fn decode(bytes: &mut &[u8]) -> Result<Self, WireError> {
+        let number = take(bytes, "the echo's number")?;
+        let (sent_us, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated("the echo"))?;
+        *bytes = rest;
+        let held_us = take_u32(bytes, "how long the echo was held")?;
+        Ok(Self { number, sent_us: u32::from_be_bytes(*sent_us), held_us })
+    }
+}
+
+impl Totals {
+    fn fields(&self) -> [u64; 4] {
+        [self.packets, self.bytes, self.marked, self.drain_bytes_s]
+    }
+}
+
+/// Bit 0: whether it is known; bit 1: what is known.
+fn bits(known: Option<bool>) -> u8 {
+    known.map_or(0, |value| 1 | u8::from(value) << 1)
+}
+
+fn known_bit(bits: u8) -> Result<Option<bool>, WireError> {
+    match bits {
+        0 => Ok(None),
+        0b01 => Ok(Some(false)),
+        0b11 => Ok(Some(true)),
+        _ => Err(WireError::Reserved(EVIDENCE)),
+    }
+}
+
+const EVIDENCE: &str = "what is known of a gap";
+
+/// In the flags: the packet that came last is told.
+const HAS_ECHO: u8 = 1;
+/// In what is known of a gap: the delay before it follows.
+const HAS_DELAY: u8 = 1 << 4;

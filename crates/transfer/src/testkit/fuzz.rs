@@ -1,0 +1,379 @@
+//! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
+
+#[cfg(feature = "files")]
+mod files;
+mod sender;
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use rangemap::RangeSet;
+
+use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind, Note};
+use crate::proto::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
+
+#[cfg(feature = "files")]
+pub use self::files::{fuzz_journal, fuzz_manifest};
+pub use self::sender::fuzz_sender;
+
+/// Decodes `data` as a frame of the control connection; what is accepted is written again as it was.
+#[cfg(feature = "io")]
+pub fn fuzz_control(data: &[u8]) {
+    crate::io::control::fuzz(data);
+}
+
+/// Reads `data` as the line that a receiver prints; what is accepted is written again as it was.
+#[cfg(feature = "io")]
+pub fn fuzz_line(data: &[u8]) {
+    crate::io::identity::fuzz(data);
+}
+
+/// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
+pub fn fuzz_datagram(data: &[u8]) {
+    if let Ok((header, body)) = Header::decode(data) {
+        assert_eq!([&header.encode()[..], body].concat(), data, "{header:?}");
+        match header.kind {
+            Kind::Data => assert_data(body),
+            Kind::Feedback => assert_feedback(body),
+        }
+    }
+    assert_data(data);
+    assert_feedback(data);
+}
+
+fn assert_data(body: &[u8]) {
+    if let Ok((head, payload)) = DataHead::decode(body) {
+        let mut again = vec![];
+        head.encode(&mut again);
+        assert_eq!(again.len(), head.encoded_len());
+        again.extend(payload);
+        assert_eq!(again, body, "{head:?}");
+    }
+}
+
+fn assert_feedback(body: &[u8]) {
+    if let Ok(feedback) = Feedback::decode(body) {
+        assert!(feedback.runs.len() <= body.len() / 2, "memory in proportion");
+        let mut again = vec![];
+        assert_eq!(feedback.encode(&mut again, body.len()), Some(feedback.runs.len()));
+        assert_eq!(again, body, "{feedback:?}");
+    }
+}
+
+/// Does with a receiver what `data` says, in steps of a byte and what it needs.
+pub fn fuzz_receiver(data: &[u8]) {
+    let mut bytes = data.iter().copied();
+    let mut next = || bytes.next();
+    let (Some(object), Some(held)) = (next(), next()) else { return };
+    let held = (u64::from(held) << 3, u64::from(held) << 4);
+    let Ok(mut checked) = Checked::new(u64::from(object) << 4, held) else { return };
+    while let Some(step) = next() {
+        let arg = u64::from(next().unwrap_or(0));
+        checked.step(match step % 12 {
+            0..4 => Step::InOrder { left_out: 0, bytes: arg },
+            4 => Step::InOrder { left_out: arg, bytes: 16 },
+            5 => Step::Late { back: arg, offset: u64::from(next().unwrap_or(0)) << 4, bytes: 16 },
+            6 => Step::Anywhere { number: (arg | 1) << (step / 12), offset: arg << 3, bytes: 40 },
+            7 => Step::Jump { shift: arg as u32 % 33 },
+            8 => Step::Note { floor_back: arg, rtt_us: 1 << (step / 12) },
+            9 => Step::Wait { us: (arg + 1) << (step / 12) },
+            10 => Step::Drop { count: arg as u32 },
+            _ => Step::Report,
+        });
+    }
+    checked.finish();
+}
+
+/// What can be done with a receiver.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// The next packet, behind some that are left out, with the bytes where the last ended.
+    InOrder {
+        left_out: u64,
+        /// Bytes that it carries.
+        bytes: u64,
+    },
+    /// A packet below the next, or a copy.
+    Late {
+        back: u64,
+        /// Where its bytes belong.
+        offset: u64,
+        /// Bytes that it carries.
+        bytes: u64,
+    },
+    /// A packet of any number with any bytes.
+    Anywhere {
+        number: u64,
+        /// Where its bytes belong.
+        offset: u64,
+        /// Bytes that it carries.
+        bytes: u64,
+    },
+    /// A packet 2^`shift` beyond the next.
+    Jump {
+        /// Up to 32.
+        shift: u32,
+    },
+    /// The next packet has a note; `floor_back` below 128 is so far below it, else above.
+    Note {
+        floor_back: u64,
+        /// The round trip (µs).
+        rtt_us: u32,
+    },
+    Wait {
+        /// So much (µs).
+        us: u64,
+    },
+    /// The socket drops packets.
+    Drop { count: u32 },
+    /// Feedback is taken if it is due.
+    Report,
+}
+
+/// A receiver beside a plain account of what it was given.
+#[derive(Debug)]
+pub struct Checked {
+    receiver: Receiver,
+    object_bytes: u64,
+    now: Duration,
+    drops: u32,
+    note: Option<Note>,
+    /// Where the next packet's bytes belong.
+    offset: u64,
+    /// Numbers that came, from the floor on.
+    came: BTreeSet<u64>,
+    floor: u64,
+    next: u64,
+    newest: Option<u64>,
+    packets: u64,
+    /// Bytes that came, less those that feedback took.
+    credit: u64,
+    /// Of each byte of the object, whether it is there.
+    held: Vec<bool>,
+}
+
+impl Checked {
+    /// Of an object of which the bytes `held.0..held.1` are there already, as far as it has them.
+    /// Errors: the object is too long for any receiver.
+    pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
+        let mut set = RangeSet::new();
+        let mut bits = vec![false; object_bytes as usize];
+        if held.0 < held.1 {
+            set.insert(held.0..held.1);
+            bits.iter_mut().take(held.1 as usize).skip(held.0 as usize).for_each(|bit| *bit = true);
+        }
+        let config = ReceiverConfig { feedback_bytes_max: FEEDBACK_BYTES_MAX };
+        Ok(Self {
+            receiver: Receiver::new(config, object_bytes, set)?,
+            object_bytes,
+            now: Duration::ZERO,
+            drops: u32::MAX - 50,
+            note: None,
+            offset: 0,
+            came: BTreeSet::new(),
+            floor: 0,
+            next: 0,
+            newest: None,
+            packets: 0,
+            credit: 0,
+            held: bits,
+        })
+    }
+
+    /// Does it, and looks at what comes of it.
+    pub fn step(&mut self, step: Step) {
+        match step {
+            Step::InOrder { left_out, bytes } => {
+                let end = (self.offset + bytes).min(self.object_bytes);
+                self.give(self.next + left_out, self.offset..end);
+                self.offset = if end == self.object_bytes { 0 } else { end };
+            }
+            Step::Late { back, offset, bytes } => {
+                self.give(self.next.saturating_sub(back), offset..offset + bytes);
+            }
+            Step::Anywhere { number, offset, bytes } => self.give(number, offset..offset + bytes),
+            Step::Jump { shift } => self.give(self.next.saturating_add(1 << shift), 0..1),
+            Step::Note { floor_back, rtt_us } => {
+                let below = self.next.saturating_sub(floor_back);
+                let floor = if floor_back < 128 { below } else { self.next + floor_back };
+                self.note = Some(Note { floor, rtt_us });
+            }
+            Step::Wait { us } => self.now += Duration::from_micros(us),
+            Step::Drop { count } => self.drops = self.drops.wrapping_add(count),
+            Step::Report => self.report(),
+        }
+    }
+
+    /// What a receiver must have told in the end.
+    pub fn finish(&mut self) {
+        self.now += Duration::from_secs(2);
+        self.report();
+        for _ in 0..REPORTS_MAX {
+            let Some(due) = self.receiver.poll_timeout() else { break };
+            assert!(due < self.now + Duration::from_secs(100), "soon");
+            self.now = self.now.max(due);
+            self.report();
+        }
+        assert_eq!(self.receiver.poll_timeout(), None, "it falls silent");
+        let bits = |range: &Range<u64>| range.clone().all(|at| self.held[at as usize]);
+        let there: u64 = self.receiver.held().iter().map(|range| range.end - range.start).sum();
+        assert_eq!(there, self.held.iter().filter(|bit| **bit).count() as u64);
+        assert!(self.receiver.held().iter().all(bits));
+        assert_eq!(self.receiver.is_complete(), there == self.object_bytes);
+    }
+
+    fn give(&mut self, number: u64, range: Range<u64>) {
+        let note = self.note.take();
+        let arrival = Arrival {
+            number,
+            sent_us: (self.now.as_micros() as u32).wrapping_sub(7) ^ (self.drops & 0x30),
+            range: range.clone(),
+            note,
+            at: self.now,
+            is_marked: [None, Some(false), Some(true)][self.drops as usize % 3],
+            drops: (!self.drops.is_multiple_of(5)).then_some(self.drops),
+        };
+        let is_new = self.floor <= number && !self.came.contains(&number);
+        let is_near = number < self.next.saturating_add(AHEAD_MAX);
+        match self.receiver.handle_data(&arrival) {
+            Ok(fresh) => {
+                assert!(range.end <= self.object_bytes && is_new && is_near, "{arrival:?}");
+                self.count(&range);
+                self.note_number(number, note);
+                self.write(&range, fresh);
+            }
+            Err(Refusal::Beyond { end, .. }) => assert!(self.object_bytes < end, "{arrival:?}"),
+            Err(Refusal::Repeated(told)) => {
+                self.count(&range);
+                assert!(told == number && !is_new, "{arrival:?}");
+            }
+            Err(Refusal::TooFar(told)) => assert!(told == number && is_new && !is_near, "{arrival:?}"),
+            Err(Refusal::Scattered(_)) => panic!("so many ranges there cannot be here"),
+        }
+        for (kept, kept_max) in self.receiver.kept() {
+            assert!(kept <= kept_max);
+        }
+    }
+
+    /// A packet was read.
+    fn count(&mut self, range: &Range<u64>) {
+        self.packets += 1;
+        self.credit += range.end - range.start + (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
+    }
+
+    fn note_number(&mut self, number: u64, note: Option<Note>) {
+        self.came.insert(number);
+        self.newest = Some(number);
+        if let Some(note) = note {
+            self.floor = self.floor.max(note.floor.min(number));
+        }
+        self.next = self.next.max(number + 1);
+        self.floor = self.floor.max(self.next.saturating_sub(SPAN_MAX));
+        while self.came.first().is_some_and(|first| *first < self.floor) {
+            self.came.pop_first();
+        }
+    }
+
+    /// Fresh parts were not there, and the rest of the range was.
+    fn write(&mut self, range: &Range<u64>, fresh: Fresh) {
+        let parts = match fresh {
+            Fresh::All => vec![range.clone()],
+            Fresh::Parts(parts) => parts,
+            Fresh::Nothing => vec![],
+        };
+        for part in parts {
+            assert!(range.start <= part.start && part.start <= part.end && part.end <= range.end);
+            for at in part {
+                let byte = &mut self.held[at as usize];
+                assert!(!*byte, "byte {at} is fresh once");
+                *byte = true;
+            }
+        }
+        assert!(range.clone().all(|at| self.held[at as usize]), "{range:?}");
+    }
+
+    /// What is told is what came: all of it, or as much as it may take bytes.
+    fn report(&mut self) {
+        let is_due = self.receiver.poll_timeout().is_some_and(|due| due <= self.now);
+        let (mut told, mut at, mut datagrams) = (vec![], self.floor, 0);
+        while let Some(feedback) = self.receiver.poll_feedback(self.now) {
+            let mut bytes = vec![];
+            assert_eq!(feedback.encode(&mut bytes, FEEDBACK_BYTES_MAX), Some(feedback.runs.len()), "it fits");
+            assert_eq!(Feedback::decode(&bytes).as_ref(), Ok(&feedback));
+            assert_eq!(feedback.start, at);
+            for run in &feedback.runs {
+                told.push(at..at + u64::from(run.received));
+                at += run.packets();
+            }
+            assert_eq!(at, feedback.end());
+            assert_eq!(feedback.totals.packets, self.packets);
+            assert_eq!(feedback.echo.map(|echo| echo.number), self.newest);
+            datagrams += 1;
+            self.credit = self.credit.saturating_sub((HEADER_BYTES + bytes.len()) as u64);
+        }
+        assert_eq!(is_due, 0 < datagrams);
+        if is_due {
+            let has_credit = (HEADER_BYTES + FEEDBACK_BYTES_MAX) as u64 <= self.credit;
+            assert!(at == self.next || at < self.next && !has_credit, "the newest is told");
+            told.retain(|run| !run.is_empty());
+            let runs = self.runs().into_iter().filter(|run| run.start < at);
+            assert_eq!(told, runs.collect::<Vec<_>>());
+        }
+    }
+
+    /// The numbers that came, as ranges.
+    fn runs(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = vec![];
+        for number in &self.came {
+            match runs.last_mut() {
+                Some(run) if run.end == *number => run.end += 1,
+                _ => runs.push(*number..number + 1),
+            }
+        }
+        runs
+    }
+}
+
+/// Little, so that there are several.
+const FEEDBACK_BYTES_MAX: usize = 120;
+
+/// More than a receiver sends after the last packet.
+const REPORTS_MAX: usize = 20;
+
+/// As `receiver/numbers.rs` has them, told twice: there they are bounds, here promises.
+const AHEAD_MAX: u64 = 1 << 30;
+const SPAN_MAX: u64 = 1 << 31;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn replay(folder: &str, fuzz: impl Fn(&[u8])) {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(folder);
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(8 <= replayed, "the corpus is there, not {replayed} files");
+    }
+
+    #[test]
+    fn the_corpora_hold() {
+        replay("datagram", fuzz_datagram);
+        replay("receiver", fuzz_receiver);
+        replay("sender", fuzz_sender);
+        #[cfg(feature = "files")]
+        {
+            replay("manifest", fuzz_manifest);
+            replay("journal", fuzz_journal);
+        }
+        #[cfg(feature = "io")]
+        {
+            replay("control", fuzz_control);
+            replay("line", fuzz_line);
+        }
+    }
+}

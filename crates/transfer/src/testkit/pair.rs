@@ -1,0 +1,338 @@
+//! Both halves over a link that somebody else makes, in virtual time: for tests and the lab.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use crate::proto::wire::Feedback;
+use crate::proto::{Arrival, Packet, Receiver, Sender, Violation};
+
+/// What carries packets both ways, for any number of flows.
+pub trait Link {
+    /// A parcel is sent at `now`, which never decreases: it arrives as often as `arrivals` gets it, not before `now`. One that is pushed to nobody is
+    /// lost, or kept to come by [`Link::pop`].
+    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>);
+
+    /// Until when a flow's sender sends nothing, at `now`; `None` where it sends as it likes.
+    fn held_until(&mut self, now: Duration, flow: usize) -> Option<Duration> {
+        let _ = (now, flow);
+        None
+    }
+
+    /// When the next parcel that was kept comes, if none is sent before.
+    fn next_at(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The next parcel that was kept and has come by `now`.
+    fn pop(&mut self, now: Duration) -> Option<Arrived> {
+        let _ = now;
+        None
+    }
+}
+
+/// The receiving half, or one that lies.
+pub trait Taker {
+    fn take(&mut self, arrival: &Arrival);
+    /// The next feedback that is due at `now`.
+    fn report(&mut self, now: Duration) -> Option<Feedback>;
+    /// When one is due next.
+    fn due(&self) -> Option<Duration>;
+    /// Whether all of the object came.
+    fn has_all(&self) -> bool;
+}
+
+impl Taker for Receiver {
+    fn take(&mut self, arrival: &Arrival) {
+        // A packet that is refused is forgotten.
+        let _ = self.handle_data(arrival);
+    }
+
+    fn report(&mut self, now: Duration) -> Option<Feedback> {
+        self.poll_feedback(now)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.poll_timeout()
+    }
+
+    fn has_all(&self) -> bool {
+        self.is_complete()
+    }
+}
+
+impl<T: Taker + ?Sized> Taker for Box<T> {
+    fn take(&mut self, arrival: &Arrival) {
+        (**self).take(arrival);
+    }
+
+    fn report(&mut self, now: Duration) -> Option<Feedback> {
+        (**self).report(now)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        (**self).due()
+    }
+
+    fn has_all(&self) -> bool {
+        (**self).has_all()
+    }
+}
+
+/// A datagram on its way.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    /// Whose it is, as [`Pair::add`] counted.
+    pub flow: usize,
+    /// Bytes on the wire.
+    pub bytes: u32,
+    pub load: Load,
+}
+
+#[derive(Clone, Debug)]
+pub enum Load {
+    Data(Packet),
+    /// From the receiver, with the datagram's number.
+    Feedback(u64, Feedback),
+}
+
+/// A datagram that came.
+#[derive(Clone, Debug)]
+pub struct Arrived {
+    /// When it is read.
+    pub at: Duration,
+    /// When it came to the host, as its kernel stamps it; `None` where that is when it is read.
+    pub stamped: Option<Duration>,
+    pub parcel: Parcel,
+    /// Whether it was marked as congested; `None` where marks are not seen.
+    pub is_marked: Option<bool>,
+    /// The receiving host drops it: its counter rises instead.
+    pub is_dropped: bool,
+}
+
+/// What a flow is made of.
+#[derive(Debug)]
+pub struct Flow<T> {
+    pub start: Duration,
+    pub sender: Sender,
+    pub taker: T,
+    /// Bytes that a packet has beside those of the object.
+    pub overhead_bytes: u32,
+    /// Whether the receiving host tells how many packets it dropped.
+    pub has_drops: bool,
+}
+
+/// How a flow fares.
+#[derive(Debug)]
+pub struct Flight<T> {
+    /// What it is made of.
+    pub flow: Flow<T>,
+    /// When the sender knew that all had come.
+    pub done: Option<Duration>,
+    /// What ended it otherwise.
+    pub violation: Option<Violation>,
+    /// Packets that the host dropped.
+    pub drops: u32,
+    feedbacks: u64,
+    wakes: Option<Duration>,
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every flow is done, or broke the protocol.
+    Done,
+    Time,
+    /// So many steps were made: somebody makes no progress.
+    Steps,
+}
+
+/// Flows over one link.
+#[derive(Debug)]
+pub struct Pair<L, T> {
+    pub link: L,
+    now: Duration,
+    flights: Vec<Flight<T>>,
+    events: BinaryHeap<Reverse<Event>>,
+    count: u64,
+    arrivals: Vec<Arrived>,
+}
+
+impl<L: Link, T: Taker> Pair<L, T> {
+    pub fn new(link: L) -> Self {
+        Self {
+            link,
+            now: Duration::ZERO,
+            flights: Vec::new(),
+            events: BinaryHeap::new(),
+            count: 0,
+            arrivals: Vec::new(),
+        }
+    }
+
+    /// One more, which begins in its time; its number.
+    pub fn add(&mut self, flow: Flow<T>) -> usize {
+        let (index, start) = (self.flights.len(), flow.start.max(self.now));
+        let (done, violation) = (None, None);
+        self.flights.push(Flight { flow, done, violation, drops: 0, feedbacks: 0, wakes: Some(start) });
+        self.push(start, What::Wakes(index));
+        index
+    }
+
+    pub fn now(&self) -> Duration {
+        self.now
+    }
+
+    /// How the flows fare.
+    pub fn flights(&self) -> &[Flight<T>] {
+        &self.flights
+    }
+
+    /// Lets time pass until all is done, at `until` or after so many steps at the latest: a step is a datagram or a timer.
+    pub fn run(&mut self, until: Duration, steps_max: u64) -> Ended {
+        for _ in 0..steps_max {
+            if self.flights.iter().all(|flight| flight.done.is_some() || flight.violation.is_some()) {
+                return Ended::Done;
+            }
+            let next = self.events.peek().map(|Reverse(event)| event.at);
+            let kept = self.link.next_at();
+            let Some(at) = next.into_iter().chain(kept).min().filter(|at| *at <= until) else {
+                self.now = self.now.max(until);
+                return Ended::Time;
+            };
+            self.now = self.now.max(at);
+            if kept.is_some_and(|kept| kept <= at) {
+                if let Some(arrived) = self.link.pop(self.now) {
+                    self.arrive(arrived);
+                }
+            } else if let Some(Reverse(event)) = self.events.pop() {
+                match event.what {
+                    What::Arrives(arrived) => self.arrive(*arrived),
+                    What::Wakes(index) => self.wake(index, event.at),
+                }
+            }
+        }
+        Ended::Steps
+    }
+
+    fn wake(&mut self, index: usize, at: Duration) {
+        if let Some(flight) = self.flights.get_mut(index).filter(|flight| flight.wakes == Some(at)) {
+            flight.wakes = None;
+            self.drive(index);
+        }
+    }
+
+    fn arrive(&mut self, arrived: Arrived) {
+        let (now, index) = (self.now, arrived.parcel.flow);
+        let Some(flight) = self.flights.get_mut(index) else { return };
+        match arrived.parcel.load {
+            Load::Data(_) if arrived.is_dropped => flight.drops = flight.drops.wrapping_add(1),
+            Load::Data(packet) => flight.flow.taker.take(&Arrival {
+                number: packet.number,
+                sent_us: packet.sent_us,
+                range: packet.range,
+                note: packet.note,
+                at: arrived.stamped.map_or(now, |stamped| stamped.min(now)),
+                is_marked: arrived.is_marked,
+                drops: flight.flow.has_drops.then_some(flight.drops),
+            }),
+            Load::Feedback(..) if arrived.is_dropped => {}
+            Load::Feedback(number, feedback) => {
+                if flight.violation.is_none() {
+                    flight.violation = flight.flow.sender.handle_feedback(now, number, &feedback).err();
+                }
+                if flight.flow.sender.is_done() {
+                    flight.done = flight.done.or(Some(now));
+                }
+            }
+        }
+        self.drive(index);
+    }
+
+    /// Sends what may be sent, and sets the timer.
+    fn drive(&mut self, index: usize) {
+        let Self { flights, arrivals, link, now, .. } = self;
+        let Some(flight) = flights.get_mut(index) else { return };
+        let flow = &mut flight.flow;
+        if *now < flow.start || flight.violation.is_some() {
+            return;
+        }
+        if flow.sender.is_done() {
+            flight.done = flight.done.or(Some(*now));
+        }
+        if flow.sender.poll_timeout().is_some_and(|at| at <= *now) {
+            flow.sender.handle_timeout(*now);
+        }
+        let held = link.held_until(*now, index).filter(|until| *now < *until);
+        while held.is_none()
+            && let Some(packet) = flow.sender.poll_packet(*now)
+        {
+            let length = u32::try_from(packet.range.end - packet.range.start).unwrap_or(u32::MAX);
+            let bytes = length.saturating_add(flow.overhead_bytes);
+            link.carry(*now, Parcel { flow: index, bytes, load: Load::Data(packet) }, arrivals);
+        }
+        while let Some(feedback) = flow.taker.report(*now) {
+            let bytes = feedback_bytes(&feedback);
+            let load = Load::Feedback(flight.feedbacks, feedback);
+            flight.feedbacks += 1;
+            link.carry(*now, Parcel { flow: index, bytes, load }, arrivals);
+        }
+        // Who is held is not woken by a pace.
+        let own = held.or_else(|| flow.sender.poll_timeout());
+        let next = [own, flow.taker.due()].into_iter().flatten().min();
+        // A timer that stands in the past rings at once; one that rings for ever uses up the steps.
+        let next = next.map(|at| at.max(*now));
+        let rings = next.filter(|at| flight.wakes.is_none_or(|wakes| *at < wakes));
+        flight.wakes = rings.or(flight.wakes);
+        if let Some(at) = rings {
+            self.push(at, What::Wakes(index));
+        }
+        for arrived in std::mem::take(&mut self.arrivals) {
+            self.push(arrived.at.max(self.now), What::Arrives(Box::new(arrived)));
+        }
+    }
+
+    fn push(&mut self, at: Duration, what: What) {
+        self.count += 1;
+        self.events.push(Reverse(Event { at, count: self.count, what }));
+    }
+}
+
+/// About what a feedback has on the wire: IP, UDP, header, echo and totals, and each run.
+fn feedback_bytes(feedback: &Feedback) -> u32 {
+    u32::try_from(feedback.runs.len()).unwrap_or(u32::MAX).saturating_mul(5).saturating_add(100)
+}
+
+#[derive(Debug)]
+struct Event {
+    at: Duration,
+    /// Of events at one time, the first pushed comes first.
+    count: u64,
+    what: What,
+}
+
+#[derive(Debug)]
+enum What {
+    Arrives(Box<Arrived>),
+    Wakes(usize),
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.count) == (other.at, other.count)
+    }
+}
+
+impl Eq for Event {}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.count).cmp(&(other.at, other.count))
+    }
+}
