@@ -10,8 +10,6 @@ mod collect;
 #[cfg(target_os = "linux")]
 mod figures;
 #[cfg(target_os = "linux")]
-pub(crate) mod hosts;
-#[cfg(target_os = "linux")]
 mod link;
 #[cfg(target_os = "linux")]
 mod native;

@@ -1,5 +1,10 @@
 //! `lab forecast`: every preset, rule and method on every trace of a folder.
 
+mod cycle;
+mod dots;
+pub(crate) mod report;
+mod score;
+
 use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -11,9 +16,8 @@ use barograph_study::input::{Sample, SeriesReader};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::cycle::{self, CycleScore};
-use crate::score::{BATTERIES, Score, score};
-use crate::{figure, report};
+use cycle::CycleScore;
+use score::{BATTERIES, Score, score};
 
 /// What `lab forecast` was asked.
 #[derive(clap::Args)]
@@ -54,7 +58,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
     if let Some(folder) = &args.out {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-        for (name, content) in [("forecast.md", markdown), ("forecast.svg", figure::svg(&traces)?)] {
+        for (name, content) in [("forecast.md", markdown), ("forecast.svg", dots::svg(&traces)?)] {
             let path = folder.join(name);
             fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))?;
         }

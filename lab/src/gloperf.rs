@@ -5,7 +5,6 @@
 mod background;
 #[cfg(target_os = "linux")]
 mod campaign;
-pub(crate) mod chart;
 #[cfg(target_os = "linux")]
 mod competition;
 mod figures;

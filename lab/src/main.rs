@@ -1,20 +1,21 @@
 //! The papers' tables and figures, reproduced with this code: one file a question.
 
 mod classifier;
-mod cycle;
 mod earlystop;
 mod equivalence;
 mod figure;
 mod forecast;
 mod gloperf;
+mod http;
+mod jobs;
+mod machine;
 mod mesh_losses;
-mod mesh_parts;
 mod mesh_scale;
+mod nats;
 mod plan;
 mod probe;
+mod process;
 mod reduction;
-mod report;
-mod score;
 mod signatures;
 mod transfer;
 mod transfer_real;

@@ -20,7 +20,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 use self::row::Row;
-use crate::mesh_parts::program;
+use crate::nats::program;
 
 /// How to run the experiment.
 #[derive(clap::Args)]

@@ -15,7 +15,8 @@ use serde_json::Value;
 
 use self::station::Station;
 use self::usage::{Cost, Usage, machine_busy_s};
-use crate::mesh_parts::{Cluster, get, program};
+use crate::http::get;
+use crate::nats::{Cluster, program};
 
 /// How to run the experiment.
 #[derive(clap::Args)]

@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// What `lab transfer` was asked.
 #[derive(clap::Args)]

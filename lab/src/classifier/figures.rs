@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
-use crate::gloperf::chart::{Axis, Chart, Layer, Shape, charts, largest};
-use crate::reduction::plot::ticks;
-use crate::report::aligned;
+use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, largest};
+use crate::figure::ticks;
+use crate::forecast::report::aligned;
 
 use super::judge::{Judged, Method, Split};
 use super::rates::{rates, runs};

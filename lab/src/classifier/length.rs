@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use barograph_loss::{Cause, Labelled, Meter};
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 use super::judge::{Judged, Method, Models, Split};
 use super::rates::rates;

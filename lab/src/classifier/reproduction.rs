@@ -2,7 +2,7 @@
 
 use barograph_loss::{Cause, Labelled, PaperClassifier, fit_paper};
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 use super::judge::{Judged, Method, Models, Outcome, Split, parts_of};
 use super::rates::rates;

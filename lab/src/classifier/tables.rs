@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use barograph_loss::{Cause, Labelled, PAPER_KINDS};
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 use super::judge::{Judged, Method, Models, Split};
 use super::rates::{Rates, Share, misattributed, rates, runs};

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use barograph_loss::{Cause, Gap, Labelled, Verdict};
 use barograph_sim::Chance;
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 use super::estimator::{Cumulative, Estimator, EventHistory, RecentLosses};
 use super::judge::{Judged, Method, Split};

@@ -5,13 +5,14 @@ use std::fmt::Write;
 use barograph_probe::reduce::median;
 use barograph_study::compare::{Better, Cause, Moments, Study, figure};
 
+use super::ClockName;
 use super::browser::Ready;
 use super::buffers::Buffers;
 use super::collect::{LinkStudy, Quantity};
 use super::link::Replayed;
 use super::overhead::{Centre, EXCHANGES, Overhead};
 use super::rates::{Beside, NATIVE_BYTES, Rates};
-use super::{ClockName, hosts};
+use crate::machine;
 
 pub(crate) use self::json::json;
 
@@ -103,9 +104,9 @@ fn places(text: &mut String, studies: &[LinkStudy], jitter: Option<Variation>) -
 
 fn machines(text: &mut String, browsers: &[Ready]) -> std::fmt::Result {
     writeln!(text, "Table 2: the machine and the browser.\n\n| | |\n|---|---|")?;
-    writeln!(text, "| kernel | {}, TCP {} |", hosts::kernel(), hosts::congestion())?;
-    writeln!(text, "| processors | {}, load {} at the end |", hosts::processors(), hosts::load())?;
-    writeln!(text, "| memory | {} |", hosts::memory())?;
+    writeln!(text, "| kernel | {}, TCP {} |", machine::kernel(), machine::congestion())?;
+    writeln!(text, "| processors | {}, load {} at the end |", machine::processors(), machine::load())?;
+    writeln!(text, "| memory | {} |", machine::memory())?;
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     writeln!(text, "| native | barograph {}, {build} build |", env!("CARGO_PKG_VERSION"))?;
     if let Some(ready) = browsers.last() {

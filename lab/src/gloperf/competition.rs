@@ -24,7 +24,7 @@ use indicatif::ProgressBar;
 use super::campaign::CONGESTION;
 use super::slow_start;
 use crate::earlystop::leave;
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// How the test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

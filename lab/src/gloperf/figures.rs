@@ -2,9 +2,9 @@
 
 use barograph_study::tradeoff::{Measured, Predictor, Row, Study, shown_s};
 
-use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use super::long::{DAY_S, Long, PERIODS_S};
 use super::periodicity::{periodogram, spread};
+use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, largest};
 
 /// Figure 10 on the left and figure 11 on the right, a row for each series.
 pub(crate) fn long(all: &[Long]) -> anyhow::Result<String> {

@@ -6,11 +6,11 @@ use barograph_probe::reduce::median;
 use barograph_study::tradeoff::{Predictor, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
-use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
 use super::slow_start;
 use super::statements::{Statement, table};
-use crate::report::aligned;
+use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, largest};
+use crate::forecast::report::aligned;
 
 /// A campaign with its errors.
 pub(crate) struct Found {

@@ -11,7 +11,7 @@ use barograph_study::tradeoff::{Grid, Measured, Predictor, Row, Source, Study, r
 use super::periodicity::{Null, Tested, power, spread};
 use super::statements::Statement;
 use super::synthetic;
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// One series with its errors at the paper's periods.
 pub(crate) struct Long {

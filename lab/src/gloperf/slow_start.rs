@@ -10,7 +10,7 @@ use barograph_study::tradeoff::{Grid, Predictor};
 
 use super::campaign::{Campaign, LENGTHS_S};
 use super::figures::BASE_S;
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// The median rate in each twentieth of the longest tests: seconds, and bit/s, of the paper's time.
 pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {

@@ -1,6 +1,6 @@
 //! What the paper says, beside what was found.
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// A statement of Gloperf §4 on one series.
 pub(crate) struct Statement {

@@ -18,7 +18,9 @@ use super::reflection;
 use super::relay::Relay;
 use super::said::Said;
 use super::watch::{learnt_at, watch};
-use crate::mesh_parts::{Cluster, Port, Process, get, post};
+use crate::http::{get, post};
+use crate::nats::Cluster;
+use crate::process::{Port, Process};
 
 /// One station, what it joins, and the archive.
 pub(super) struct Mesh {

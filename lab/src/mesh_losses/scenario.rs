@@ -329,7 +329,7 @@ fn kill_servers(mesh: &mut Mesh, which: &[usize], away_ms: u64) -> anyhow::Resul
     which.iter().try_for_each(|index| servers.revive(*index))
 }
 
-fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::mesh_parts::Cluster> {
+fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::nats::Cluster> {
     mesh.servers.as_mut().context("the mesh has NATS servers")
 }
 

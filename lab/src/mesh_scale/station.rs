@@ -8,7 +8,9 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 use serde_json::json;
 
-use crate::mesh_parts::{Cluster, Process, post, text};
+use crate::http::{post, text};
+use crate::nats::Cluster;
+use crate::process::Process;
 
 /// A station that runs.
 pub(super) struct Station {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::station::Station;
 use super::usage::machine_busy_s;
 use super::{Args, Engine, now_s, wait_until_met};
-use crate::mesh_parts::get;
+use crate::http::get;
 
 /// What was seen; times in seconds.
 #[derive(Serialize)]

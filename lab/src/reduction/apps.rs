@@ -8,7 +8,7 @@ use super::engine::{Network, Run};
 use super::row::Row;
 use super::strategy::Strategy;
 use super::tree::next_start;
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// Both, under every strategy.
 pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {

@@ -5,10 +5,11 @@ use barograph_sim::Scenario;
 use std::fs;
 use std::path::Path;
 
+use super::BeyondArgs;
 use super::engine::Run;
 use super::paper::{P1, built_in};
 use super::strategy::{Strategy, best_static};
-use super::{BeyondArgs, jobs};
+use crate::jobs;
 
 /// P1, where four fifths of the response time of 64 kB grow with the size, and stalls befall bytes rather
 /// than messages: a message of a megabyte stalls sixteen times as often as one of 64 kB.

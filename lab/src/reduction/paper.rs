@@ -9,7 +9,8 @@ use std::path::Path;
 use super::engine::Run;
 use super::row::Row;
 use super::strategy::Strategy;
-use super::{Args, figures, jobs, json_lines, load, print, promises, shapes, strategies, tables, tree};
+use super::{Args, figures, json_lines, load, print, promises, shapes, strategies, tables, tree};
+use crate::jobs;
 
 /// What came out.
 pub(crate) struct Experiment {

@@ -7,7 +7,7 @@ use super::beyond::{ABOUT, KB, TIE, runs, size, wide_area};
 use super::engine::{Network, Run};
 use super::row::{Summary, mean};
 use super::strategy::Strategy;
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// Messages of 1, 4 and 16 MB, whole and in pieces.
 pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {

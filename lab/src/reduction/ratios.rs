@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::row::mean;
 use super::strategy::Strategy;
-use super::{Args, jobs, json_lines, print, strategies, tree};
-use crate::report::aligned;
+use super::{Args, json_lines, print, strategies, tree};
+use crate::forecast::report::aligned;
+use crate::jobs;
 
 /// One scenario under one strategy, over the seeds.
 #[derive(Debug, Clone, Serialize)]

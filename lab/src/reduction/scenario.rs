@@ -7,8 +7,9 @@ use super::engine::Run;
 use super::over_link::{self, Copies};
 use super::row::Row;
 use super::strategy::Strategy;
-use super::{Args, jobs, json_lines, print, strategies, tree};
-use crate::report::aligned;
+use super::{Args, json_lines, print, strategies, tree};
+use crate::forecast::report::aligned;
+use crate::jobs;
 
 /// Runs and prints.
 pub(crate) fn run(args: &Args, scenario: &Scenario) -> anyhow::Result<()> {

@@ -5,11 +5,11 @@ use barograph_sim::Scenario;
 use super::BeyondArgs;
 use super::beyond::{ABOUT, KB, TIE, figure, runs, size, wide_area};
 use super::engine::Run;
-use super::plot::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg};
 use super::row::mean;
 use super::strategy::Strategy;
 use super::tree;
-use crate::report::aligned;
+use crate::figure::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg};
+use crate::forecast::report::aligned;
 
 /// 1 kB to 16 MB in powers of 4.
 pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {

@@ -4,7 +4,7 @@ use super::engine::Run;
 use super::paper::{Experiment, TABLE_1, TABLE_2};
 use super::row::{Row, Summary, mean};
 use super::strategy::Strategy;
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// Both tables, and how abandoned reductions enter them.
 pub(crate) fn markdown(experiment: &Experiment) -> String {

@@ -9,7 +9,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// What is replayed.
 #[derive(ClapArgs)]

@@ -17,7 +17,7 @@ use super::host::{Cpus, Load, ask_realtime, pin};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// What became of a run.
 pub(crate) enum Made {

@@ -21,7 +21,7 @@ use super::cut::Arrival;
 use super::host::{Cpus, pin};
 use super::plan::{Design, Host, PAYLOAD_BYTES};
 use super::sender::{WARM_UP, now_ns};
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// The process, seen from the experiment.
 pub(crate) struct Receiver {

@@ -11,7 +11,7 @@ use plotters::style::{Color as _, RGBColor};
 use serde_json::Value;
 
 use super::Part;
-use crate::reduction::plot::{
+use crate::figure::{
     Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, svg, text,
     write as label,
 };

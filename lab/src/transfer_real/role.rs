@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{flow, raw};
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// What a process is. Each says a line of JSON when it is ready, and one when its input ends.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use super::flow::{Course, Flow, Ours, now_ms};
 use super::output::Output;
 use super::peer::{Bench, Peer, Tools};
 use super::{Args, Part, busy, cross, fairness, figures, files, line_rate, mover, path, role, uncontended};
-use crate::equivalence::hosts;
+use crate::machine;
 use crate::signatures::host::Cpus;
 
 /// What all parts share.
@@ -158,10 +158,10 @@ impl Session {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner).all = all;
         self.output.say(&format!(
             "# Transfers over real sockets\n\n{}; {}; {}. Load of the machine at the start: {}. TCP of programs that do not choose (scp, rsync, GridFTP): {}. Runs of {} s, seed {}, {} at once where there is room.\n",
-            hosts::kernel(),
-            hosts::processors(),
-            hosts::memory(),
-            hosts::load(),
+            machine::kernel(),
+            machine::processors(),
+            machine::memory(),
+            machine::load(),
             TCP,
             self.seconds,
             self.seed,

@@ -4,8 +4,9 @@ use barograph_study::compare::{Side, Study};
 use serde_json::{Value, json as object};
 
 use super::{Results, by_scatter};
+use crate::equivalence::ClockName;
 use crate::equivalence::overhead::Overhead;
-use crate::equivalence::{ClockName, hosts};
+use crate::machine;
 
 /// One object on a line.
 pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
@@ -44,11 +45,11 @@ pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
         "jitter": jitter,
         "links": links,
         "machine": {
-            "kernel": hosts::kernel(),
-            "congestion": hosts::congestion(),
-            "processors": hosts::processors(),
-            "memory": hosts::memory(),
-            "load": hosts::load(),
+            "kernel": machine::kernel(),
+            "congestion": machine::congestion(),
+            "processors": machine::processors(),
+            "memory": machine::memory(),
+            "load": machine::load(),
             "native": env!("CARGO_PKG_VERSION"),
             "is_release": !cfg!(debug_assertions),
         },

@@ -4,9 +4,9 @@ use barograph_sim::scenario::Shift;
 use barograph_sim::{Scenario, Weather};
 
 use super::Figure;
+use crate::figure::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg, ticks};
 use crate::reduction::engine::Sent;
 use crate::reduction::paper::Experiment;
-use crate::reduction::plot::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg, ticks};
 use crate::reduction::strategy::Strategy;
 use crate::reduction::tree;
 

@@ -4,12 +4,12 @@ use plotters::style::RGBColor;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::Figure;
-use crate::reduction::engine::Run;
-use crate::reduction::paper::{Experiment, TABLE_1};
-use crate::reduction::plot::{
+use crate::figure::{
     Axes, BLUE, GREEN, INK, Mark, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, legend, svg, text, ticks,
     write,
 };
+use crate::reduction::engine::Run;
+use crate::reduction::paper::{Experiment, TABLE_1};
 use crate::reduction::row::Summary;
 use crate::reduction::strategy::Strategy;
 

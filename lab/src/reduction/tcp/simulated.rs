@@ -3,8 +3,9 @@
 use super::super::engine::Run;
 use super::super::paper::{P1, REDUCTIONS, SETS, TRIES, built_in};
 use super::super::strategy::Strategy;
-use super::super::{jobs, tree};
+use super::super::tree;
 use super::ordering::Blocks;
+use crate::jobs;
 
 /// What came of it.
 pub(crate) struct Simulated {

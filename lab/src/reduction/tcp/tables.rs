@@ -11,7 +11,7 @@ use super::ordering::{Agreement, Standing, Statistic};
 use super::sets::Sets;
 use super::simulated::{Simulated, quantile};
 use super::turns::{Outcome, Plan};
-use crate::report::aligned;
+use crate::forecast::report::aligned;
 
 /// Everything that was measured, and how it stands to the simulation.
 #[derive(Serialize)]

@@ -12,7 +12,7 @@ use barograph_sim::{Link, Network};
 use super::super::job::{Copied, Job, NAME, SECONDS_MAX};
 use super::super::session::Session;
 use super::super::tool::{Ended, run};
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// What the disk takes (bytes a second), synced.
 pub(super) fn written(job: &Job) -> anyhow::Result<f64> {

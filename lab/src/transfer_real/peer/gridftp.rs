@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use super::super::tool::{run, wait_for_port};
 use super::Bench;
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// A file over so many TCP connections.
 pub(super) fn measure(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {

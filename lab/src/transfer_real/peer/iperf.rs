@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::tool::{Ended, run};
 use super::Bench;
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// What its receiver saw.
 pub(super) fn tcp(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, ensure};
 
 use super::super::tool::run;
 use super::{Bench, Tools};
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// The program.
 pub(super) fn built(tools: &Tools) -> Result<PathBuf, String> {

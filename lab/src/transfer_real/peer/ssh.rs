@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::super::tool::{find, run, wait_for_port};
 use super::Bench;
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 pub(super) fn scp(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let server = Server::start(bench)?;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 
 use super::super::tool::{Ended, run, wait_for_port};
 use super::{Bench, Tools};
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// The folder of its examples.
 pub(super) fn built(tools: &Tools) -> Result<PathBuf, String> {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 
 use super::super::tool::{Ended, run, wait_for_port};
 use super::Bench;
-use crate::mesh_parts::Process;
+use crate::process::Process;
 
 /// At the rate it is told: that of the bottleneck, else the best of some. Its own time counts, for it waits three seconds for receivers first.
 pub(super) fn measure(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use barograph_forecast::Loss;
 
-use crate::forecast::Trace;
-use crate::score::{BATTERIES, BLOCK, FIRST_STEP, IntervalScore, LEVEL, Score, geometric_mean, preset_name};
+use super::Trace;
+use super::score::{BATTERIES, BLOCK, FIRST_STEP, IntervalScore, LEVEL, Score, geometric_mean, preset_name};
 
 /// The whole report.
 pub(crate) fn markdown(traces: &[Trace]) -> String {

@@ -1,9 +1,11 @@
-//! Processes that end with the experiment.
+//! Processes that end with the experiment, and ports for them.
 
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command};
 
 use anyhow::{Context as _, ensure};
+use socket2::{Domain, Socket, Type};
 
 /// A process that is killed when it is dropped.
 pub(crate) struct Process(Child);
@@ -50,5 +52,24 @@ impl Drop for Process {
         // SIGKILL; one that has ended already is only waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// A port of this machine, held until this is dropped.
+///
+/// The socket is bound and does not listen: connections are refused, the system gives the port to no
+/// other program, and a process that sets `SO_REUSEADDR`, as servers do, can listen there, also after it was killed.
+pub(crate) struct Port {
+    pub(crate) number: u16,
+    _held: Socket,
+}
+
+impl Port {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let held = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        held.set_reuse_address(true)?;
+        held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
+        let number = held.local_addr()?.as_socket_ipv4().context("an IPv4 address was bound")?.port();
+        Ok(Self { number, _held: held })
     }
 }

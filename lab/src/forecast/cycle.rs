@@ -5,7 +5,7 @@ use barograph_forecast::{Battery, Config, Loss};
 use barograph_study::input::Sample;
 use serde::Serialize;
 
-use crate::score::FIRST_STEP;
+use super::score::FIRST_STEP;
 
 /// Errors divided by those of the last value, under one loss.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -4,7 +4,7 @@ use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, FontTransform, RGBColor};
 
-use crate::reduction::plot::{
+use crate::figure::{
     Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, legend, svg,
     text, write,
 };
