@@ -8,6 +8,13 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
+/// A drawing and what it shows.
+pub(crate) struct Figure {
+    pub(crate) file: &'static str,
+    pub(crate) says: String,
+    pub(crate) svg: String,
+}
+
 /// One diagram of a figure.
 pub(crate) struct Axes {
     /// The plotting area in pixels.
@@ -15,8 +22,8 @@ pub(crate) struct Axes {
     pub(crate) top: i32,
     pub(crate) width: i32,
     pub(crate) height: i32,
-    pub(crate) x: Scale,
-    pub(crate) y: Scale,
+    x: Scale,
+    y: Scale,
 }
 
 /// From data to a share of an axis.
@@ -36,6 +43,11 @@ impl Scale {
 }
 
 impl Axes {
+    /// Over a plotting area of `left`, `top`, `width` and `height` pixels.
+    pub(crate) fn new([left, top, width, height]: [i32; 4], x: Scale, y: Scale) -> Self {
+        Self { left, top, width, height, x, y }
+    }
+
     pub(crate) fn at(&self, x: f64, y: f64) -> (i32, i32) {
         let x = self.left + (self.x.share(x) * f64::from(self.width)).round() as i32;
         let y = self.top + self.height - (self.y.share(y) * f64::from(self.height)).round() as i32;
@@ -53,16 +65,15 @@ impl Axes {
         let (right, bottom) = (self.left + self.width, self.top + self.height);
         for (value, label) in x.1 {
             let at = self.at(*value, 0.0).0;
-            root.draw(&PathElement::new([(at, self.top), (at, bottom)], GRID.stroke_width(1)))?;
+            line(root, [(at, self.top), (at, bottom)], GRID)?;
             write(root, label, (at, bottom + 8), text(SMALL, HPos::Center, VPos::Top))?;
         }
         for (value, label) in y.1 {
             let at = self.at(0.0, *value).1;
-            root.draw(&PathElement::new([(self.left, at), (right, at)], GRID.stroke_width(1)))?;
+            line(root, [(self.left, at), (right, at)], GRID)?;
             write(root, label, (self.left - 8, at), text(SMALL, HPos::Right, VPos::Center))?;
         }
-        let corners = [(self.left, self.top), (self.left, bottom), (right, bottom)];
-        root.draw(&PathElement::new(corners, INK.stroke_width(1)))?;
+        line(root, [(self.left, self.top), (self.left, bottom), (right, bottom)], INK)?;
         write(root, x.0, (self.left + self.width / 2, bottom + 34), text(NORMAL, HPos::Center, VPos::Top))?;
         let upright = text(NORMAL, HPos::Center, VPos::Top).transform(FontTransform::Rotate270);
         write(root, y.0, (self.left - 74, self.top + self.height / 2), upright)?;
@@ -78,22 +89,42 @@ impl Axes {
     ) -> anyhow::Result<()> {
         let mut points: Vec<(i32, i32)> = points.iter().map(|(x, y)| self.at(*x, *y)).collect();
         points.dedup();
-        root.draw(&PathElement::new(points, colour.stroke_width(width)))?;
-        Ok(())
+        line(root, points, colour.stroke_width(width))
+    }
+
+    /// The points, each as a mark.
+    pub(crate) fn marks(
+        &self,
+        root: &Area<'_>,
+        points: &[(f64, f64)],
+        mark: Mark,
+        colour: RGBColor,
+    ) -> anyhow::Result<()> {
+        points.iter().try_for_each(|(x, y)| mark.draw(root, self.at(*x, *y), colour))
     }
 }
 
+/// A line through these points (pixels).
+pub(crate) fn line(
+    root: &Area<'_>,
+    points: impl Into<Vec<(i32, i32)>>,
+    style: impl Into<ShapeStyle>,
+) -> anyhow::Result<()> {
+    Ok(root.draw(&PathElement::new(points, style))?)
+}
+
 /// Names in a row, each with the line or mark that stands for it.
-pub(crate) fn legend(
+pub(crate) fn legend<T: ToString>(
     root: &Area<'_>,
     left: i32,
     y: i32,
-    items: &[(Mark, RGBColor, String)],
+    items: impl IntoIterator<Item = (Mark, RGBColor, T)>,
 ) -> anyhow::Result<()> {
     let mut x = left;
     for (mark, colour, name) in items {
-        mark.draw(root, (x + 14, y), *colour)?;
-        write(root, name, (x + 34, y), text(SMALL, HPos::Left, VPos::Center))?;
+        let name = name.to_string();
+        mark.draw(root, (x + 14, y), colour)?;
+        write(root, &name, (x + 34, y), text(SMALL, HPos::Left, VPos::Center))?;
         x += 58 + (name.chars().count() as f64 * 8.2) as i32;
     }
     Ok(())
@@ -104,19 +135,21 @@ pub(crate) fn legend(
 pub(crate) enum Mark {
     Line,
     Dot,
+    LargeDot,
     Ring,
+    SmallRing,
 }
 
 impl Mark {
     pub(crate) fn draw(self, root: &Area<'_>, (x, y): (i32, i32), colour: RGBColor) -> anyhow::Result<()> {
-        match self {
-            Self::Line => {
-                root.draw(&PathElement::new([(x - 12, y), (x + 12, y)], colour.stroke_width(3)))?;
-            }
-            Self::Dot => root.draw(&Circle::new((x, y), 4, colour.filled()))?,
-            Self::Ring => root.draw(&Circle::new((x, y), 6, colour.stroke_width(2)))?,
-        }
-        Ok(())
+        let (radius, style) = match self {
+            Self::Line => return line(root, [(x - 12, y), (x + 12, y)], colour.stroke_width(3)),
+            Self::Dot => (4, colour.filled()),
+            Self::LargeDot => (6, colour.filled()),
+            Self::Ring => (6, colour.stroke_width(2)),
+            Self::SmallRing => (5, colour.stroke_width(2)),
+        };
+        Ok(root.draw(&Circle::new((x, y), radius, style))?)
     }
 }
 
@@ -126,12 +159,15 @@ pub(crate) fn write(
     at: (i32, i32),
     style: TextStyle<'_>,
 ) -> anyhow::Result<()> {
-    root.draw(&Text::new(words.to_owned(), at, style))?;
-    Ok(())
+    Ok(root.draw(&Text::new(words.to_owned(), at, style))?)
 }
 
 pub(crate) fn text(size: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(horizontal, vertical))
+    styled(size, horizontal, vertical, FontStyle::Normal)
+}
+
+pub(crate) fn styled(size: u32, horizontal: HPos, vertical: VPos, weight: FontStyle) -> TextStyle<'static> {
+    TextStyle::from(("sans-serif", size).into_font().style(weight)).pos(Pos::new(horizontal, vertical))
 }
 
 /// A drawing of so many pixels as SVG.

@@ -1,8 +1,11 @@
 //! Processes that end with the experiment, and ports for them.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 
 use anyhow::{Context as _, ensure};
 use socket2::{Domain, Socket, Type};
@@ -26,6 +29,18 @@ impl Process {
 
     pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.0.stdout.take()
+    }
+
+    /// The lines that it prints, where its output is a pipe that nobody has taken; they are read to the end, so that it never
+    /// waits for a reader.
+    pub(crate) fn lines(&mut self) -> anyhow::Result<Receiver<String>> {
+        let output = self.take_stdout().context("the output is a pipe")?;
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            // The caller may have heard enough.
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
+        });
+        Ok(lines)
     }
 
     /// Writes a line to its input, where that is a pipe that nobody has taken.
@@ -53,6 +68,19 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Set when the input of this process ends.
+pub(crate) fn input_ends() -> Arc<AtomicBool> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || {
+            std::io::stdin().lines().for_each(drop);
+            is_over.store(true, Ordering::Relaxed);
+        }
+    });
+    is_over
 }
 
 /// A port of this machine, held until this is dropped.

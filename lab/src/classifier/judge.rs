@@ -8,7 +8,7 @@ use barograph_loss::{
 };
 use barograph_sim::Chance;
 
-use super::tables::Kinds;
+use super::kinds::Kinds;
 
 /// A classifier and the evidence that it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,9 +12,10 @@ use barograph_sim::{Chance, Host, Jitter, Link, LinkSpec, Network, Queue, delays
 use barograph_station::{Sources, Station, open_archive};
 use tempfile::TempDir;
 
+use super::args::{Args, ClockName, LinkName};
+use super::asked::Asked;
 use super::browser::{Browser, Ready};
-use super::collect::Asked;
-use super::{Args, ClockName, LinkName};
+use crate::emulation::forget_connections;
 
 /// A link, described.
 pub(crate) struct Path {
@@ -48,11 +49,7 @@ impl Path {
     /// The same, with a responder of these limits.
     pub(crate) fn bench_with(&self, args: &Args, limits: Limits) -> anyhow::Result<Bench> {
         let network = Network::new(self.link.clone())?;
-        for host in [&network.a, &network.b] {
-            // What the kernel remembers of one connection would help, or hamper, the next to the same address.
-            let path = "/proc/sys/net/ipv4/tcp_no_metrics_save";
-            host.run(|| std::fs::write(path, "1"))?.with_context(|| format!("cannot write {path}"))?;
-        }
+        forget_connections(&network)?;
         let far = if self.is_loopback { &network.a } else { &network.b };
         // The near host's own address is loopback, too, but none that a browser trusts as it does 127.0.0.1: so it
         // has the coarser clock there, unless it is told otherwise.
@@ -146,7 +143,7 @@ impl Bench {
 
     /// Why what was measured is void, if it is.
     pub(crate) fn void(&self) -> Option<String> {
-        self.network.report()?.void().map(|void| void.to_string())
+        crate::emulation::void(&self.network)
     }
 }
 

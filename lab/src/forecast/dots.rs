@@ -1,43 +1,36 @@
 //! The scores as a figure: a row for each trace, a dot for each battery.
 
 use barograph_forecast::{Loss, Preset, Rule};
-use plotters::coord::Shift;
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::element::Cross;
+use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::{BLACK, Color as _, FontStyle, RGBColor};
 
-use super::Trace;
-use super::score::{BATTERIES, geometric_mean};
-use crate::forecast::report::best_of_nws;
+use super::score::BATTERIES;
+use super::trace::Trace;
+use crate::figure::{Area, BLUE, GREEN, Mark, VERMILION, line, styled, svg, text, write};
+use crate::stats::geometric_mean;
 
 /// Two panels, MSE and MAE, as SVG.
-pub(crate) fn svg(traces: &[Trace]) -> anyhow::Result<String> {
-    let mut svg = String::new();
-    let rows = traces.len() + 1;
-    let height = TOP + rows as i32 * ROW + BOTTOM;
-    {
-        let root = SVGBackend::with_string(&mut svg, (WIDTH as u32, height as u32)).into_drawing_area();
-        root.fill(&WHITE)?;
-        names(&root, traces)?;
-        legend(&root, traces)?;
+pub(crate) fn svg_of(traces: &[Trace]) -> anyhow::Result<String> {
+    let rows = traces.len() as i32 + 1;
+    svg(WIDTH, TOP + rows * ROW + BOTTOM, |root| {
+        names(root, traces)?;
+        legend(root, traces)?;
         for (loss, title, left) in [
             (Loss::Squared, "mean squared error ÷ that of the last value", NAMES),
             (Loss::Absolute, "mean absolute error ÷ that of the last value", NAMES + PANEL + GAP),
         ] {
-            Panel { left, rows: rows as i32, loss }.draw(&root, title, traces)?;
+            Panel { left, rows, loss }.draw(root, title, traces)?;
         }
-        root.present()?;
-    }
-    Ok(svg)
+        Ok(())
+    })
 }
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// The traces' names on the left.
 fn names(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     for (row, name) in traces.iter().map(|trace| trace.name.as_str()).chain(["geometric mean"]).enumerate() {
         let weight = if row == traces.len() { FontStyle::Bold } else { FontStyle::Normal };
-        let style = text(18, HPos::Right, VPos::Center, weight);
-        root.draw(&Text::new(name.to_owned(), (NAMES - 14, middle(row as i32)), style))?;
+        write(root, name, (NAMES - 14, middle(row as i32)), styled(18, HPos::Right, VPos::Center, weight))?;
     }
     Ok(())
 }
@@ -48,11 +41,7 @@ fn legend(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     let mut x = 30;
     for (i, name) in marks.chain(["best of nws in hindsight".to_owned()]).enumerate() {
         mark(root, (x, 28), i)?;
-        root.draw(&Text::new(
-            name.clone(),
-            (x + 14, 28),
-            text(17, HPos::Left, VPos::Center, FontStyle::Normal),
-        ))?;
+        write(root, &name, (x + 14, 28), text(17, HPos::Left, VPos::Center))?;
         x += 30 + (name.chars().count() as f64 * 7.5) as i32;
     }
     Ok(())
@@ -67,45 +56,33 @@ struct Panel {
 
 impl Panel {
     fn draw(&self, root: &Area<'_>, title: &str, traces: &[Trace]) -> anyhow::Result<()> {
-        let bottom = TOP + self.rows * ROW;
+        let (bottom, right) = (TOP + self.rows * ROW, self.left + PANEL);
         for tick in 2..=13 {
             let ratio = f64::from(tick) / 10.0;
-            let style = if tick == 10 { BLACK.mix(0.6) } else { BLACK.mix(0.12) };
-            root.draw(&PathElement::new(
-                [(self.x(ratio), TOP), (self.x(ratio), bottom)],
-                style.stroke_width(1),
-            ))?;
+            let x = self.x(ratio);
+            line(root, [(x, TOP), (x, bottom)], BLACK.mix(if tick == 10 { 0.6 } else { 0.12 }))?;
             if tick % 2 == 0 {
-                let at = (self.x(ratio), bottom + 8);
-                root.draw(&Text::new(
-                    format!("{ratio:.1}"),
-                    at,
-                    text(16, HPos::Center, VPos::Top, FontStyle::Normal),
-                ))?;
+                write(root, &format!("{ratio:.1}"), (x, bottom + 8), text(16, HPos::Center, VPos::Top))?;
             }
         }
-        let at = (self.left + PANEL / 2, bottom + 34);
-        root.draw(&Text::new(title.to_owned(), at, text(18, HPos::Center, VPos::Top, FontStyle::Normal)))?;
-        let above_means = bottom - ROW;
-        let line = [(self.left, above_means), (self.left + PANEL, above_means)];
-        root.draw(&PathElement::new(line, BLACK.mix(0.6)))?;
+        write(root, title, (self.left + PANEL / 2, bottom + 34), text(18, HPos::Center, VPos::Top))?;
+        line(root, [(self.left, bottom - ROW), (right, bottom - ROW)], BLACK.mix(0.6))?;
         for row in 0..self.rows {
-            let line = [(self.left, middle(row)), (self.left + PANEL, middle(row))];
-            root.draw(&PathElement::new(line, BLACK.mix(0.10)))?;
-        }
-        for (row, trace) in traces.iter().enumerate() {
-            self.row(root, row as i32, &self.ratios(trace))?;
+            line(root, [(self.left, middle(row)), (right, middle(row))], BLACK.mix(0.10))?;
         }
         let all: Vec<Vec<f64>> = traces.iter().map(|trace| self.ratios(trace)).collect();
-        let means: Vec<f64> =
-            (0..all[0].len()).map(|i| geometric_mean(all.iter().map(|ratios| ratios[i]))).collect();
-        self.row(root, self.rows - 1, &means)
+        let mean = |i: usize| geometric_mean(all.iter().map(|ratios| ratios[i]));
+        let means = (0..all[0].len()).map(mean).collect();
+        for (row, ratios) in all.iter().chain([&means]).enumerate() {
+            self.row(root, row as i32, ratios)?;
+        }
+        Ok(())
     }
 
     /// The ratios of a trace in the order of the legend.
     fn ratios(&self, trace: &Trace) -> Vec<f64> {
         let scores = trace.scores.iter().map(|score| score.errors.of(self.loss));
-        scores.chain([best_of_nws(trace, self.loss).1]).collect()
+        scores.chain([trace.best_of_nws(self.loss).1]).collect()
     }
 
     fn row(&self, root: &Area<'_>, row: i32, ratios: &[f64]) -> anyhow::Result<()> {
@@ -125,32 +102,26 @@ impl Panel {
     }
 }
 
-/// The mark of a battery – the colour tells the preset, the shape the rule – or, after all of them, of
+/// The mark of a battery – the colour stands for the preset, the shape for the rule – or, after all of them, of
 /// the best single method.
 fn mark(root: &Area<'_>, (x, y): (i32, i32), i: usize) -> anyhow::Result<()> {
     let Some((preset, rule)) = BATTERIES.get(i).copied() else {
-        root.draw(&PathElement::new([(x, y - 10), (x, y + 10)], BLACK.stroke_width(2)))?;
-        return Ok(());
+        return line(root, [(x, y - 10), (x, y + 10)], BLACK.stroke_width(2));
     };
-    let colour = match preset {
+    let colour: RGBColor = match preset {
         Preset::Nws => BLUE,
         Preset::Classic => GREEN,
         Preset::Full => VERMILION,
     };
     match rule {
-        Rule::TwoLevel => root.draw(&Circle::new((x, y), 5, colour.stroke_width(2)))?,
-        Rule::Flat => root.draw(&Cross::new((x, y), 5, colour.stroke_width(2)))?,
-        Rule::Blend => root.draw(&Circle::new((x, y), 6, colour.filled()))?,
+        Rule::TwoLevel => Mark::SmallRing.draw(root, (x, y), colour),
+        Rule::Flat => Ok(root.draw(&Cross::new((x, y), 5, colour.stroke_width(2)))?),
+        Rule::Blend => Mark::LargeDot.draw(root, (x, y), colour),
     }
-    Ok(())
 }
 
 fn middle(row: i32) -> i32 {
     TOP + row * ROW + ROW / 2
-}
-
-fn text(size: u32, horizontal: HPos, vertical: VPos, weight: FontStyle) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font().style(weight)).pos(Pos::new(horizontal, vertical))
 }
 
 /// Pixels.
@@ -165,8 +136,3 @@ const BOTTOM: i32 = 66;
 /// The scale of ratios: 1 is the last value, and little lies beyond these on real series.
 const LOW: f64 = 0.2;
 const HIGH: f64 = 1.3;
-
-/// Colours of Okabe and Ito (2008).
-const BLUE: RGBColor = RGBColor(0, 114, 178);
-const GREEN: RGBColor = RGBColor(0, 158, 115);
-const VERMILION: RGBColor = RGBColor(213, 94, 0);

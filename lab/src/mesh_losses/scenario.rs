@@ -10,7 +10,7 @@ use barograph_engine::{Config, Error, Local, NatsConfig, Record, Remote as Joini
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
 
-use super::Engine::{self, Cluster, Nats, Remote};
+use super::args::Engine::{self, Cluster, Nats, Remote};
 use super::child::{STATION, record, value};
 use super::clock::Clock;
 use super::mesh::{Mesh, Needs, Place};

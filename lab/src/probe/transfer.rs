@@ -2,13 +2,14 @@
 
 use anyhow::Context;
 use barograph_forecast::{Battery, Config, Loss};
-use barograph_probe::reduce::median;
 use barograph_probe::{Direction, Experiment, Plan};
 use barograph_sim::{Network, say_skipped};
 
 use super::path::{Bench, Path, Station, Unanswered, measure, once};
-use super::peer::{has_iperf3, iperf3};
+use super::peer::iperf3;
 use super::row::{Goal, Question, Row, Unit, Verdict};
+use crate::iperf;
+use crate::stats::median;
 
 /// Progress: one for each pair of transfers.
 pub(crate) fn steps(quick: bool) -> u64 {
@@ -17,7 +18,7 @@ pub(crate) fn steps(quick: bool) -> u64 {
 
 /// Both directions in each case.
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
-    let present = has_iperf3();
+    let present = iperf::is_here();
     if !present {
         say_skipped("iperf3 is not installed");
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::engine::Run;
-use super::row::mean;
+use super::run::Run;
+use crate::stats::mean;
 
 /// A way of setting timeouts.
 #[derive(Debug, Clone, Copy, PartialEq)]

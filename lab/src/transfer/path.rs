@@ -6,8 +6,8 @@ use std::time::Duration;
 use barograph_sim::{Fate, LinkSpec, Loss, Model, Queue};
 use barograph_transfer::pair::{Arrived, Cubic, Link, Load, Parcel};
 
+use super::hold::{Hold, Predictor, known};
 use super::host::Host;
-use super::stalls::{Hold, Predictor, known};
 
 /// Bytes of a full packet, headers included: what Ethernet carries.
 pub(crate) const PACKET: u32 = 1500;

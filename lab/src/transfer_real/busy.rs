@@ -10,12 +10,11 @@ use serde_json::json;
 use super::cells::{AROUND, Plan, for_people};
 use super::flow::{Flow, Ours, SenderSaid, now_ms};
 use super::goal::{self, Bound};
-use super::output::widest;
 use super::raw::Flood;
 use super::session::Session;
 use crate::signatures::host::{self, Load, limit_to};
 use crate::signatures::plan::Host;
-use crate::transfer::percent;
+use crate::table::{Table, cells, dash, number, percent};
 
 /// What keeps the receiver from reading, and what the network loses beside.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +95,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         for_people(measured(session)),
         for_people(START)
     );
-    let header = [
+    let table = Table::new([
         "trouble, buffer",
         "could drain",
         "ours at fixed rate",
@@ -106,8 +105,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "host: told packets / drops counted",
         "network: told packets / drops counted",
         "unknown",
-    ];
-    session.output.begin("A busy host", &legend, &header, widest(groups(session).iter().map(Group::name)))?;
+    ]);
+    session.report.begin("A busy host", &legend, table, groups(session).iter().map(Group::name))?;
     let mut lines = Vec::new();
     for group in groups(session) {
         let name = group.name();
@@ -122,8 +121,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             .inspect_err(|error| lines.push(format!("- {name}: fixed did not run: {error:#}\n")))
             .ok();
         for kind in group.kinds.iter().copied() {
-            let fixed = fixed_bps.map_or_else(|| "–".to_owned(), |bps| format!("{:.0}", bps / 1e6));
-            let mut cells = vec![name.clone(), format!("{:.0}", drains / 1e6), fixed, kind.name().to_owned()];
+            let fixed = number(fixed_bps.map(|bps| bps / 1e6), 0);
+            let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
             for has_ear in [true, false] {
                 session.note(format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" }));
@@ -133,8 +132,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 let Course { bps, said, socket_drops, link_drops } = match found {
                     Ok(course) => course,
                     Err(error) => {
-                        cells.push("–".to_owned());
-                        causes.extend(has_ear.then(|| ["–"; 3].map(str::to_owned)).into_iter().flatten());
+                        cells.push(dash());
+                        causes.extend(has_ear.then(|| [dash(), dash(), dash()]).into_iter().flatten());
                         let failure = format!("{error:#}");
                         lines.push(format!("- {name}: {kind} did not run: {failure}\n"));
                         rows.push(json!({
@@ -172,10 +171,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 }));
             }
             cells.extend(causes);
-            session.output.row(&cells, rows)?;
+            session.report.row(&cells, rows)?;
         }
     }
-    session.output.end(&lines)
+    session.report.end(&lines)
 }
 
 /// A cell that drained more than could be drained.

@@ -7,10 +7,9 @@ use serde_json::json;
 
 use super::beside::{Beside, Other, Window, beside};
 use super::cells::{AROUND, Lanes, Plan};
-use super::output::widest;
 use super::path::Path;
 use super::session::Session;
-use crate::transfer::percent;
+use crate::table::{Table, dash, percent};
 
 const OTHERS: [Other; 3] = [
     Other::OnOff,
@@ -51,14 +50,9 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
          1 s (means); in parentheses what % of theirs arrived. cubic: iperf3. * The emulator was late or lost packets itself; – it did not run.",
         window.seconds, window.from
     );
-    let header: Vec<&str> =
-        std::iter::once("round trip, others").chain(kinds.iter().map(|kind| kind.name())).collect();
-    session.output.begin(
-        "Beside traffic that does not ask",
-        &legend,
-        &header,
-        widest(OTHERS.iter().map(|other| format!("100 ms, {}", other.name()))),
-    )?;
+    let table = Table::new(["round trip, others"]).and(kinds.iter().map(|kind| kind.name()));
+    let names = OTHERS.iter().map(|other| format!("100 ms, {}", other.name()));
+    session.report.begin("Beside traffic that does not ask", &legend, table, names)?;
     for path in paths(session) {
         let mut lanes = Lanes::new(path.at_once(session));
         for other in OTHERS {
@@ -83,14 +77,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                     "failure": found.as_ref().err().map(|error| format!("{error:#}")),
                 })
             });
-            session.output.row(&cells, rows.collect())?;
+            session.report.row(&cells, rows.collect())?;
         }
     }
-    session.output.end(&[])
+    session.report.end(&[])
 }
 
 fn cell(found: &anyhow::Result<Beside>) -> String {
-    let Ok(of) = found else { return "–".to_owned() };
+    let Ok(of) = found else { return dash() };
     let arrived = of.offered_bps.filter(|offered| 0.0 < *offered);
     let arrived =
         arrived.map_or_else(String::new, |offered| format!(" ({})", percent(of.other_bps / offered)));

@@ -18,7 +18,8 @@ use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
 use super::memory::{COLD_BYTES, HOT_BYTES, Memory};
-use super::role::{Ready, Role, Worker, input_ends, say};
+use super::worker::{Ready, Worker, say};
+use crate::process::input_ends;
 use crate::signatures::host::pin;
 
 /// How a flow is sent.
@@ -133,7 +134,7 @@ impl Flow {
             *ours;
         let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
         let plan = ReceivePlan { at, from, is_sealed, is_hashed, is_cold, buffer_bytes, cpu };
-        let receiver = Worker::start(&network.b, &Role::Receive(plan))?;
+        let receiver = Worker::start(&network.b, "Receive", &plan)?;
         let ready: Ready = receiver.hear()?;
         Ok(Waiting { receiver, at: SocketAddr::new(at, ready.port) })
     }
@@ -178,7 +179,7 @@ impl Waiting {
         let kind = kind.name().to_owned();
         let plan =
             SendPlan { to: self.at, kind, is_sealed, has_ear, is_hashed, is_cold, rate_bytes_s, seed, cpu };
-        let sender = Worker::start(&network.a, &Role::Send(plan))?;
+        let sender = Worker::start(&network.a, "Send", &plan)?;
         Ok(Flow { sender, receiver: self.receiver, at: self.at })
     }
 }

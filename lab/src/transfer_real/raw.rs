@@ -21,7 +21,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setso
 use serde::{Deserialize, Serialize};
 
 use super::memory::{HOT_BYTES, Memory};
-use super::role::{Ready, Role, Worker, input_ends, say};
+use super::worker::{Ready, Worker, say};
+use crate::process::input_ends;
 use crate::signatures::host::{Cpus, pin};
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -124,11 +125,11 @@ fn trial(
     let at = IpAddr::V4(network.b.v4());
     let (buffer_bytes, cpu) = (RECEIVE_BUFFER_BYTES, cpus.receiver);
     let receive = ReceivePlan { at, is_sealed, buffer_bytes, is_copied: false, cpu };
-    let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
+    let receiver = Worker::start(&network.b, "RawReceive", &receive)?;
     let Ready { port, .. } = receiver.hear()?;
     let to = SocketAddr::new(at, port);
     let send = SendPlan { to, is_sealed, rate_bytes_s, train: TRAIN, milliseconds, cpu: cpus.sender };
-    let sent: Sent = Worker::start(&network.a, &Role::RawSend(send))?.hear()?;
+    let sent: Sent = Worker::start(&network.a, "RawSend", &send)?.hear()?;
     // What waits in the receiver's buffer is read before it looks whether its input ended.
     let came: Came = receiver.finish()?;
     let share = came.datagrams as f64 / sent.datagrams.max(1) as f64;
@@ -150,7 +151,7 @@ impl Flood {
     pub(crate) fn prepare(network: &Network, buffer_bytes: usize, cpu: usize) -> anyhow::Result<Self> {
         let at = IpAddr::V4(network.b.v4());
         let receive = ReceivePlan { at, is_sealed: true, buffer_bytes, is_copied: true, cpu };
-        let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
+        let receiver = Worker::start(&network.b, "RawReceive", &receive)?;
         let Ready { port, .. } = receiver.hear()?;
         Ok(Self { receiver, to: SocketAddr::new(at, port) })
     }
@@ -172,7 +173,7 @@ impl Flood {
         let rate_bytes_s = Some(rate_bytes_s * SEGMENT_BYTES as f64 / PACKET_BYTES);
         let milliseconds = time.as_millis() as u64;
         let plan = SendPlan { to: self.to, is_sealed: true, rate_bytes_s, train, milliseconds, cpu };
-        Worker::start(&network.a, &Role::RawSend(plan))?.hear_after::<Sent>(time).map(drop)
+        Worker::start(&network.a, "RawSend", &plan)?.hear_after::<Sent>(time).map(drop)
     }
 
     /// What came: bit/s of what datagrams carried, between the first and the last.

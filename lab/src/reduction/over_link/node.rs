@@ -47,7 +47,7 @@ pub(super) fn tree(
     copies: Copies,
 ) -> (Vec<Node>, Servers) {
     let nodes = scenario.nodes;
-    let integers = INTEGERS_MAX.min(((super::sizes(scenario).0 - HEADER_BYTES) / 4) as usize);
+    let integers = INTEGERS_MAX.min(((sizes(scenario).0 - HEADER_BYTES) / 4) as usize);
     let node = |index| Node {
         index,
         nodes,
@@ -210,6 +210,16 @@ impl Servers {
             ensure!(counters.protocol_errors + counters.rejected + counters.declined == 0, "{counters:?}");
         }
         Ok(())
+    }
+}
+
+/// The least and the greatest size of a message.
+pub(super) fn sizes(scenario: &Scenario) -> (u64, u64) {
+    let all = &scenario.message_bytes;
+    match scenario.message_bytes_range {
+        // Rounded to whole bytes when drawn.
+        Some(range) => (range.min.floor() as u64, range.max.ceil() as u64),
+        None => (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0)),
     }
 }
 
