@@ -186,8 +186,6 @@ fn as_they_are(args: &Args) -> anyhow::Result<Option<(Models, String)>> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use std::fmt::Write as _;
 
     use barograph_loss::{Cause, Labelled};

@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use barograph_probe::Target;
+use barograph_probe::io::{Limits, Listener};
 use barograph_sim::{Error, Host, Link, Network, say_skipped};
 
 use crate::jobs::Task;
@@ -57,6 +59,25 @@ pub(crate) fn ping_pong(network: &Network, limit: Duration) -> anyhow::Result<Tc
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(limit))?;
     Ok(stream)
+}
+
+/// A responder in a host, and how it is addressed from another.
+pub(crate) struct Responder(Listener);
+
+impl Responder {
+    pub(crate) fn start(host: &Host, limits: Limits) -> anyhow::Result<Self> {
+        Ok(Self(host.run(|| Listener::start((host.v4(), 0).into(), limits))??))
+    }
+
+    /// As `host:port`.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        Ok(Target::parse(&self.0.address().to_string())?)
+    }
+
+    /// As `http://host:port/`.
+    pub(crate) fn url(&self) -> anyhow::Result<Target> {
+        Ok(Target::parse(&format!("http://{}/", self.0.address()))?)
+    }
 }
 
 /// Datagrams of others at a rate that varies, until dropped.

@@ -173,8 +173,6 @@ const WARM_UP_PART: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

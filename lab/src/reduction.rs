@@ -6,7 +6,6 @@ mod args;
 mod beyond;
 mod engine;
 mod experiment;
-mod figures;
 mod links;
 mod load;
 mod over_link;

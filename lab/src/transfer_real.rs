@@ -56,13 +56,13 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let (mut planned, mut failures) = (Plan::default(), Vec::new());
     for part in parts {
         session.report.begin_part(&part.name());
-        let began = Instant::now();
+        let ((plan, run), began) = (study(part), Instant::now());
         // What one part cannot do is no reason to lose the others.
-        if let Err(error) = measure(part, &session) {
+        if let Err(error) = run(&session) {
             session.report.say(&format!("\n{} ended: {error:#}\n", part.name()))?;
             failures.push(format!("{}: {error:#}", part.name()));
         }
-        planned += plan(part, &session);
+        planned += plan(&session);
         session.reach(planned);
         session.report.say(&format!("\nMade in {}.\n", for_people(began.elapsed())))?;
         if let Some(folder) = &args.figures {
@@ -92,35 +92,26 @@ fn play(role: &str) -> anyhow::Result<()> {
     }
 }
 
-fn measure(part: Part, session: &Session) -> anyhow::Result<()> {
-    match part {
-        Part::Uncontended => session.report.section(uncontended::table(session)?),
-        Part::Files => files::run(session),
-        Part::LineRate => session.report.section(line_rate::table(session)?),
-        Part::Busy => busy::run(session),
-        Part::Network => path::run(session),
-        Part::Cross => cross::run(session),
-        Part::Fairness => fairness::run(session),
-        Part::Mover => session.report.section(mover::table(session)?),
-    }
-}
+/// How much a part has to do, and what does it.
+type Study = (fn(&Session) -> Plan, fn(&Session) -> anyhow::Result<()>);
 
-fn plan(part: Part, session: &Session) -> Plan {
+fn study(part: Part) -> Study {
     match part {
-        Part::Uncontended => uncontended::plan(session),
-        Part::Files => files::plan(session),
-        Part::LineRate => line_rate::plan(session),
-        Part::Busy => busy::plan(session),
-        Part::Network => path::plan(session),
-        Part::Cross => cross::plan(session),
-        Part::Fairness => fairness::plan(session),
-        Part::Mover => mover::plan(session),
+        Part::Uncontended => (uncontended::plan, uncontended::run),
+        Part::Files => (files::plan, files::run),
+        Part::LineRate => (line_rate::plan, line_rate::run),
+        Part::Busy => (busy::plan, busy::run),
+        Part::Network => (path::plan, path::run),
+        Part::Cross => (cross::plan, cross::run),
+        Part::Fairness => (fairness::plan, fairness::run),
+        Part::Mover => (mover::plan, mover::run),
     }
 }
 
 /// Says what will be measured, and about how long that takes, on the standard error.
 fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<()> {
-    let plans: Vec<(String, Plan)> = parts.iter().map(|part| (part.name(), plan(*part, session))).collect();
+    let plans: Vec<(String, Plan)> =
+        parts.iter().map(|part| (part.name(), study(*part).0(session))).collect();
     let all: Plan = plans.iter().map(|(_, plan)| *plan).sum();
     let part =
         |(name, plan): &(String, Plan)| format!("{name} {} ({} cells)", for_people(plan.time), plan.cells);

@@ -205,8 +205,6 @@ const PARTS_STREAM: u64 = 1;
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use barograph_loss::{Meter, Signature};
 
     use super::*;

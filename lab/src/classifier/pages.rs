@@ -58,8 +58,6 @@ const PAGE: &str = "classifier.md";
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

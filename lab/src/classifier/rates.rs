@@ -123,8 +123,6 @@ const BOOTSTRAP_STREAM: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

@@ -173,8 +173,6 @@ network = { a = 0.469, b = 5.48, c = -0.262, d = -304.0, sd = 0.053 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::super::judge::tests::made;
     use super::*;
 

@@ -123,8 +123,6 @@ pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Ve
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::super::estimator::Cumulative;
     use super::*;
 

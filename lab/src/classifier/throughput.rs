@@ -203,8 +203,6 @@ const SIMULATION_STREAM: u64 = 3;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::super::judge::Models;
     use super::super::judge::tests::made;
     use super::*;

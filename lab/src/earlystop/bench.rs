@@ -8,11 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use barograph_probe::io::{Context, Limits, Listener, stream};
-use barograph_probe::{StreamPlan, Streamed, Target};
+use barograph_probe::io::{Context, Limits, stream};
+use barograph_probe::{StreamPlan, Streamed};
 use barograph_sim::Network;
 
 use super::grid::Cell;
+use crate::emulation::Responder;
 use crate::iperf;
 use crate::jobs::Task;
 
@@ -21,23 +22,22 @@ pub(crate) struct Bench {
     cell: Cell,
     // Declared before the network: what runs in the hosts ends before they go.
     _competitor: Option<Competitor>,
-    station: Listener,
+    station: Responder,
     network: Network,
 }
 
 impl Bench {
     pub(crate) fn new(cell: Cell, seed: u64) -> anyhow::Result<Self> {
         let network = Network::new(cell.link(seed))?;
-        let at = (network.b.v4(), 0).into();
         let limits = Limits { transfer_bytes_max: BYTES_MAX, ..Limits::default() };
-        let station = network.b.run(|| Listener::start(at, limits))??;
+        let station = Responder::start(&network.b, limits)?;
         let competitor = cell.has_competitor.then(|| Competitor::start(&network)).transpose()?;
         Ok(Self { cell, _competitor: competitor, station, network })
     }
 
     /// A stream of ours.
     pub(crate) fn stream(&self, plan: StreamPlan) -> anyhow::Result<Streamed> {
-        let target = Target::parse(&self.station.address().to_string())?;
+        let target = self.station.target()?;
         let plan = StreamPlan { congestion: Some(self.cell.congestion.to_owned()), ..plan };
         Ok(self.network.a.run(|| stream(&target, &plan, &Context::default()))??)
     }

@@ -199,8 +199,6 @@ const END_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use std::sync::mpsc::channel;
 
     use super::*;

@@ -184,8 +184,6 @@ const FAILURES_SHARE_MAX: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use std::fs;
 
     use super::*;

@@ -111,8 +111,6 @@ const LEVEL_GAIN: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     /// The experiment can find a cycle where there is one: noise on a square wave of a day.

@@ -226,8 +226,6 @@ fn rule_name(rule: Rule) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     fn timed(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {

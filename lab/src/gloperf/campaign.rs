@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use barograph_probe::io::{Context, Limits, Listener, stream};
+use barograph_probe::io::{Context, Limits, stream};
 use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Link, LinkSpec, Network, Queue, RelayOptions, Report};
 use barograph_study::tradeoff::{Grid, Measured, Study};
@@ -13,7 +13,7 @@ use indicatif::ProgressBar;
 use super::background::{STEPS, Weather};
 use super::figures::BASE_S;
 use super::long::PERIODS_S;
-use crate::emulation::{Traffic, forget_connections};
+use crate::emulation::{Responder, Traffic, forget_connections};
 
 /// How much is measured, and how far time is compressed.
 #[derive(Clone, Copy, Debug)]
@@ -85,9 +85,8 @@ impl Campaign {
         };
         let network = Network::new(plan.link(plan.seed))?;
         forget_connections(&network)?;
-        let address = (network.b.v4(), 0).into();
-        let listener = network.b.run(|| Listener::start(address, Limits::default()))??;
-        let target = Target::parse(&listener.address().to_string())?;
+        let responder = Responder::start(&network.b, Limits::default())?;
+        let target = responder.target()?;
         let step = plan.cycle() / STEPS as u32;
         // Twice as many as are due: on a busy machine cycles come late, and weather must not end before them.
         let shares = weather.shares(plan.seed, 2 * plan.cycles * STEPS);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use barograph_probe::calibration::Calibration;
-use barograph_probe::io::{Context, Limits, Listener, stream};
+use barograph_probe::io::{Context, Limits, stream};
 use barograph_probe::stream::{Early, Ended};
 use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
@@ -20,7 +20,7 @@ use indicatif::ProgressBar;
 use super::campaign::CONGESTION;
 use super::slow_start;
 use crate::calibrated::Calibrated;
-use crate::emulation::{forget_connections, ping_pong};
+use crate::emulation::{Responder, forget_connections, ping_pong};
 use crate::jobs::Task;
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list};
@@ -84,11 +84,9 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
     let network = Network::new(Link::symmetric(spec))?;
     forget_connections(&network)?;
     // A responder each, because one takes one bulk test at a time.
-    let listen = || network.b.run(|| Listener::start((network.b.v4(), 0).into(), Limits::default()));
-    let (first, second) = (listen()??, listen()??);
-    let targets = [&first, &second].map(|listener| Target::parse(&listener.address().to_string()));
-    let [competitor, tested] = targets;
-    let (competitor, tested) = (competitor?, tested?);
+    let responder = || Responder::start(&network.b, Limits::default());
+    let (first, second) = (responder()?, responder()?);
+    let (competitor, tested) = (first.target()?, second.target()?);
     let pings = pings(&network)?;
     let began = Instant::now();
     let (competing, test, from_s) = thread::scope(|scope| {

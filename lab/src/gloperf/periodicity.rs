@@ -109,8 +109,6 @@ const LINES: usize = 300;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     fn grid(value: impl Fn(usize) -> f64) -> Grid {

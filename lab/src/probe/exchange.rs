@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use barograph_probe::{Experiment, Target};
 use barograph_sim::{Network, say_skipped};
 
-use super::path::{Bench, Path, Station, Unanswered, latencies, measure};
+use super::path::{Bench, Path, Unanswered, latencies, measure, responder};
 use super::peer::{BarePingPong, Nginx, Qperf};
 use super::row::{Goal, Question, Row, Unit, Verdict};
 use crate::stats::{mean, median};
@@ -25,18 +25,18 @@ pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
     let path = Path::of_ms(SIMPLE_MS);
     let n = if quick { 11 } else { 51 };
     rows.push(against_path(bench, &path, "connect", n, |network| {
-        let station = Station::start(network)?;
+        let station = responder(network)?;
         Ok(measure(network, &station.target()?, Experiment::Connect { n }, None)?.remove(0).value)
     }));
     rows.push(against_path(bench, &path, "rtt_udp", n, |network| {
-        let station = Station::start(network)?;
+        let station = responder(network)?;
         let mut measured = measure(network, &station.target()?, Experiment::Loss { n }, None)?;
         let lost = measured.remove(0).value;
         ensure!(lost == 0.0, "{:.0} % lost on a path without loss", lost * 100.0);
         Ok(measured.remove(0).value)
     }));
     rows.push(against_path(bench, &path, "response_time of a responder", n, |network| {
-        responses(network, &Station::start(network)?.url()?, n)
+        responses(network, &responder(network)?.url()?, n)
     }));
     rows.push(response_of_nginx(bench, &path, n));
     rows.push(loss(bench, if quick { 2 } else { 6 }));
@@ -53,22 +53,18 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
         goal: Goal::Within(0.01),
     };
     let exchanges = |network: &Network| {
-        let (station, mut bare) = (Station::start(network)?, BarePingPong::start(network)?);
+        let (station, mut bare) = (responder(network)?, BarePingPong::start(network)?);
         let target = station.target()?;
         let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
         for turn in 0..turns {
-            let mut ours = || -> anyhow::Result<()> {
-                let experiment = Experiment::Rtt { n: EXCHANGES };
-                ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
-                Ok(())
-            };
             // Each goes first as often as the other.
-            if turn % 2 == 0 {
-                ours()?;
-                bare_s.extend(bare.exchange(EXCHANGES)?);
-            } else {
-                bare_s.extend(bare.exchange(EXCHANGES)?);
-                ours()?;
+            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
+                if is_ours {
+                    let experiment = Experiment::Rtt { n: EXCHANGES };
+                    ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
+                } else {
+                    bare_s.extend(bare.exchange(EXCHANGES)?);
+                }
             }
         }
         Ok((median(&ours_s).context("nothing measured")?, median(&bare_s).context("nothing measured")?))
@@ -94,7 +90,7 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
     let seconds = (100.0 * path.rtt_s()).ceil().max(1.0) as u32;
     let note = format!("{turns} turns: {TIMED} exchanges, {seconds} s of qperf");
     question.asked(bench, path, note, |network| {
-        let (station, qperf) = (Station::start(network)?, Qperf::start(network)?);
+        let (station, qperf) = (responder(network)?, Qperf::start(network)?);
         let target = station.target()?;
         let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
         for turn in 0..turns {
@@ -129,7 +125,7 @@ fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     };
     bench.begin(&format!("rtt_nagle, {}", path.name));
     let outcome = bench.on(path, |network| {
-        let station = Station::start(network)?;
+        let station = responder(network)?;
         let target = station.target()?;
         let rtt = measure(network, &target, Experiment::Rtt { n: EXCHANGES }, None)?.remove(0).value;
         let nagle = measure(network, &target, Experiment::RttNagle { n }, None)?.remove(0).value;
@@ -203,7 +199,7 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
     };
     let note = format!("{} runs of {DATAGRAMS}, {DEVIATIONS} deviations", rounds * AT_ONCE);
     question.asked(bench, &path, note, |network| {
-        let station = Station::start(network)?;
+        let station = responder(network)?;
         let target = station.target()?;
         let many = || -> anyhow::Result<f64> {
             let one =

@@ -3,13 +3,13 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use barograph_probe::io::{Context, Limits, Listener, paced, run_one};
+use barograph_probe::io::{Context, Limits, paced, run_one};
 use barograph_probe::{Experiment, Measured, Target};
 use barograph_sim::{Link, LinkSpec, Loss, Network, Queue};
 use indicatif::ProgressBar;
 
 use super::row::Verdict;
-use crate::emulation::{forget_connections, set_tcp, void};
+use crate::emulation::{Responder, forget_connections, set_tcp, void};
 use crate::machine;
 
 /// A path between two hosts: the same both ways, but for the loss, which is on the way there.
@@ -137,27 +137,9 @@ pub(crate) fn once<T>(
     }
 }
 
-/// A responder in the far host, and how it is addressed from the near one.
-pub(crate) struct Station {
-    listener: Listener,
-}
-
-impl Station {
-    pub(crate) fn start(network: &Network) -> anyhow::Result<Self> {
-        let address = (network.b.v4(), 0).into();
-        let listener = network.b.run(|| Listener::start(address, Limits::default()))??;
-        Ok(Self { listener })
-    }
-
-    /// As `host:port`.
-    pub(crate) fn target(&self) -> anyhow::Result<Target> {
-        Ok(Target::parse(&self.listener.address().to_string())?)
-    }
-
-    /// As `http://host:port/`.
-    pub(crate) fn url(&self) -> anyhow::Result<Target> {
-        Ok(Target::parse(&format!("http://{}/", self.listener.address()))?)
-    }
+/// One in the far host.
+pub(crate) fn responder(network: &Network) -> anyhow::Result<Responder> {
+    Responder::start(&network.b, Limits::default())
 }
 
 /// What `experiment` gives from the near host, a value for each of its quantities.

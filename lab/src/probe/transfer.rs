@@ -5,7 +5,7 @@ use barograph_forecast::{Battery, Config, Loss};
 use barograph_probe::{Direction, Experiment, Plan};
 use barograph_sim::{Network, say_skipped};
 
-use super::path::{Bench, Path, Station, Unanswered, measure, once};
+use super::path::{Bench, Path, Unanswered, measure, once, responder};
 use super::peer::iperf3;
 use super::row::{Goal, Question, Row, Unit, Verdict};
 use crate::iperf;
@@ -116,7 +116,7 @@ fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
 
 /// Measures the round trip as a station does, forecasts it, and then makes the two transfers.
 fn pair(network: &Network, direction: Direction, bytes: u64, ours_first: bool) -> anyhow::Result<Pair> {
-    let station = Station::start(network)?;
+    let station = responder(network)?;
     let target = station.target()?;
     let mut battery = Battery::new(&Config::default());
     for _ in 0..3 {

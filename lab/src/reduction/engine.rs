@@ -23,7 +23,7 @@ pub(crate) struct Sent {
 pub(crate) struct Network<'a> {
     scenario: &'a Scenario,
     weather: Weather<'a>,
-    paths: Vec<Box<dyn Timeout>>,
+    paths: Vec<Box<dyn Timeout + Send>>,
     hedged: bool,
     /// What happened so far.
     pub(crate) run: Run,
@@ -35,13 +35,13 @@ impl<'a> Network<'a> {
     /// `links` links in the weather of `scenario`; `paths` has a timeout for each path that will be used.
     pub(crate) fn new(scenario: &'a Scenario, links: usize, strategy: Strategy, owners: &[usize]) -> Self {
         let weather = Weather::new(scenario, links);
-        let (paths, hedged) = (strategy.timeouts(owners), strategy.is_hedged());
+        let (paths, hedged) = (strategy.timeouts(owners, 1.0), strategy.is_hedged());
         Self { scenario, weather, paths, hedged, run: Run::default(), abandoning: false }
     }
 
     /// Begins anew with timeouts that know nothing.
     pub(crate) fn forget(&mut self, strategy: Strategy, owners: &[usize]) {
-        self.paths = strategy.timeouts(owners);
+        self.paths = strategy.timeouts(owners, 1.0);
     }
 
     /// A reduction, or whatever is timed as a whole, took so long.

@@ -74,8 +74,6 @@ const TRACE_MAX: usize = 10_000_000;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
     use std::fs;
 

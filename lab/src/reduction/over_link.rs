@@ -67,7 +67,7 @@ async fn all(
     owners: &[usize],
 ) -> anyhow::Result<Run> {
     let weather = Arc::new(Mutex::new(Weather::owned(scenario.clone(), scenario.nodes - 1)));
-    let timeouts = strategy.timeouts(owners);
+    let timeouts = strategy.timeouts(owners, 1.0);
     let (mut nodes, servers) = node::tree(scenario, &weather, timeouts, copies);
     let epoch = Instant::now();
     let (mut run, mut start) = (Run::default(), 0.0);

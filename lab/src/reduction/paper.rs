@@ -3,7 +3,7 @@
 use super::args::Args;
 use super::experiment::{Experiment, P1, P2};
 use super::row::Row;
-use super::{figures, promises, shapes, tables};
+use super::{links, promises, shapes, tables, times};
 use crate::output::{Output, save};
 
 /// Runs, prints the report, and writes the figures.
@@ -19,7 +19,14 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<()> {
     report += &promises::markdown(&p1);
     report += &shapes::differences(&p1);
     report += "\n## Figures\n\n";
-    for figure in figures::all(&p1)? {
+    for figure in [
+        times::statistics(&p1)?,
+        times::distribution(&p1)?,
+        times::tail(&p1)?,
+        links::one(&p1)?,
+        links::two(&p1)?,
+        links::changing(&p1)?,
+    ] {
         let path = save(&args.out, figure.file, &figure.svg)?;
         report += &format!("- {}: {}\n", path.display(), figure.says);
     }

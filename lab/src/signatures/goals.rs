@@ -139,7 +139,6 @@ const LOW_GOAL: u32 = 1200;
 const HYBRIDS: u32 = 2500;
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::kind::{Cpu, Net};
     use super::*;

@@ -232,8 +232,6 @@ const QUOTA_MIN_US: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     /// What was written to a file below a folder.

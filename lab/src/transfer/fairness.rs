@@ -99,8 +99,6 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Secti
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

@@ -73,8 +73,6 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

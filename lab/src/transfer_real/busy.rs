@@ -1,6 +1,5 @@
 //! To a host that does not always read: the paper's generator, a quota, and both causes at once.
 
-use std::thread;
 use std::time::Duration;
 
 use barograph_sim::{Link, Network, Switch};
@@ -8,7 +7,7 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::cells::{AROUND, Plan, for_people};
-use super::flow::{Flow, Ours, SenderSaid, now_ms};
+use super::flow::{self, Flow, Ours, SenderSaid};
 use super::goal::{self, Bound};
 use super::raw::Flood;
 use super::session::Session;
@@ -57,8 +56,7 @@ fn groups(session: &Session) -> Vec<Group> {
         for (buffer, full, quick) in
             [(BUFFERS[0], ALL.as_slice(), SOME.as_slice()), (BUFFERS[1], SOME.as_slice(), &[])]
         {
-            let kinds = if session.is_full { full } else { quick };
-            let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect();
+            let kinds = session.kinds_of(full, quick);
             if !kinds.is_empty() {
                 groups.push(Group { trouble, buffer, kinds });
             }
@@ -208,11 +206,8 @@ fn one(session: &Session, trouble: Trouble, ours: &Ours) -> anyhow::Result<Cours
     let network = Network::new(link(trouble))?;
     let waiting = Flow::prepare(&network, ours)?;
     let load = trouble.start(session, waiting.process_id())?;
-    let flow = waiting.go(&network, ours)?;
-    thread::sleep(START);
-    let from_ms = now_ms();
-    thread::sleep(measured(session));
-    let to_ms = now_ms();
+    let flow = waiting.go(&network)?;
+    let [from_ms, to_ms] = flow::measured(START, measured(session));
     // Before the receiver is asked: it has to answer.
     drop(load);
     let (socket_drops, link_drops) = (flow.socket_drops(&network)?, network.dropped()?);

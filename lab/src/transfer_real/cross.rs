@@ -17,11 +17,6 @@ const OTHERS: [Other; 3] = [
     Other::Tcp { congestion: "cubic", flows: 4 },
 ];
 
-fn kinds(session: &Session) -> Vec<Kind> {
-    let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
-    kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect()
-}
-
 fn paths(session: &Session) -> Vec<Path> {
     let all = [20, 100].map(|rtt_ms| Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed });
     all.into_iter().filter(|path| session.wants_path(&path.name())).collect()
@@ -38,12 +33,12 @@ fn plan_of(session: &Session, path: &Path, cells: usize) -> Plan {
 }
 
 pub(crate) fn plan(session: &Session) -> Plan {
-    let cells = kinds(session).len() * OTHERS.len();
+    let cells = session.kinds().len() * OTHERS.len();
     paths(session).iter().map(|path| plan_of(session, path, cells)).sum()
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
-    let (kinds, window) = (kinds(session), window(session));
+    let (kinds, window) = (session.kinds(), window(session));
     let legend = format!(
         "{MBIT_S} Mbit/s, no random loss, a queue of one product; both begin together, {} s, counted after {} s. Cells: ours / the others (Mbit/s; ours \
          without headers, iperf3's without, the datagrams' with). On-off datagrams: four sources, each 1/8 of the bottleneck for 1 s, then silent for \

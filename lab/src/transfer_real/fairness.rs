@@ -66,11 +66,6 @@ impl Found {
     }
 }
 
-fn kinds(session: &Session) -> Vec<Kind> {
-    let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
-    kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect()
-}
-
 /// How long two flows share; a look takes less.
 fn seconds(session: &Session) -> u64 {
     if session.is_full { FULL_S } else { LONGER * session.seconds }
@@ -91,7 +86,7 @@ fn plan_of(session: &Session, what: What) -> Plan {
 
 pub(crate) fn plan(session: &Session) -> Plan {
     let of_kind = || JOBS.iter().map(|(_, what)| plan_of(session, *what)).sum::<Plan>();
-    kinds(session).iter().map(|_| of_kind()).sum()
+    session.kinds().iter().map(|_| of_kind()).sum()
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
@@ -115,11 +110,11 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "% of the bottleneck",
         "queue (ms)",
     ]);
-    let names = kinds(session).into_iter().map(|kind| format!("{kind}, 100 ms"));
+    let names = session.kinds().into_iter().map(|kind| format!("{kind}, 100 ms"));
     session.report.begin("Fairness", &legend, table, names)?;
     let mut goals = Vec::new();
     let mut lanes = Lanes::new(session.at_once);
-    for kind in kinds(session) {
+    for kind in session.kinds() {
         let measure = |(rtt_ms, what): &(u64, What)| {
             let path = path(session, *rtt_ms);
             let found = match what {

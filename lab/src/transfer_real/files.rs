@@ -15,8 +15,7 @@ use super::goal::{self, Bound};
 use super::job::Job;
 use super::peer::Peer;
 use super::peer::bench::Bench;
-use super::session::{Session, prepare_tcp, rate, ratio};
-use crate::stats::median;
+use super::session::{Rounds, Session, prepare_tcp, ratio};
 use crate::table::{Section, Table, cells, number, shown};
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
@@ -166,8 +165,7 @@ struct Study<'a> {
 
 struct Row {
     subject: Subject,
-    bps: Vec<f64>,
-    failure: Option<String>,
+    rounds: Rounds,
 }
 
 impl<'a> Study<'a> {
@@ -177,7 +175,7 @@ impl<'a> Study<'a> {
 
     fn copies(&mut self, subjects: &[Subject]) {
         let wanted = subjects.iter().filter(|subject| self.session.wants(&subject.name()));
-        self.rows.extend(wanted.map(|subject| Row { subject: *subject, bps: vec![], failure: None }));
+        self.rows.extend(wanted.map(|subject| Row { subject: *subject, rounds: Rounds::default() }));
     }
 
     /// Each round measures everything, so that what the machine does beside is in all rows alike.
@@ -185,10 +183,7 @@ impl<'a> Study<'a> {
         for _ in 0..self.rounds {
             for row in &mut self.rows {
                 self.session.note(row.subject.name());
-                match row.subject.measure(self.session, self.job) {
-                    Ok(bps) => row.bps.push(bps),
-                    Err(error) => row.failure = Some(format!("{error:#}")),
-                }
+                row.rounds.add(row.subject.measure(self.session, self.job));
             }
         }
     }
@@ -196,7 +191,7 @@ impl<'a> Study<'a> {
     /// The best of some.
     fn best(&self, is_meant: impl Fn(Subject) -> bool) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| is_meant(row.subject));
-        rows.filter_map(|row| median(&row.bps)).max_by(f64::total_cmp)
+        rows.filter_map(|row| row.rounds.median()).max_by(f64::total_cmp)
     }
 
     fn goal(&self, ours: Subject, others: &[Subject], bound: Bound) -> String {
@@ -222,13 +217,13 @@ impl<'a> Study<'a> {
         let files = (1 < self.job.files).then_some("files/s");
         let (mut table, mut rows) = (Table::new(["", "rate", &over]).and(files), Vec::new());
         for row in &self.rows {
-            let (what, bps) = (row.subject.name(), median(&row.bps));
-            let text = rate(&row.bps, self.rounds, row.failure.as_deref());
+            let (what, bps) = (row.subject.name(), row.rounds.median());
+            let text = row.rounds.told(self.rounds);
             let share = shown(bps, |bps| ratio(bps, base_bps));
             let files_s = bps.map(|bps| bps / 8.0 / self.job.bytes as f64 * self.job.files as f64);
             table.push(cells![what, text, share].into_iter().chain(files.map(|_| number(files_s, 0))));
             rows.push(json!({
-                "table": title, "what": what, "bit_s": bps, "rounds": row.bps, "failure": row.failure,
+                "table": title, "what": what, "bit_s": bps, "rounds": row.rounds.bps, "failure": row.rounds.failure,
                 "bytes": self.job.bytes, "files": self.job.files,
             }));
         }

@@ -25,7 +25,7 @@ pub(crate) fn plan(session: &Session) -> Plan {
     limit + Plan::of(3 * 2 * pairs(session), START + MEASURED + AROUND, 1)
 }
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let pairs = pairs(session);
     session.note("the limit");
     let network = Network::new(Link::Veth { rate_bps: None })?;
@@ -113,7 +113,8 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
         MEASURED.as_secs_f64(),
         START.as_secs_f64()
     );
-    Ok(Section::new("A fixed rate, with and without the classifier", &legend, &table, rows).with(&goals))
+    let section = Section::new("A fixed rate, with and without the classifier", &legend, &table, rows);
+    session.report.section(section.with(&goals))
 }
 
 /// The mean, and 1.96 standard errors of it.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::busy::{GENERATOR, RATE};
 use super::cells::Plan;
-use super::flow::{Flow, Ours, now_ms};
+use super::flow::{Flow, Ours, measured};
 use super::session::{Run, Session};
 use crate::jobs::Task;
 use crate::signatures::host::Load;
@@ -49,7 +49,7 @@ pub(crate) fn plan(session: &Session) -> Plan {
     Plan::of(ROUNDS * Place::ALL.len() as u64, Duration::from_secs(START_S + LONGER * session.seconds + 1), 1)
 }
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let (mut table, mut rows) =
         (Table::new(["round", "kept", "left to the scheduler", "moved to the idlest"]), Vec::new());
     let mut all: Vec<Vec<f64>> = vec![Vec::new(); Place::ALL.len()];
@@ -58,7 +58,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
         let mut row = cells![format!("seed {}", session.seed + round)];
         for (place, all) in Place::ALL.iter().zip(&mut all) {
             session.note(format!("round {round}: {}", place.name()));
-            let (run, moves) = run(session, *place, session.seed + round)?;
+            let (run, moves) = one(session, *place, session.seed + round)?;
             let said = &run.course.sender;
             let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
             let moves = if *place == Place::Moved { format!(", {moves} moves") } else { String::new() };
@@ -79,10 +79,10 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
         Kind::DEFAULT,
         session.seconds * LONGER
     );
-    Ok(Section::new("A receiver that moves", &legend, &table, rows))
+    session.report.section(Section::new("A receiver that moves", &legend, &table, rows))
 }
 
-fn run(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)> {
+fn one(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)> {
     let ours = Ours {
         receiver_cpu: Some(session.cpus.receiver),
         sender_cpu: Some(session.cpus.sender),
@@ -105,11 +105,9 @@ fn run(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)>
         }
         Place::Moved => Some(mover(thread, session.cpus.receiver)),
     };
-    let flow = waiting.go(&network, &ours)?;
-    thread::sleep(Duration::from_secs(START_S));
-    let from_ms = now_ms();
-    thread::sleep(Duration::from_secs(session.seconds * LONGER));
-    let to_ms = now_ms();
+    let flow = waiting.go(&network)?;
+    let [from_ms, to_ms] =
+        measured(Duration::from_secs(START_S), Duration::from_secs(session.seconds * LONGER));
     drop(load);
     let moves = mover.and_then(Task::finish).unwrap_or(0);
     let course = flow.stop()?;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_sim::{Link, Network};
+use barograph_transfer::controller::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::args::Args;
 use super::cells::{Plan, for_people};
-use super::flow::{Course, Flow, Ours, now_ms};
+use super::flow::{Course, Flow, Ours, measured};
 use super::peer::Peer;
 use super::peer::bench::{Bench, Tools};
 use super::report::Report;
@@ -125,6 +126,17 @@ impl Session {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
+    /// The controllers that are asked for: all, or in short runs those that tell most.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        self.kinds_of(&Kind::ALL, &[Kind::Model, Kind::HighSpeed])
+    }
+
+    /// Those that are asked for, of some in full and in short runs.
+    pub(crate) fn kinds_of(&self, full: &[Kind], quick: &[Kind]) -> Vec<Kind> {
+        let kinds = if self.is_full { full } else { quick };
+        kinds.iter().copied().filter(|kind| self.wants(kind.name())).collect()
+    }
+
     /// A flow of ours alone on a fresh link: its goodput (bit/s) after `start`, over `time`, and all that is known of it.
     pub(crate) fn ours(
         &self,
@@ -135,10 +147,7 @@ impl Session {
     ) -> anyhow::Result<Run> {
         let network = Network::new(link.clone())?;
         let flow = Flow::start(&network, ours)?;
-        std::thread::sleep(start);
-        let from_ms = now_ms();
-        std::thread::sleep(time);
-        let to_ms = now_ms();
+        let [from_ms, to_ms] = measured(start, time);
         let course = flow.stop()?;
         let void = void(&network);
         Ok(Run { bps: course.bps(from_ms, to_ms), course, void })
@@ -217,12 +226,34 @@ pub(crate) struct Run {
     pub(crate) void: Option<String>,
 }
 
-/// The median of some rounds, and of how many and why the others failed, where some did.
-pub(crate) fn rate(bps: &[f64], rounds: usize, failure: Option<&str>) -> String {
-    match (median(bps), failure) {
-        (Some(rate), None) => gbit_s(rate),
-        (Some(rate), Some(why)) => format!("{} ({} of {rounds} rounds: {why})", gbit_s(rate), bps.len()),
-        (None, why) => format!("did not run: {}", why.unwrap_or_default()),
+/// What the rounds of a row found (bit/s), and why the last of those that failed did, if one did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    pub(crate) bps: Vec<f64>,
+    pub(crate) failure: Option<String>,
+}
+
+impl Rounds {
+    pub(crate) fn add(&mut self, measured: anyhow::Result<f64>) {
+        match measured {
+            Ok(bps) => self.bps.push(bps),
+            Err(error) => self.failure = Some(format!("{error:#}")),
+        }
+    }
+
+    pub(crate) fn median(&self) -> Option<f64> {
+        median(&self.bps)
+    }
+
+    /// Their median, and of how many of `rounds` where some failed.
+    pub(crate) fn told(&self, rounds: usize) -> String {
+        match (self.median(), self.failure.as_deref()) {
+            (Some(rate), None) => gbit_s(rate),
+            (Some(rate), Some(why)) => {
+                format!("{} ({} of {rounds} rounds: {why})", gbit_s(rate), self.bps.len())
+            }
+            (None, why) => format!("did not run: {}", why.unwrap_or_default()),
+        }
     }
 }
 

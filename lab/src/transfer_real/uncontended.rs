@@ -11,7 +11,7 @@ use super::flow::Ours;
 use super::goal::{self, Bound};
 use super::peer::Peer;
 use super::raw::{self, Limit, digest_bytes_s, rest};
-use super::session::{Session, gbit_s, rate, ratio};
+use super::session::{Rounds, Session, gbit_s, ratio};
 use crate::signatures::host::Cpus;
 use crate::stats::median;
 use crate::table::{Section, Table, cells, dash};
@@ -28,8 +28,7 @@ enum Subject {
 /// What came of a row.
 #[derive(Default)]
 struct Found {
-    bps: Vec<f64>,
-    failure: Option<String>,
+    rounds: Rounds,
     lost: u64,
     sent: u64,
 }
@@ -71,7 +70,7 @@ pub(crate) fn plan(session: &Session) -> Plan {
     Plan { cells: round.cells * u64::from(rounds(session)), time: round.time * rounds(session) }
 }
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let subjects = subjects(session);
     let mut found: Vec<Found> = subjects.iter().map(|_| Found::default()).collect();
     let rounds = rounds(session);
@@ -98,7 +97,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
     let [sealed, clear] = limits.each_ref().map(|limits| of(limits));
     let is_cubic = |subject: &Subject| matches!(subject, Subject::Peer(Peer::Tcp("cubic")));
     let cubic = subjects.iter().zip(&found).find(|(subject, _)| is_cubic(subject));
-    let cubic = cubic.and_then(|(_, found)| median(&found.bps));
+    let cubic = cubic.and_then(|(_, found)| found.rounds.median());
     let (mut table, mut rows) = (
         Table::new(["", "version", "rate", "÷ limit, sealed", "÷ limit, clear", "÷ iperf3 cubic"]),
         Vec::new(),
@@ -117,8 +116,8 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
     }
     for (subject, found) in subjects.iter().zip(&found) {
         let (what, version) = (name(subject), version(session, subject, found));
-        let text = rate(&found.bps, rounds as usize, found.failure.as_deref());
-        let ratios = match median(&found.bps) {
+        let text = found.rounds.told(rounds as usize);
+        let ratios = match found.rounds.median() {
             Some(bps) => [sealed, clear, cubic].map(|to| ratio(bps, to)),
             None => [dash(), dash(), dash()],
         };
@@ -139,7 +138,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
     );
     let best = |is_wanted: &dyn Fn(&Subject) -> bool| {
         let found = subjects.iter().zip(&found).filter(|(subject, _)| is_wanted(subject));
-        found.filter_map(|(_, found)| median(&found.bps)).max_by(f64::total_cmp)
+        found.filter_map(|(_, found)| found.rounds.median()).max_by(f64::total_cmp)
     };
     // One row each of ours, whatever others of its kind reach.
     let of_ours = |wanted: &str| best(&|subject| name(subject) == wanted);
@@ -178,7 +177,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Section> {
             over(free, of_peer(other)),
         ));
     }
-    Ok(Section::new("An uncontended path", &legend, &table, rows).with(&goals))
+    session.report.section(Section::new("An uncontended path", &legend, &table, rows).with(&goals))
 }
 
 impl Found {
@@ -195,10 +194,7 @@ impl Found {
                 run.bps
             }),
         };
-        match measured {
-            Ok(bps) => self.bps.push(bps),
-            Err(error) => self.failure = Some(format!("{error:#}")),
-        }
+        self.rounds.add(measured);
     }
 }
 
@@ -257,7 +253,7 @@ fn version(session: &Session, subject: &Subject, found: &Found) -> String {
 
 fn of_subject(what: &str, version: &str, found: &Found) -> Value {
     json!({
-        "what": what, "version": version, "bit_s": median(&found.bps), "failure": found.failure,
+        "what": what, "version": version, "bit_s": found.rounds.median(), "failure": found.rounds.failure,
         "sent_packets": found.sent, "lost_packets": found.lost,
     })
 }

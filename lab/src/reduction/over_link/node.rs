@@ -43,7 +43,7 @@ type Incoming = mpsc::UnboundedReceiver<Vec<u8>>;
 pub(super) fn tree(
     scenario: &Scenario,
     weather: &Shared<Weather<'static>>,
-    timeouts: Vec<Box<dyn Timeout>>,
+    timeouts: Vec<Box<dyn Timeout + Send>>,
     copies: Copies,
 ) -> (Vec<Node>, Servers) {
     let nodes = scenario.nodes;
@@ -120,7 +120,7 @@ impl Outgoing {
         index: usize,
         tries: u32,
         dial: Dial,
-        inner: Box<dyn Timeout>,
+        inner: Box<dyn Timeout + Send>,
         sending: Shared<Sending>,
         weather: Shared<Weather<'static>>,
     ) -> Self {
