@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -257,20 +257,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     let opener = Opener::new(suite, &FEEDBACK);
     let outflow = Outflow { socket, sealer, opener, transfer: 1, sender, origin, silence_max: SILENCE_MAX };
     let watch = Arc::new(Watch::default());
-    let is_over = input_ends();
-    let sampler = thread::spawn({
-        let watch = Arc::clone(&watch);
-        move || {
-            let mut rtts = Vec::new();
-            while !is_over.load(Ordering::Relaxed) {
-                thread::sleep(SAMPLE_EACH);
-                let rtt = watch.seen.lock().ok().and_then(|seen| seen.rtt);
-                rtts.extend(rtt.map(|rtt| (now_ms(), rtt.as_secs_f64())));
-            }
-            watch.stop.store(true, Ordering::Relaxed);
-            rtts
-        }
-    });
+    let sampler = sampler(&watch, Vec::new(), |watch| Some(watch.seen.lock().ok()?.rtt?.as_secs_f64()));
     let ended = outflow.run(&watch).map(drop);
     let seen = watch.seen.lock().map(|seen| *seen).unwrap_or_default();
     let failure = failure(ended);
@@ -318,23 +305,28 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
         silence_max: SILENCE_MAX,
     };
     let watch = Arc::new(Watch::default());
-    let is_over = input_ends();
-    let sampler = thread::spawn({
-        let watch = Arc::clone(&watch);
-        move || {
-            let mut written = vec![(now_ms(), 0)];
-            while !is_over.load(Ordering::Relaxed) {
-                thread::sleep(SAMPLE_EACH);
-                written.push((now_ms(), count.load(Ordering::Relaxed)));
-            }
-            watch.stop.store(true, Ordering::Relaxed);
-            written
-        }
-    });
+    let sampler = sampler(&watch, vec![(now_ms(), 0)], move |_| Some(count.load(Ordering::Relaxed)));
     // On this thread, whose CPU time the limits of control groups are taken from.
     let failure = failure(inflow.run(&watch).map(drop));
     let written = if failure.is_some() { Vec::new() } else { sampler.join().unwrap_or_default() };
     say(&ReceiverSaid { written, failure })
+}
+
+/// Looks every so often until the input ends, and then stops the flow: what it saw, and when.
+fn sampler<T: Send + 'static>(
+    watch: &Arc<Watch>,
+    mut seen: Vec<(u64, T)>,
+    look: impl Fn(&Watch) -> Option<T> + Send + 'static,
+) -> JoinHandle<Vec<(u64, T)>> {
+    let (watch, is_over) = (Arc::clone(watch), input_ends());
+    thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            thread::sleep(SAMPLE_EACH);
+            seen.extend(look(&watch).map(|found| (now_ms(), found)));
+        }
+        watch.stop.store(true, Ordering::Relaxed);
+        seen
+    })
 }
 
 fn failure(ended: Result<(), FlowError>) -> Option<String> {
