@@ -4,6 +4,7 @@
 mod estimator;
 mod figures;
 mod judge;
+mod kinds;
 mod length;
 mod pages;
 mod rates;
@@ -21,6 +22,7 @@ use anyhow::Context as _;
 use barograph_loss::{Classifier, PaperClassifier};
 use clap::ValueEnum;
 
+use crate::output::{Output, save};
 use judge::Models;
 use pages::Report;
 
@@ -74,11 +76,11 @@ impl Part {
 }
 
 /// Computes, writes and prints.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let report = report(args)?;
     match &args.pages {
         Some(folder) => report.write(folder, COMMAND),
-        None => report.print(),
+        None => Output::new(page, false).print(&report.all),
     }
 }
 
@@ -157,12 +159,7 @@ fn of_lengths(folder: &Path, models: Option<&Models>, seed: u64) -> anyhow::Resu
 }
 
 fn draw(out: &Path, figures: Vec<figures::Figure>) -> anyhow::Result<()> {
-    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
-    for (name, svg) in figures {
-        let path = out.join(name);
-        fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
+    figures.iter().try_for_each(|(name, svg)| save(out, name, svg).map(drop))
 }
 
 const SHIPPED: &str = "the shipped models";
@@ -189,8 +186,6 @@ fn as_they_are(args: &Args) -> anyhow::Result<Option<(Models, String)>> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use std::fmt::Write as _;
 
     use barograph_loss::{Cause, Labelled};
@@ -306,13 +301,13 @@ mod tests {
         let readme: String =
             marks.map(|mark| format!("<!-- classifier: {mark} -->\nold\n<!-- end -->\n")).concat();
         fs::write(pages.path().join("README.md"), readme).unwrap();
-        run(&Args {
+        let args = Args {
             fresh: Some(anew.path().to_owned()),
             pages: Some(pages.path().to_owned()),
             parts: vec![Part::Tables],
             ..args(&open)
-        })
-        .unwrap();
+        };
+        run(&args, None).unwrap();
         let [readme, page] =
             ["README.md", "classifier.md"].map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
         assert!(!readme.contains("\nold\n") && readme.contains("dealt 30 times"), "{readme}");

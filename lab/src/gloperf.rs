@@ -5,7 +5,6 @@
 mod background;
 #[cfg(target_os = "linux")]
 mod campaign;
-pub(crate) mod chart;
 #[cfg(target_os = "linux")]
 mod competition;
 mod figures;
@@ -18,18 +17,12 @@ mod slow_start;
 mod statements;
 mod synthetic;
 
-use std::fmt::Write as _;
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::{ValueEnum, value_parser};
 
-#[cfg(target_os = "linux")]
-use barograph_sim::{Link, Network};
-#[cfg(target_os = "linux")]
-use indicatif::{ProgressBar, ProgressStyle};
+use crate::output::{Output, save};
+use crate::series::files;
 use long::Long;
 
 /// What `lab gloperf` was asked.
@@ -67,45 +60,42 @@ enum Part {
 }
 
 /// Computes, writes and prints.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let mut text = String::from("# Cost against error (Gloperf §4)\n");
-    if args.parts.contains(&Part::Campaign) {
-        text += &campaign_part(args)?;
+    let measures = args.parts.iter().any(|part| *part != Part::Long);
+    #[cfg(target_os = "linux")]
+    if measures && crate::emulation::is_permitted("gloperf")? {
+        if args.parts.contains(&Part::Campaign) {
+            text += &campaign_part(args)?;
+        }
+        if args.parts.contains(&Part::Competition) {
+            let runs = if args.full { 3 * COMPETITIONS } else { COMPETITIONS };
+            let report = competition::report(runs, args.seed)?;
+            text += &format!("\n## A competing flow and the queue\n\n{report}");
+        }
     }
-    if args.parts.contains(&Part::Competition) {
-        text += &competition_part(args)?;
+    #[cfg(not(target_os = "linux"))]
+    if measures {
+        let Args { full: _, cycles: _, .. } = args;
+        barograph_sim::say_skipped("lab gloperf: campaign and competition need Linux's network namespaces");
     }
     if args.parts.contains(&Part::Long) {
         text += &long_part(args)?;
     }
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
-}
-
-/// Emulated links are made of Linux's network namespaces.
-#[cfg(not(target_os = "linux"))]
-fn campaign_part(args: &Args) -> anyhow::Result<String> {
-    let Args { full: _, cycles: _, .. } = args;
-    eprintln!("SKIPPED: lab gloperf: the campaign needs Linux's network namespaces");
-    Ok(String::new())
+    Output::new(page, false).print(&text)
 }
 
 /// Figures 1 to 9: both links at once, each with an emulator of its own.
 #[cfg(target_os = "linux")]
 fn campaign_part(args: &Args) -> anyhow::Result<String> {
-    if !may_emulate()? {
-        return Ok(String::new());
-    }
     let plan = campaign::Plan {
         scale: if args.full { 1.0 } else { COMPRESSION },
         cycles: args.cycles as usize,
         seed: args.seed,
     };
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} tests, {eta} left")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
     let links = [background::Weather::Stationary, background::Weather::Shifting];
-    let bar =
-        ProgressBar::new((links.len() * plan.cycles * campaign::LENGTHS_S.len()) as u64).with_style(style);
+    let tests = (links.len() * plan.cycles * campaign::LENGTHS_S.len()) as u64;
+    let bar = crate::jobs::bar(tests, "tests, {eta} left");
     let measured: Vec<anyhow::Result<campaign::Campaign>> = std::thread::scope(|scope| {
         let run = |weather| {
             let bar = &bar;
@@ -126,70 +116,33 @@ fn campaign_part(args: &Args) -> anyhow::Result<String> {
     Ok(format!("\n## Figures 1 to 9\n{}", findings::report(&all)))
 }
 
-/// Emulated links are made of Linux's network namespaces.
-#[cfg(not(target_os = "linux"))]
-fn competition_part(_: &Args) -> anyhow::Result<String> {
-    eprintln!("SKIPPED: lab gloperf: competition needs Linux's network namespaces");
-    Ok(String::new())
-}
-
-/// What a test takes from others.
-#[cfg(target_os = "linux")]
-fn competition_part(args: &Args) -> anyhow::Result<String> {
-    if !may_emulate()? {
-        return Ok(String::new());
-    }
-    let runs = if args.full { 3 * COMPETITIONS } else { COMPETITIONS };
-    Ok(format!("\n## A competing flow and the queue\n\n{}", competition::report(runs, args.seed)?))
-}
-
-/// Whether there can be emulated links; says so where not.
-#[cfg(target_os = "linux")]
-fn may_emulate() -> anyhow::Result<bool> {
-    match Network::new(Link::Veth { rate_bps: None }) {
-        Err(error @ barograph_sim::Error::NotPermitted { .. }) => {
-            barograph_sim::say_skipped(&format!("lab gloperf: {error}"));
-            Ok(false)
-        }
-        tried => tried.map(|_| true).context("cannot make an emulated network"),
-    }
-}
-
 /// Figures 10 and 11, and the shifted subsamples.
 fn long_part(args: &Args) -> anyhow::Result<String> {
     let mut all = vec![Long::synthetic(args.seed)];
-    for path in atlas(args.traces.as_deref())? {
+    for path in atlas(args.traces.as_deref()) {
         all.push(Long::of_file(&path, args.seed)?);
     }
     save(&args.out, "gloperf-long.svg", &figures::long(&all)?)?;
     save(&args.out, "gloperf-offsets.svg", &figures::offsets(&all)?)?;
-    let mut text = format!("\n## Figures 10 and 11\n{}", long::tables(&all));
     let said: Vec<statements::Statement> = all.iter().flat_map(long::statements).collect();
-    let _ = write!(text, "\n{}", statements::table(&said));
-    let _ = write!(text, "\n## Shifted subsamples\n\n{}", long::offsets(&all, args.seed));
-    Ok(text)
+    Ok(format!(
+        "\n## Figures 10 and 11\n{}\n{}\n## Shifted subsamples\n\n{}",
+        long::tables(&all),
+        statements::table(&said),
+        long::offsets(&all, args.seed)
+    ))
 }
 
 /// The Atlas traces of a folder; none where there is no folder, which is said.
-fn atlas(folder: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
+fn atlas(folder: Option<&Path>) -> Vec<PathBuf> {
     let Some(folder) = folder else {
         eprintln!("SKIPPED: lab gloperf: the RIPE Atlas traces; expected --traces DIR");
-        return Ok(Vec::new());
+        return Vec::new();
     };
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<PathBuf>>>()?;
-    let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    paths.retain(|path| name(path).starts_with("rtt_ms_atlas_") && name(path).ends_with(".csv"));
-    paths.sort();
-    if paths.is_empty() {
-        eprintln!("SKIPPED: lab gloperf: no rtt_ms_atlas_*.csv in {}", folder.display());
-    }
-    Ok(paths)
-}
-
-fn save(folder: &Path, name: &str, content: &str) -> anyhow::Result<()> {
-    let path = folder.join(name);
-    fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
+    files(folder, "csv", |name| name.starts_with("rtt_ms_atlas_")).unwrap_or_else(|error| {
+        eprintln!("SKIPPED: lab gloperf: rtt_ms_atlas_*.csv: {error:#}");
+        Vec::new()
+    })
 }
 
 /// Of a path of 60 ms are left 12 ms, which the emulator and the kernel's timers of some milliseconds still bear, and a

@@ -1,66 +1,28 @@
 //! Many real stations on one machine, each a process of its own, joined to three NATS servers or to one station: what
 //! one costs when nothing happens, or what becomes of their turns when they test each other.
 
+mod args;
 mod station;
 mod turns;
 mod usage;
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::station::Station;
-use self::usage::{Cost, Usage, machine_busy_s};
-use crate::mesh_parts::{Cluster, get, program};
-
-/// How to run the experiment.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Stations, beside the one that keeps the mesh's history.
-    #[arg(long, default_value_t = 100)]
-    stations: usize,
-    /// How long they are watched when all have settled [default: 2; with --tests the longest wait of a pair that the plan promises]
-    #[arg(long)]
-    minutes: Option<f64>,
-    /// Let them test each other, with time made shorter, instead of watching what they cost when idle.
-    #[arg(long)]
-    tests: bool,
-    /// With --tests: stations of a site, which are those that test each other.
-    #[arg(long, default_value_t = 20)]
-    group: usize,
-    /// How long they are left alone before that, in seconds.
-    #[arg(long, default_value_t = 30.0)]
-    settle_s: f64,
-    /// What they join.
-    #[arg(long, value_enum, default_value_t = Engine::Nats)]
-    engine: Engine,
-    /// The program `barograph`, of a release build.
-    #[arg(long, default_value = "target/release/barograph")]
-    program: PathBuf,
-    /// The program `nats-server` [default: NATS_SERVER, else on the path]
-    #[arg(long)]
-    server: Option<PathBuf>,
-    /// A setting of every station, such as probe.period_s=30; may be repeated.
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
-    /// One JSON object instead of a table.
-    #[arg(long)]
-    json: bool,
-}
-
-/// What holds a mesh together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-enum Engine {
-    /// Three servers, three copies of each record.
-    Nats,
-    /// A station that the others join.
-    Remote,
-}
+pub(crate) use self::args::Args;
+use self::args::Engine;
+use self::station::{LOOK_EVERY, MET_WITHIN, Station, wait_until_met};
+use self::usage::{Cost, Usage, machine_busy_s, now_s};
+use crate::http::get;
+use crate::output::Output;
+use crate::stats::sorted;
+use crate::table::{Table, cells};
 
 /// What was seen.
 #[derive(Serialize)]
@@ -89,19 +51,19 @@ struct Report {
 }
 
 /// Runs the mesh and prints what it cost.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     ensure!(2 <= args.stations, "a mesh has two stations or more, not {}", args.stations);
     let directory = tempfile::tempdir()?;
+    let output = Output::new(page, args.json);
+    output.begin("# What a station costs in a mesh of many\n\n")?;
     if args.tests {
-        return turns::run(args, directory.path());
+        let report = turns::measure(args, directory.path())?;
+        output.json(&report)?;
+        return output.print(&report.to_string());
     }
     let report = measure(args, directory.path())?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        print(&report);
-    }
-    Ok(())
+    output.json(&report)?;
+    output.print(&report.to_string())
 }
 
 fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
@@ -157,40 +119,6 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     })
 }
 
-impl Args {
-    /// The servers that stations join, if it is servers.
-    fn cluster(&self, directory: &Path) -> anyhow::Result<Option<Cluster>> {
-        if self.engine == Engine::Remote {
-            return Ok(None);
-        }
-        let server = program(self.server.as_deref()).context("there is no nats-server")?;
-        Cluster::start(&server, directory, SERVERS).map(Some)
-    }
-}
-
-/// Waits until every station has so many others for peers.
-fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow::Result<()> {
-    let began = Instant::now();
-    let others = others as u64;
-    for station in stations {
-        loop {
-            ensure!(!station.has_ended(), "{} has ended: {}", station.name, station.log());
-            let up = get(station.address, "/v1/mesh").map(|mesh| mesh["peers"]["up"].as_u64());
-            match up {
-                Ok(Some(up)) if up == others => break,
-                up => ensure!(
-                    began.elapsed() < MET_WITHIN,
-                    "{} sees {up:?} of {others} after {MET_WITHIN:?}: {}",
-                    station.name,
-                    station.log()
-                ),
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-    }
-    Ok(())
-}
-
 /// Latency experiments, those that failed, and those skipped, of all stations since their start.
 fn counts(stations: &[Station]) -> anyhow::Result<[f64; 3]> {
     let mut sums = [0.0; 3];
@@ -233,7 +161,7 @@ fn kill_one(stations: &mut Vec<Station>) -> anyhow::Result<[f64; 3]> {
         });
         thread::sleep(LOOK_EVERY);
     }
-    times.sort_by(f64::total_cmp);
+    let times = sorted(times);
     Ok([times[0], times[times.len() / 2], times[times.len() - 1]])
 }
 
@@ -244,47 +172,40 @@ fn lost_at(station: &Station, name: &str) -> Option<f64> {
     peer["since_s"].as_f64().filter(|_| peer["state"] == "lost")
 }
 
-/// Seconds since 1970.
-fn now_s() -> anyhow::Result<f64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
-}
-
-fn print(report: &Report) {
-    let Report { stations, met_s, lost, experiments_per_s, failed, skipped, watched_s, .. } = report;
-    println!("{stations} stations, {:?}, {}", report.engine, report.set.join(" "));
-    println!(
-        "\nAll had met after {met_s:.1} s. In {watched_s:.0} s {lost} of {} registrations were missed, \
-         {experiments_per_s:.1} experiments a second ran, {failed} failed, {skipped} were skipped; {:.2} of {} \
-         processors were busy.",
-        stations * stations,
-        report.busy,
-        report.processors
-    );
-    if let Some([first, half, last]) = report.noticed_s {
-        println!(
-            "A kill -9 was noticed after {first:.1} s by the first, {half:.1} s by half, {last:.1} s by all."
-        );
-    }
-    println!("\n| | RSS (MB) | anonymous | of files | PSS (MB) | threads | % of a core |");
-    println!("|---|---:|---:|---:|---:|---:|---:|");
-    let row = |name: &str, usage: &Usage| {
-        let Usage { rss_mb, anonymous_mb, file_mb, pss_mb, threads, core_percent } = usage;
-        println!(
-            "| {name} | {rss_mb:.1} | {anonymous_mb:.1} | {file_mb:.1} | {pss_mb:.1} | {threads:.0} | {core_percent:.2} |"
-        );
-    };
-    row("a station, median", &Usage::at(&report.each, 0.5));
-    row("a station, largest", &Usage::at(&report.each, 1.0));
-    row("the one that keeps the history", &report.keeper);
-    for usage in &report.servers {
-        row("a NATS server", usage);
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stations, met_s, lost, experiments_per_s, failed, skipped, watched_s, .. } = self;
+        writeln!(f, "{stations} stations, {:?}, {}", self.engine, self.set.join(" "))?;
+        writeln!(
+            f,
+            "\nAll had met after {met_s:.1} s. In {watched_s:.0} s {lost} of {} registrations were missed, \
+             {experiments_per_s:.1} experiments a second ran, {failed} failed, {skipped} were skipped; {:.2} of {} \
+             processors were busy.",
+            stations * stations,
+            self.busy,
+            self.processors
+        )?;
+        if let Some([first, half, last]) = self.noticed_s {
+            writeln!(
+                f,
+                "A kill -9 was noticed after {first:.1} s by the first, {half:.1} s by half, {last:.1} s by all."
+            )?;
+        }
+        let mut table =
+            Table::new(["", "RSS (MB)", "anonymous", "of files", "PSS (MB)", "threads", "% of a core"]);
+        let mut row = |name: &str, usage: &Usage| {
+            let Usage { rss_mb, anonymous_mb, file_mb, pss_mb, threads, core_percent } = usage;
+            let memory = [rss_mb, anonymous_mb, file_mb, pss_mb].map(|megabytes| format!("{megabytes:.1}"));
+            let rest = cells![format!("{threads:.0}"), format!("{core_percent:.2}")];
+            table.push([name.to_owned()].into_iter().chain(memory).chain(rest));
+        };
+        row("a station, median", &Usage::at(&self.each, 0.5));
+        row("a station, largest", &Usage::at(&self.each, 1.0));
+        row("the one that keeps the history", &self.keeper);
+        self.servers.iter().for_each(|usage| row("a NATS server", usage));
+        write!(f, "\n{table}")
     }
 }
 
 /// Enough for 0.01 % of a core to be several ticks.
 const MINUTES: f64 = 2.0;
-/// The smallest cluster that stands a loss.
-const SERVERS: usize = 3;
-/// A hundred stations start one after the other on two processors.
-const MET_WITHIN: Duration = Duration::from_secs(180);
-const LOOK_EVERY: Duration = Duration::from_millis(100);

@@ -1,14 +1,16 @@
 //! `lab plan`: what the order of tests is worth, on replayed series: by what tests gain, and by the paper's list.
 
-use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use barograph_forecast::{Battery, Config, Loss};
 use barograph_mesh::{Cost, PairForecast, PlanConfig, Planner, Policy};
 use barograph_sim::Chance;
 
-use crate::forecast::read_folder;
+use crate::output::Output;
+use crate::series::read_folder;
+use crate::stats::{mean, mean_and_error, range};
+use crate::table::{Table, cells};
 
 /// What `lab plan` was asked.
 #[derive(clap::Args)]
@@ -40,7 +42,7 @@ enum Half {
 }
 
 /// Replays and prints.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let length = args.turns.div_ceil(args.hold) as usize;
     let halves: Vec<Vec<f64>> = read_folder(&args.traces)?
         .into_iter()
@@ -52,9 +54,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         .filter(|half: &Vec<f64>| length <= half.len())
         .collect();
     ensure!(!halves.is_empty(), "no trace has {length} values in a half");
-    let mut text = format!(
-        "{} pairs of {} traces, {} turns with a test each, values last {} turns, {} meshes; MAE in % of each pair's mean, ± its standard error\n\n\
-         | order | MAE of all pairs | of the worst pair | fewest and most tests of a pair |\n|---|---:|---:|---:|\n",
+    let about = format!(
+        "{} pairs of {} traces, {} turns with a test each, values last {} turns, {} meshes; MAE in % of each pair's mean, ± its standard error\n\n",
         args.pairs,
         halves.len(),
         args.turns,
@@ -71,38 +72,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             .collect()
     };
     let (gain, list) = (replayed(Policy::Gain)?, replayed(Policy::Paper)?);
+    let mut table =
+        Table::new(["order", "MAE of all pairs", "of the worst pair", "fewest and most tests of a pair"]);
     for (name, replays) in [("what tests gain", &gain), ("the paper's list", &list)] {
-        let of = |of: fn(&Replay) -> f64| replays.iter().map(of).collect::<Vec<f64>>();
-        let (mae, error) = mean_and_error(&of(Replay::mae));
-        writeln!(
-            text,
-            "| {name} | {:.2} ± {:.2} | {:.2} | {:.1}, {:.1} |",
-            100.0 * mae,
-            100.0 * error,
-            100.0 * mean_and_error(&of(|replay| replay.errors.iter().copied().fold(0.0, f64::max))).0,
-            mean_and_error(&of(|replay| replay.tests.iter().min().copied().unwrap_or(0) as f64)).0,
-            mean_and_error(&of(|replay| replay.tests.iter().max().copied().unwrap_or(0) as f64)).0,
-        )?;
+        let of = |of: fn(&Replay) -> f64| mean_and_error(&replays.iter().map(of).collect::<Vec<f64>>());
+        let (mae, error) = of(Replay::mae);
+        let worst = of(|replay| range(replay.errors.iter().copied()).1).0;
+        let tests = |replay: &Replay| range(replay.tests.iter().map(|tests| f64::from(*tests)));
+        let (fewest, most) = (
+            mean(&replays.iter().map(|replay| tests(replay).0).collect::<Vec<f64>>()),
+            mean(&replays.iter().map(|replay| tests(replay).1).collect::<Vec<f64>>()),
+        );
+        table.push(cells![
+            name,
+            format!("{:.2} ± {:.2}", 100.0 * mae, 100.0 * error),
+            format!("{:.2}", 100.0 * worst),
+            format!("{fewest:.1}, {most:.1}"),
+        ]);
     }
     let differences: Vec<f64> = gain.iter().zip(&list).map(|(a, b)| a.mae() - b.mae()).collect();
     let (difference, error) = mean_and_error(&differences);
-    let of_list = mean_and_error(&list.iter().map(Replay::mae).collect::<Vec<f64>>()).0;
-    writeln!(
-        text,
-        "\ndifference, mesh by mesh: {:+.1} % ± {:.1} % of the list's MAE",
+    let of_list = mean(&list.iter().map(Replay::mae).collect::<Vec<f64>>());
+    Output::new(page, false).print(&format!(
+        "{about}{table}\ndifference, mesh by mesh: {:+.1} % ± {:.1} % of the list's MAE\n",
         100.0 * difference / of_list,
         100.0 * error / of_list
-    )?;
-    print!("{text}");
-    Ok(())
-}
-
-/// The mean, and its standard error.
-fn mean_and_error(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (mean, (squares / (n - 1.0) / n).sqrt())
+    ))
 }
 
 /// So many pairs: parts of the traces in turn, the first drawn by lot, each of so many values from a point drawn by
@@ -115,7 +110,7 @@ fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec
             let trace = &traces[trace % traces.len()];
             let from = chance.below(trace.len() - length + 1);
             let part = &trace[from..from + length];
-            let mean = part.iter().sum::<f64>() / length as f64;
+            let mean = mean(part);
             // A part that is 0 throughout stays so: nothing is to be forecast.
             part.iter().map(|value| if 0.0 < mean { value / mean } else { 0.0 }).collect()
         })
@@ -132,7 +127,7 @@ struct Replay {
 
 impl Replay {
     fn mae(&self) -> f64 {
-        self.errors.iter().sum::<f64>() / self.errors.len() as f64
+        mean(&self.errors)
     }
 }
 
@@ -178,8 +173,6 @@ const WARM_UP_PART: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]
@@ -214,6 +207,5 @@ mod tests {
         assert_eq!(pairs, drawn(&traces, 3, 2, 7));
         pairs.sort_by(|a, b| a.partial_cmp(b).unwrap());
         assert_eq!(pairs, [vec![0.0, 0.0], vec![0.5, 1.5], vec![1.0, 1.0]]);
-        assert_eq!(mean_and_error(&[1.0, 3.0]), (2.0, 1.0));
     }
 }

@@ -2,20 +2,23 @@
 
 mod contention;
 mod fairness;
+mod hold;
 mod host;
 mod lies;
 mod path;
 mod run;
+mod setting;
 mod stalls;
 mod throughput;
 
-use std::io::Write as _;
+use std::path::Path;
 
-use anyhow::Context as _;
 use clap::ValueEnum;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::report::aligned;
+use crate::output::Output;
+use crate::table::Section;
+use setting::Setting;
 
 /// What `lab transfer` was asked.
 #[derive(clap::Args)]
@@ -52,7 +55,7 @@ enum Part {
 impl Part {
     const ALL: [Self; 5] = [Self::Throughput, Self::Fairness, Self::Contention, Self::Lies, Self::Stalls];
 
-    fn table(self, setting: Setting) -> anyhow::Result<Table> {
+    fn table(self, setting: Setting) -> anyhow::Result<Section> {
         match self {
             Self::Throughput => throughput::table(setting),
             Self::Fairness => fairness::table(setting),
@@ -63,68 +66,16 @@ impl Part {
     }
 }
 
-/// What all runs have in common.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Setting {
-    seconds: u64,
-    seed: u64,
-}
-
-/// How long a flow may take to find its rate before it is measured (s).
-const START_S: u64 = 5;
-
-/// What a part found: as text, and a value for each row.
-#[derive(Debug)]
-pub(crate) struct Table {
-    pub(crate) text: String,
-    pub(crate) rows: Vec<Value>,
-}
-
-impl Table {
-    /// A title, a line below it, and rows of cells under their names; `numbers` are what the rows hold.
-    pub(crate) fn new(
-        title: &str,
-        legend: &str,
-        header: &[&str],
-        cells: Vec<Vec<String>>,
-        numbers: Vec<Value>,
-    ) -> Self {
-        let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
-        let all: Vec<Vec<String>> = std::iter::once(header).chain(cells).collect();
-        Self { text: format!("\n## {title}\n\n{legend}\n\n{}", aligned(&all)), rows: numbers }
-    }
-
-    /// With lines below it.
-    pub(crate) fn with(mut self, lines: &[String]) -> Self {
-        self.text += "\n";
-        self.text += &lines.concat();
-        self
-    }
-}
-
 /// Computes and prints.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let setting = Setting { seconds: args.seconds, seed: args.seed };
-    let mut text = String::new();
-    if !args.json {
-        text += &format!("# Transfers in virtual time, seed {}\n", args.seed);
-    }
+    let output = Output::new(page, args.json);
+    output.print(&format!("# Transfers in virtual time, seed {}\n", args.seed))?;
     for part in Part::ALL.iter().filter(|part| args.parts.contains(part)) {
-        let table = part.table(setting)?;
-        if args.json {
-            let name = part.to_possible_value().map(|value| value.get_name().to_owned());
-            for row in table.rows {
-                text += &format!("{}\n", json!({ "part": name, "row": row }));
-            }
-        } else {
-            text += &table.text;
-        }
+        let Section { text, rows } = part.table(setting)?;
+        let name = part.to_possible_value().map(|value| value.get_name().to_owned());
+        rows.into_iter().try_for_each(|row| output.json(&json!({ "part": name, "row": row })))?;
+        output.print(&text)?;
     }
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
-}
-
-/// A share in percent, without the sign.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = 100.0 * share;
-    if percent < 0.995 && 0.0 < percent { format!("{percent:.2}") } else { format!("{percent:.1}") }
+    Ok(())
 }

@@ -1,156 +1,134 @@
 //! `lab transfer-real`: transfers between two hosts of this machine, over real sockets, beside what others do on the same links.
 
-#[cfg(target_os = "linux")]
+mod args;
 mod beside;
-#[cfg(target_os = "linux")]
 mod busy;
-#[cfg(target_os = "linux")]
 mod cells;
-#[cfg(target_os = "linux")]
 mod cross;
-#[cfg(target_os = "linux")]
 mod fairness;
-#[cfg(target_os = "linux")]
 mod figures;
-#[cfg(target_os = "linux")]
 mod files;
-#[cfg(target_os = "linux")]
 mod flow;
-#[cfg(target_os = "linux")]
 mod goal;
-#[cfg(target_os = "linux")]
 mod job;
-#[cfg(target_os = "linux")]
 mod line_rate;
-#[cfg(target_os = "linux")]
 mod memory;
-#[cfg(target_os = "linux")]
 mod mover;
-#[cfg(target_os = "linux")]
-mod output;
-#[cfg(target_os = "linux")]
 mod path;
-#[cfg(target_os = "linux")]
 mod peer;
-#[cfg(target_os = "linux")]
 mod raw;
-#[cfg(target_os = "linux")]
-mod role;
-#[cfg(target_os = "linux")]
+mod report;
 mod session;
-#[cfg(target_os = "linux")]
-mod tool;
-#[cfg(target_os = "linux")]
 mod uncontended;
+mod worker;
 
-use std::path::PathBuf;
+use std::path::Path;
+use std::time::Instant;
 
-use clap::ValueEnum;
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
 
-/// What `lab transfer-real` was asked.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
-    parts: Vec<Part>,
-    /// How long each run is measured (s). [default: 2; with --full 20]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
-    seconds: Option<u64>,
-    /// Longer runs, more pairs, and all of the paths.
-    #[arg(long)]
-    full: bool,
-    /// Only rows of `uncontended`, `files` and `fairness`, and columns of `network` and `cross`, whose names have one of these in them.
-    #[arg(long, value_name = "TEXT", value_delimiter = ';')]
-    only: Vec<String>,
-    /// Only paths of `network` and `cross` whose names have one of these in them, as `300 Mbit/s` or `100 ms, 0.1 %`.
-    #[arg(long, value_name = "TEXT", value_delimiter = ';')]
-    paths: Vec<String>,
-    /// How many cells of `network`, `cross` and `fairness` may run at once, where the relay carries that many; what is void then is run again alone.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_once)]
-    at_once: usize,
-    /// Only say how long it would take.
-    #[arg(long)]
-    plan: bool,
-    /// Write figures of `network` and `uncontended` there.
-    #[arg(long, value_name = "DIR")]
-    figures: Option<PathBuf>,
-    /// What losses, loads and probes are drawn from.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
-    /// Where files come from and go to in `files`; else the system's folder for temporary ones.
-    #[arg(long, value_name = "DIR")]
-    disk: Option<PathBuf>,
-    /// The program `barograph`, of a release build.
-    #[arg(long, value_name = "FILE", default_value = "target/release/barograph")]
-    program: PathBuf,
-    /// Print JSON, a line for each row.
-    #[arg(long)]
-    json: bool,
-    /// What a process is that the experiment starts.
-    #[arg(long, hide = true)]
-    role: Option<String>,
-}
+pub(crate) use args::Args;
+use args::Part;
+use cells::{Plan, for_people};
+use session::{Session, TCP};
 
-/// The parts of the study.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Part {
-    /// Alone between two hosts, from memory to memory: the machine's limit, the peers, ours
-    Uncontended,
-    /// From disk to disk: one file, one to a slow disk, and many small ones, beside the peers that copy files
-    Files,
-    /// Section 5 of the paper: a fixed rate, with and without the classifier beside the transfer
-    LineRate,
-    /// To a host that does not always read
-    Busy,
-    /// Through bottlenecks with delay and loss: every controller, and the peers
-    Network,
-    /// Beside datagrams that come and go, and beside TCP: throughput, and what the others keep
-    Cross,
-    /// Beside cubic and bbr, and among four of a kind
-    Fairness,
-    /// Section 8 of the paper: to a busy host whose other processor has time to spare
-    Mover,
-}
+use crate::emulation::is_permitted;
+use crate::machine;
 
-impl Part {
-    const ALL: [Self; 8] = [
-        Self::Uncontended,
-        Self::Files,
-        Self::LineRate,
-        Self::Busy,
-        Self::Network,
-        Self::Cross,
-        Self::Fairness,
-        Self::Mover,
-    ];
-}
-
-/// More than the processors of any machine that this was tried on would carry.
-fn at_once(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| (1..=16).contains(count)).ok_or_else(|| "1 to 16".to_owned())
-}
-
-/// Transfers are measured with Linux's network namespaces.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args {
-        parts: _,
-        seconds: _,
-        full: _,
-        only: _,
-        paths: _,
-        at_once: _,
-        plan: _,
-        figures: _,
-        seed: _,
-        disk: _,
-        program: _,
-        json: _,
-        role: _,
-    } = args;
-    barograph_sim::say_skipped("lab transfer-real needs Linux's network namespaces");
+/// Runs what was asked for and prints it, each part when it is done, and those that take long row by row.
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(role) = &args.role {
+        return play(role);
+    }
+    if !is_permitted("transfer-real")? {
+        return Ok(());
+    }
+    if let Some(folder) = &args.figures {
+        std::fs::create_dir_all(folder).with_context(|| format!("--figures {}", folder.display()))?;
+    }
+    let session = Session::new(args, page)?;
+    let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.parts.contains(part)).collect();
+    say_plan(&session, &parts, args.plan)?;
+    if args.plan {
+        return Ok(());
+    }
+    let (mut planned, mut failures) = (Plan::default(), Vec::new());
+    for part in parts {
+        session.report.begin_part(&part.name());
+        let ((plan, run), began) = (study(part), Instant::now());
+        // What one part cannot do is no reason to lose the others.
+        if let Err(error) = run(&session) {
+            session.report.say(&format!("\n{} ended: {error:#}\n", part.name()))?;
+            failures.push(format!("{}: {error:#}", part.name()));
+        }
+        planned += plan(&session);
+        session.reach(planned);
+        session.report.say(&format!("\nMade in {}.\n", for_people(began.elapsed())))?;
+        if let Some(folder) = &args.figures {
+            figures::write(part, &session.report.rows_of(&part.name()), folder)?;
+        }
+    }
+    session.end();
+    ensure!(failures.is_empty(), "{}", failures.join("; "));
     Ok(())
 }
 
-#[cfg(target_os = "linux")]
-pub(crate) use session::run;
+/// What a process of the experiment is, by what its [`worker::Worker`] was started as.
+#[derive(Deserialize)]
+enum Role {
+    RawSend(raw::SendPlan),
+    RawReceive(raw::ReceivePlan),
+    Send(flow::SendPlan),
+    Receive(flow::ReceivePlan),
+}
+
+fn play(role: &str) -> anyhow::Result<()> {
+    match serde_json::from_str(role).context("--role is for the experiment alone")? {
+        Role::RawSend(plan) => raw::send(&plan),
+        Role::RawReceive(plan) => raw::receive(&plan),
+        Role::Send(plan) => flow::send(&plan),
+        Role::Receive(plan) => flow::receive(&plan),
+    }
+}
+
+/// How much a part has to do, and what does it.
+type Study = (fn(&Session) -> Plan, fn(&Session) -> anyhow::Result<()>);
+
+fn study(part: Part) -> Study {
+    match part {
+        Part::Uncontended => (uncontended::plan, uncontended::run),
+        Part::Files => (files::plan, files::run),
+        Part::LineRate => (line_rate::plan, line_rate::run),
+        Part::Busy => (busy::plan, busy::run),
+        Part::Network => (path::plan, path::run),
+        Part::Cross => (cross::plan, cross::run),
+        Part::Fairness => (fairness::plan, fairness::run),
+        Part::Mover => (mover::plan, mover::run),
+    }
+}
+
+/// Says what will be measured, and about how long that takes, on the standard error.
+fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<()> {
+    let plans: Vec<(String, Plan)> =
+        parts.iter().map(|part| (part.name(), study(*part).0(session))).collect();
+    let all: Plan = plans.iter().map(|(_, plan)| *plan).sum();
+    let part =
+        |(name, plan): &(String, Plan)| format!("{name} {} ({} cells)", for_people(plan.time), plan.cells);
+    let of_parts = crate::table::list(plans.iter().map(part));
+    eprintln!("About {} for {} cells: {of_parts}.", for_people(all.time), all.cells);
+    if is_all {
+        return Ok(());
+    }
+    session.begin(all);
+    session.report.say(&format!(
+        "# Transfers over real sockets\n\n{}; {}; {}. Load of the machine at the start: {}. TCP of programs that do not choose (scp, rsync, GridFTP): {TCP}. Runs of {} s, seed {}, {} at once where there is room.\n",
+        machine::kernel(),
+        machine::processors(),
+        machine::memory(),
+        machine::load(),
+        session.seconds,
+        session.seed,
+        session.at_once
+    ))
+}

@@ -1,17 +1,15 @@
 //! The paper's Figures 4 to 6 and its Table 2, with our windows.
 
-use std::fmt::Write as _;
-
 use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
-use crate::gloperf::chart::{Axis, Chart, Layer, Shape, charts, largest};
-use crate::reduction::plot::ticks;
-use crate::report::aligned;
+use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest};
+use crate::figure::ticks;
+use crate::table::{Table, cells, dash, joined};
 
 use super::judge::{Judged, Method, Split};
+use super::kinds::{BANDS, Kinds, cause_name, is_in_range, lengths};
 use super::rates::{rates, runs};
 use super::references::{TABLE_2, three};
-use super::tables::{BANDS, Kinds, cause_name, is_in_range, lengths};
 
 /// A figure: the name of its file, and the SVG.
 pub(crate) type Figure = (String, String);
@@ -87,20 +85,10 @@ fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
     let layer = |cause, colour| {
         let point = |window: &&&Labelled| (window.signature.loss_rate(), window.metrics.complexity);
         let of = windows.iter().filter(|window| window.cause == cause && is_in_range(window));
-        Layer {
-            name: cause_name(cause).to_owned(),
-            shape: Shape::Dots,
-            points: of.map(|window| point(&window)).collect(),
-            colour,
-        }
+        Layer::new(cause_name(cause), Shape::Dots, of.map(|window| point(&window)).collect(), colour)
     };
-    Chart {
-        title: title.to_owned(),
-        x: loss_rates(BANDS[0]),
-        y: complexity(),
-        right: None,
-        layers: vec![layer(Cause::Network, NETWORK), layer(Cause::Host, CPU)],
-    }
+    let layers = vec![layer(Cause::Network, NETWORK), layer(Cause::Host, CPU)];
+    Chart::new(title, loss_rates(BANDS[0]), complexity(), layers)
 }
 
 /// The distribution of success proportions at low loss rates, in a hundred bins (Dickens §3.1.5).
@@ -117,44 +105,33 @@ fn figure_5(title: &str, windows: &[&Labelled]) -> Chart {
         let points =
             points.map(|(bin, count)| (f64::from(bin) / 100.0, 100.0 * f64::from(count) / of.len() as f64));
         let name = format!("{}, {} windows", cause_name(cause), of.len());
-        Layer { name, shape: Shape::Bars(0.01), points: points.collect(), colour }
+        Layer::new(name, Shape::Bars(0.01), points.collect(), colour)
     };
     let layers = vec![layer(Cause::Network, NETWORK), layer(Cause::Host, CPU)];
-    let highest = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1)));
-    Chart {
-        title: format!("{title}, loss 0.00008–0.0005"),
-        x: Axis::linear("success proportion", 0.0, 1.0),
-        y: Axis::linear("% of the windows", 0.0, highest),
-        right: None,
-        layers,
-    }
+    let (x, y) = (Axis::linear("success proportion", 0.0, 1.0), ("% of the windows", highest(&layers)));
+    Chart::new(format!("{title}, loss 0.00008–0.0005"), x, Axis::linear(y.0, 0.0, y.1), layers)
 }
 
 /// Mean complexities with their 95 % confidence intervals, and the curves.
 fn figure_6(title: &str, report: &FitReport) -> Chart {
     let mut layers = Vec::new();
     for (cause, of, colour) in [(Cause::Network, &report.network, NETWORK), (Cause::Host, &report.cpu, CPU)] {
-        let name = cause_name(cause).to_owned();
+        let name = cause_name(cause);
         let rate = |share: i32| BANDS[1] * (BANDS[4] / BANDS[1]).powf(f64::from(share) / 100.0);
         let curve = (0..=100).map(|share| (rate(share), of.curve.at(rate(share)).mean)).collect();
-        layers.push(Layer { name: format!("{name}, fitted"), shape: Shape::Thin, points: curve, colour });
+        layers.push(Layer::new(format!("{name}, fitted"), Shape::Thin, curve, colour));
         let mut means = Vec::new();
         for bin in &of.bins {
             let Some(complexity) = bin.complexity else { continue };
             let at = (bin.from * bin.to).sqrt();
             let half = NORMAL_95 * complexity.sd / ((bin.windows - bin.outliers) as f64).sqrt();
             let bar = vec![(at, complexity.mean - half), (at, complexity.mean + half)];
-            layers.push(Layer { name: String::new(), shape: Shape::Thin, points: bar, colour });
+            layers.push(Layer::new("", Shape::Thin, bar, colour));
             means.push((at, complexity.mean));
         }
-        layers.push(Layer {
-            name: format!("{name}, mean of a bin"),
-            shape: Shape::Dots,
-            points: means,
-            colour,
-        });
+        layers.push(Layer::new(format!("{name}, mean of a bin"), Shape::Dots, means, colour));
     }
-    Chart { title: title.to_owned(), x: loss_rates(BANDS[1]), y: complexity(), right: None, layers }
+    Chart::new(title, loss_rates(BANDS[1]), complexity(), layers)
 }
 
 fn loss_rates(low: f64) -> Axis {
@@ -177,14 +154,12 @@ const NORMAL_95: f64 = 1.96;
 
 /// Table 2 of the paper and the errors of its Table 1, beside those of its classifier on our windows that it was not fitted on.
 pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
-    let header =
-        ["cause", "metric", "windows (runs)", "right", "wrong", "inconclusive"].map(str::to_owned).to_vec();
-    let mut table = vec![header];
+    let mut table = Table::new(["cause", "metric", "windows (runs)", "right", "wrong", "inconclusive"]);
     for (cause, metric, numbers) in &TABLE_2 {
-        let mut row =
-            vec![cause_name(*cause).to_owned(), format!("{metric}, **the paper's**"), String::new()];
-        row.extend(numbers.map(str::to_owned));
-        table.push(row);
+        let numbers = numbers.map(str::to_owned);
+        table.push(
+            cells![cause_name(*cause), format!("{metric}, **the paper's**"), ""].into_iter().chain(numbers),
+        );
     }
     let judged = Split::Five.judge(windows, seed)?;
     for packets in lengths(windows) {
@@ -202,66 +177,62 @@ pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String>
                 let of: Vec<&Judged<'_>> = judged.iter().filter(is_of).collect();
                 if !of.is_empty() {
                     let metric = if is_low { "success proportion" } else { "complexity" };
-                    let mut row = vec![
-                        cause_name(cause).to_owned(),
-                        format!("{metric}, {packets} packets, {}", kinds.name()),
-                    ];
-                    row.push(format!("{} ({})", of.len(), runs(&of)));
-                    row.extend(three(rates(&of, method, seed).as_ref()));
-                    table.push(row);
+                    let metric = format!("{metric}, {packets} packets, {}", kinds.name());
+                    let row = cells![cause_name(cause), metric, format!("{} ({})", of.len(), runs(&of))];
+                    table.push(row.into_iter().chain(three(rates(&of, method, seed).as_ref())));
                 }
             }
         }
     }
-    Ok(format!("\n## Table 2: the paper's classifier (%)\n\nOurs five-fold by run.\n\n{}", aligned(&table)))
+    Ok(format!("\n## Table 2: the paper's classifier (%)\n\nOurs five-fold by run.\n\n{table}"))
 }
 
 /// Whether windows of similar loss rates are normally distributed around the curve (Dickens §3.2), and the curves.
 pub(crate) fn normality(windows: &[Labelled]) -> String {
     let mut text = "\n## The paper's curves and the test of Shapiro and Wilk (§3.1.6, §3.2)\n\n".to_owned();
-    let columns = ["kinds", "packets", "cause", "complexity at loss p", "SD", "within 1, 2, 3 SD, %"];
-    let mut table = vec![columns.map(str::to_owned).to_vec()];
-    table[0].push("bins: windows without outliers (outliers), W, p".to_owned());
+    let mut table = Table::new([
+        "kinds",
+        "packets",
+        "cause",
+        "complexity at loss p",
+        "SD",
+        "within 1, 2, 3 SD, %",
+        "bins: windows without outliers (outliers), W, p",
+    ]);
     for kinds in [Kinds::Papers, Kinds::All] {
         let of: Vec<Labelled> = windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
         let fit = match fit_paper(&of) {
             Ok(fit) => fit,
             Err(error) => {
-                let _ = writeln!(text, "{}: {error}\n", kinds.name());
+                text += &format!("{}: {error}\n\n", kinds.name());
                 continue;
             }
         };
         for left_out in &fit.left_out {
-            let _ = writeln!(text, "{}, {left_out}\n", kinds.name());
+            text += &format!("{}, {left_out}\n\n", kinds.name());
         }
         for report in FitReport::of(&fit.classifier, &of) {
             for (cause, curve) in [(Cause::Network, &report.network), (Cause::Host, &report.cpu)] {
-                let mut row =
-                    vec![kinds.name().to_owned(), report.packets.to_string(), cause_name(cause).to_owned()];
-                row.extend(curve_cells(curve));
-                table.push(row);
+                let row = cells![kinds.name(), report.packets, cause_name(cause)];
+                table.push(row.into_iter().chain(curve_cells(curve)));
             }
         }
     }
-    text + &aligned(&table)
+    text + &table.to_string()
 }
 
 fn curve_cells(report: &CurveReport) -> [String; 4] {
     let curve = &report.curve;
     let mut formula = format!("{:.3} exp({:.3} p)", curve.a, curve.b);
     if curve.c != 0.0 {
-        let _ = write!(formula, " {:+.3} exp({:.0} p)", curve.c, curve.d);
+        formula += &format!(" {:+.3} exp({:.0} p)", curve.c, curve.d);
     }
     let bins = report.bins.iter().filter(|bin| 0 < bin.windows).map(|bin| {
-        let tested = bin.normality.map_or("–".to_owned(), |test| format!("{:.3}, {:.3}", test.w, test.p));
+        let tested = bin.normality.map_or(dash(), |test| format!("{:.3}, {:.3}", test.w, test.p));
         format!("{}–{}: {} ({}), {tested}", bin.from, bin.to, bin.windows - bin.outliers, bin.outliers)
     });
     let (tested, normal) = report.normal_bins();
-    let bins = format!("{}; normal by p ≥ 0.05: {normal} of {tested}", bins.collect::<Vec<_>>().join("; "));
-    [
-        formula,
-        format!("{:.3}", curve.sd),
-        report.within.map(|share| format!("{:.0}", 100.0 * share)).join(", "),
-        bins,
-    ]
+    let bins = format!("{}; normal by p ≥ 0.05: {normal} of {tested}", joined(bins, "; "));
+    let within = joined(report.within.map(|share| format!("{:.0}", 100.0 * share)), ", ");
+    [formula, format!("{:.3}", curve.sd), within, bins]
 }

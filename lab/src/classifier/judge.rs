@@ -8,7 +8,7 @@ use barograph_loss::{
 };
 use barograph_sim::Chance;
 
-use super::tables::Kinds;
+use super::kinds::Kinds;
 
 /// A classifier and the evidence that it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,8 +205,6 @@ const PARTS_STREAM: u64 = 1;
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use barograph_loss::{Meter, Signature};
 
     use super::*;

@@ -1,14 +1,12 @@
 //! How accuracy depends on the length of a window.
 
-use std::collections::BTreeSet;
-
 use barograph_loss::{Cause, Labelled, Meter};
 
-use crate::report::aligned;
+use crate::table::{Table, cells, dash};
 
 use super::judge::{Judged, Method, Models, Split};
-use super::rates::rates;
-use super::tables::{Kinds, cause_name, cell, is_in_range};
+use super::kinds::{Kinds, cause_name, is_in_range};
+use super::rates::{cell, rates, runs as runs_of};
 use super::windows::Run;
 
 /// Windows of each of [`LENGTHS`] cut from whole runs, judged by these models or by some that were fitted on windows of all lengths of other runs.
@@ -24,8 +22,7 @@ pub(crate) fn table(runs: &[Run], models: Option<&Models>, seed: u64) -> anyhow:
     };
     let methods = [Method::Paper, Method::Pattern, Method::Burst];
     let mut table =
-        vec![["packets", "cause", "windows (runs)", "losses, median"].map(str::to_owned).to_vec()];
-    table[0].extend(methods.map(|method| method.name().to_owned()));
+        Table::new(["packets", "cause", "windows (runs)", "losses, median"]).and(methods.map(Method::name));
     for (length, cause) in
         LENGTHS.into_iter().flat_map(|length| [Cause::Host, Cause::Network].map(|cause| (length, cause)))
     {
@@ -36,20 +33,18 @@ pub(crate) fn table(runs: &[Run], models: Option<&Models>, seed: u64) -> anyhow:
             .collect();
         let mut lost: Vec<u32> = of.iter().map(|judged| judged.window.metrics.lost).collect();
         lost.sort_unstable();
-        let of_runs: BTreeSet<&str> = of.iter().map(|judged| judged.window.run.as_str()).collect();
-        let mut row = vec![
-            length.to_string(),
-            cause_name(cause).to_owned(),
-            format!("{} ({})", of.len(), of_runs.len()),
-            lost.get(lost.len() / 2).map_or("–".to_owned(), u32::to_string),
+        let row = cells![
+            length,
+            cause_name(cause),
+            format!("{} ({})", of.len(), runs_of(&of)),
+            lost.get(lost.len() / 2).map_or_else(dash, u32::to_string),
         ];
-        row.extend(methods.map(|method| cell(rates(&of, method, seed).as_ref())));
-        table.push(row);
+        let of_methods = methods.map(|method| cell(rates(&of, method, seed).as_ref()));
+        table.push(row.into_iter().chain(of_methods));
     }
     Ok(format!(
         "\n## Length of the window\n\nCut from whole runs, all kinds but outage, loss 0.00008–0.05, {by}; % right [95 % interval over runs] / \
-         wrong / inconclusive; + those called hybrid, if any.\n\n{}",
-        aligned(&table)
+         wrong / inconclusive; + those called hybrid, if any.\n\n{table}"
     ))
 }
 

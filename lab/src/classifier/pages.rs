@@ -1,7 +1,6 @@
 //! Where the tables go: to standard output, or to a page of all and into another between marks.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -23,10 +22,6 @@ impl Report {
     pub(crate) fn add_short(&mut self, name: &'static str, text: &str) {
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         self.short.push((name, lines.join("\n").trim().to_owned()));
-    }
-
-    pub(crate) fn print(&self) -> anyhow::Result<()> {
-        std::io::stdout().write_all(self.all.as_bytes()).context("cannot write to standard output")
     }
 
     /// Writes all to [`PAGE`] in a folder, and puts what is short into its `README.md`. Tables that were not made now stay in it.
@@ -63,8 +58,6 @@ const PAGE: &str = "classifier.md";
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

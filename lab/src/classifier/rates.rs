@@ -6,6 +6,8 @@ use barograph_loss::Cause;
 use barograph_sim::Chance;
 
 use super::judge::{Judged, Method, Outcome};
+use crate::stats::{interval, resampled};
+use crate::table::dash;
 
 /// A share, and between what it lies with 95 % confidence; `None` with fewer than two runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,16 +84,35 @@ fn share(runs: &[(f64, f64)], seed: u64) -> Option<Share> {
     if !value.is_finite() {
         return None;
     }
-    let interval = (2 <= runs.len()).then(|| {
-        let mut chance = Chance::new(seed, BOOTSTRAP_STREAM);
-        let mut drawn: Vec<f64> = (0..RESAMPLES)
-            .map(|_| ratio(&mut (0..runs.len()).map(|_| &runs[chance.below(runs.len())])))
-            .collect();
-        drawn.sort_by(f64::total_cmp);
-        let at = |share: f64| drawn[(share * (RESAMPLES - 1) as f64).round() as usize];
-        (at(0.025), at(0.975))
-    });
+    let mut chance = Chance::new(seed, BOOTSTRAP_STREAM);
+    let drawn = |drawn: &[usize]| ratio(&mut drawn.iter().map(|run| &runs[*run]));
+    let interval = (2 <= runs.len())
+        .then(|| interval(resampled(runs.len(), RESAMPLES, &mut chance, drawn), 0.025))
+        .flatten();
     Some(Share { value, interval })
+}
+
+pub(crate) fn cell(rates: Option<&Rates>) -> String {
+    let Some(rates) = rates else { return dash() };
+    let hybrid = if 0.0 < rates.hybrid { format!(" + {}", percent(rates.hybrid)) } else { String::new() };
+    format!(
+        "{} / {} / {}{hybrid}",
+        percent_in(rates.right),
+        percent(rates.wrong.value),
+        percent(rates.inconclusive)
+    )
+}
+
+pub(crate) fn percent_in(share: Share) -> String {
+    let interval =
+        share.interval.map_or(String::new(), |(low, high)| format!(" [{}, {}]", percent(low), percent(high)));
+    format!("{}{interval}", percent(share.value))
+}
+
+/// Without the sign.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = 100.0 * share;
+    if percent == 0.0 || percent == 100.0 { format!("{percent:.0}") } else { format!("{percent:.1}") }
 }
 
 /// "at least 1000" for percentile intervals (Efron and Tibshirani, §19.3).
@@ -102,8 +123,6 @@ const BOOTSTRAP_STREAM: u64 = 2;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

@@ -3,8 +3,8 @@
 use barograph_loss::Cause;
 
 use super::judge::Method;
-use super::rates::Rates;
-use super::tables::{Kinds, percent};
+use super::kinds::Kinds;
+use super::rates::{Rates, percent};
 
 /// A row of Dickens Table 1: a transfer of four hours with losses of the host alone.
 pub(crate) struct Transfer {
@@ -27,31 +27,11 @@ impl Transfer {
 }
 
 /// Dickens Table 1. (Its text has 0.00055 for the third rate.)
+#[rustfmt::skip]
 pub(crate) const TRANSFERS: [Transfer; 3] = [
-    Transfer {
-        loss_rate: 0.000_35,
-        lossy: 1110,
-        below_range: 186,
-        missed: 10,
-        with_mbit_s: 8883.0,
-        without_mbit_s: 74.0,
-    },
-    Transfer {
-        loss_rate: 0.000_45,
-        lossy: 1429,
-        below_range: 4,
-        missed: 3,
-        with_mbit_s: 9490.0,
-        without_mbit_s: 35.0,
-    },
-    Transfer {
-        loss_rate: 0.000_56,
-        lossy: 1051,
-        below_range: 7,
-        missed: 7,
-        with_mbit_s: 9397.0,
-        without_mbit_s: 41.5,
-    },
+    Transfer { loss_rate: 0.000_35, lossy: 1110, below_range: 186, missed: 10, with_mbit_s: 8883.0, without_mbit_s: 74.0 },
+    Transfer { loss_rate: 0.000_45, lossy: 1429, below_range: 4, missed: 3, with_mbit_s: 9490.0, without_mbit_s: 35.0 },
+    Transfer { loss_rate: 0.000_56, lossy: 1051, below_range: 7, missed: 7, with_mbit_s: 9397.0, without_mbit_s: 41.5 },
 ];
 
 /// Dickens Table 2, and the third to fifth columns of his Table 1: cause, metric, right, wrong, inconclusive (%).

@@ -2,12 +2,12 @@
 
 use barograph_loss::{Cause, Labelled, PaperClassifier, fit_paper};
 
-use crate::report::aligned;
-
 use super::judge::{Judged, Method, Models, Outcome, Split, parts_of};
-use super::rates::rates;
+use super::kinds::{BANDS, FLOORS_AT, Kinds, band_of, cause_name, is_in_range};
+use super::rates::{cell, percent, rates};
 use super::references::{EARLIER, Earlier};
-use super::tables::{BANDS, FLOORS_AT, Kinds, band_of, cause_name, cell, is_in_range, percent};
+use crate::stats::range;
+use crate::table::{Table, cells};
 
 /// The table; nothing where a cause has no window of the paper's kinds.
 pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
@@ -17,18 +17,16 @@ pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
     if causes.iter().any(|(_, of)| of.is_empty()) {
         return Ok(String::new());
     }
-    let mut table = vec![vec![format!("windows of {FLOORS_AT} packets, the paper's kinds")]];
-    for (cause, of) in &causes {
-        table[0]
-            .extend([format!("{}, {} windows", cause_name(*cause), of.len()), "within 3 points".to_owned()]);
-    }
+    let header = causes.iter().flat_map(|(cause, of)| {
+        [format!("{}, {} windows", cause_name(*cause), of.len()), "within 3 points".to_owned()]
+    });
+    let mut table = Table::new([format!("windows of {FLOORS_AT} packets, the paper's kinds")]).and(header);
     let mut add = |name: &str, cells: [[String; 2]; 2]| {
-        table.push([name.to_owned()].into_iter().chain(cells.into_iter().flatten()).collect());
+        table.push(cells![name].into_iter().chain(cells.into_iter().flatten()));
     };
     add(
         "the earlier experiment, twice as many runs, five-fold",
-        [Cause::Host, Cause::Network]
-            .map(|cause| [earlier(cause).map_or(String::new(), Earlier::papers), String::new()]),
+        causes_of(|cause| [earlier(cause).map_or(String::new(), Earlier::papers), String::new()]),
     );
     let owned: Vec<Labelled> = compared.iter().copied().cloned().collect();
     for (name, model) in [
@@ -36,14 +34,11 @@ pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
         ("ours, fitted on these windows themselves", fit_paper(&owned)?.classifier),
     ] {
         let judged = Models::of_papers(model).judge(&owned);
-        add(name, [Cause::Host, Cause::Network].map(|cause| judged_cells(&judged, cause, seed)));
+        add(name, causes_of(|cause| judged_cells(&judged, cause, seed)));
     }
     let judged = Split::Five.judge(windows, seed)?;
     let five: Vec<Judged<'_>> = judged.into_iter().filter(|judged| is_compared(judged.window)).collect();
-    add(
-        "ours, five-fold, this seed's parts",
-        [Cause::Host, Cause::Network].map(|cause| judged_cells(&five, cause, seed)),
-    );
+    add("ours, five-fold, this seed's parts", causes_of(|cause| judged_cells(&five, cause, seed)));
     let dealt: Vec<Dealt> =
         (0..DEALS).map(|deal| Dealt::new(windows, seed + deal)).collect::<anyhow::Result<_>>()?;
     add(
@@ -54,7 +49,7 @@ pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
         "…, bands of loss as frequent as in the earlier experiment",
         causes_of(|cause| mean_cells(&dealt, cause, |dealt| dealt.shares_by_band(cause))),
     );
-    Ok(format!("{LEGEND}{}", aligned(&table)))
+    Ok(format!("{LEGEND}{table}"))
 }
 
 const LEGEND: &str = "\n## The paper's classifier against an earlier experiment\n\nRight [interval] / wrong / inconclusive, %, loss 0.00008–0.05; is right within 3 points \
@@ -130,9 +125,7 @@ fn mean_cells(dealt: &[Dealt], cause: Cause, shares: impl Fn(&Dealt) -> [f64; 3]
     let all: Vec<[f64; 3]> = dealt.iter().map(shares).collect();
     let [right, wrong, inconclusive] =
         [0, 1, 2].map(|outcome| all.iter().map(|shares| shares[outcome]).sum::<f64>() / all.len() as f64);
-    let (least, most) = all
-        .iter()
-        .fold((1.0f64, 0.0f64), |(least, most), shares| (least.min(shares[0]), most.max(shares[0])));
+    let (least, most) = range(all.iter().map(|shares| shares[0]));
     let shown = format!(
         "{} [{}, {}] / {} / {}",
         percent(right),
@@ -180,8 +173,6 @@ network = { a = 0.469, b = 5.48, c = -0.262, d = -304.0, sd = 0.053 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::super::judge::tests::made;
     use super::*;
 

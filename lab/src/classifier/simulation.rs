@@ -5,6 +5,7 @@ use barograph_sim::Chance;
 use barograph_transfer::testkit::controller::{Response, response};
 
 use super::estimator::Estimator;
+use crate::stats::range;
 
 /// The virtual path.
 pub(crate) struct Path {
@@ -56,8 +57,7 @@ pub(crate) const PACKETS: u32 = 100_000;
 /// Weights, 1 in all, with which these rates have that mean, and that differ from equal ones as little as possible (exponential
 /// tilting); `None` where no weights have it.
 pub(crate) fn tilt(rates: &[f64], mean: f64) -> Option<Vec<f64>> {
-    let low = rates.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = rates.iter().copied().fold(0.0, f64::max);
+    let (low, high) = range(rates.iter().copied());
     if !(low < mean && mean < high) {
         return None;
     }
@@ -123,8 +123,6 @@ pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Ve
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::super::estimator::Cumulative;
     use super::*;
 

@@ -1,52 +1,14 @@
 //! How often each classifier is right, by kind and by loss rate, with each piece of evidence removed.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
-use barograph_loss::{Cause, Labelled, PAPER_KINDS};
-
-use crate::report::aligned;
+use barograph_loss::{Cause, Labelled};
 
 use super::judge::{Judged, Method, Models, Split};
-use super::rates::{Rates, Share, misattributed, rates, runs};
+use super::kinds::{BANDS, FLOORS_AT, Kinds, band_of, cause_name, is_in_range, lengths};
+use super::rates::{cell, misattributed, percent, percent_in, rates, runs};
 use super::references::{EARLIER, FLOORS, GOALS, SPLIT_WITHIN};
-
-/// Which windows a row is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kinds {
-    /// Those of the paper's experiments: streams, on–off, TCP and random loss, against processes and a quota on the receiver.
-    Papers,
-    /// All but outages, which no pattern tells from a host's.
-    All,
-    Outage,
-}
-
-impl Kinds {
-    pub(crate) fn has(self, kind: &str) -> bool {
-        match self {
-            Self::Papers => PAPER_KINDS.contains(&kind),
-            Self::All => !Self::Outage.has(kind),
-            Self::Outage => kind == "outage",
-        }
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Papers => "paper's kinds",
-            Self::All => "all kinds but outage",
-            Self::Outage => "outage",
-        }
-    }
-}
-
-/// Loss rates from the lowest that the paper's classifier tells (§3.3), over those at which it changes its metric and at which our
-/// windows change, to the highest it was trained on.
-pub(crate) const BANDS: [f64; 5] = [8e-5, 5e-4, 2e-3, 1e-2, 5e-2];
-
-/// Whether a loss rate is one that the classifiers are for.
-pub(crate) fn is_in_range(window: &Labelled) -> bool {
-    (BANDS[0]..=BANDS[4]).contains(&window.signature.loss_rate())
-}
+use crate::table::{Table, cells, dash};
 
 /// Tables, and those of them that are short.
 #[derive(Default)]
@@ -58,9 +20,9 @@ pub(crate) struct Held {
 impl Held {
     /// `title` is of the windows.
     fn add(&mut self, title: &str, tables: &[String; 3], is_short: bool) {
-        let _ = write!(self.all, "\n### {title}\n\n{}", tables.join("\n"));
+        self.all += &format!("\n### {title}\n\n{}", tables.join("\n"));
         if is_short {
-            let _ = write!(self.short, "\n**{title}:**\n\n{}\n{}", tables[0], tables[2]);
+            self.short += &format!("\n**{title}:**\n\n{}\n{}", tables[0], tables[2]);
         }
     }
 }
@@ -106,14 +68,6 @@ const LEGEND: &str = "\n% right [95 % interval over runs] / wrong / inconclusive
 const FLOORS_LEGEND: &str = "\nA floor or goal says how much is right at least, and how much wrong or called hybrid at most: of a window with one cause, hybrid is wrong. \
     An outage is wrong where it is called the CPU's.\n";
 
-/// The length that the floors and the earlier experiment are of (packets).
-pub(crate) const FLOORS_AT: u32 = 20_000;
-
-/// The lengths of windows there are (packets).
-pub(crate) fn lengths(windows: &[Labelled]) -> BTreeSet<u32> {
-    windows.iter().map(|window| window.signature.packets()).collect()
-}
-
 /// What tables are made of the same windows.
 struct Tables<'a> {
     methods: &'a [Method],
@@ -136,7 +90,7 @@ impl Tables<'_> {
 
     /// A row for each cause and set of kinds.
     fn summary(&self, judged: &[&Judged<'_>]) -> String {
-        let mut table = vec![self.header(["loss 0.00008–0.05", "cause"])];
+        let mut table = self.table(["loss 0.00008–0.05", "cause"]);
         for kinds in [Kinds::Papers, Kinds::All, Kinds::Outage] {
             for cause in [Cause::Host, Cause::Network] {
                 let of: Vec<&Judged<'_>> = judged
@@ -147,21 +101,20 @@ impl Tables<'_> {
                 if !of.is_empty() {
                     table.push(self.row([kinds.name(), cause_name(cause)], &of));
                     if self.has_floors {
-                        table.extend(self.references(kinds, cause, &of));
+                        self.references(kinds, cause, &of).into_iter().for_each(|row| table.push(row));
                     }
                 }
             }
         }
         let legend = if self.has_floors { FLOORS_LEGEND } else { "" };
-        aligned(&table) + legend
+        format!("{table}{legend}")
     }
 
     /// What an earlier experiment had, the floor and the goal.
     fn references(&self, kinds: Kinds, cause: Cause, of: &[&Judged<'_>]) -> Vec<Vec<String>> {
         let row = |name: &str, cell: &dyn Fn(Method) -> String| {
-            let mut row = vec![name.to_owned(), String::new(), String::new()];
-            row.extend(self.methods.iter().map(|method| cell(*method)));
-            row
+            let of_methods = self.methods.iter().map(|method| cell(*method));
+            cells![name, "", ""].into_iter().chain(of_methods).collect()
         };
         let mut rows = Vec::new();
         let found = |method| rates(of, method, self.seed);
@@ -187,7 +140,7 @@ impl Tables<'_> {
 
     /// A row for each cause, kind and band that has windows.
     fn by_kind_and_band(&self, judged: &[&Judged<'_>]) -> String {
-        let mut table = vec![self.header(["kind", "loss"])];
+        let mut table = self.table(["kind", "loss"]);
         for cause in [Cause::Host, Cause::Network] {
             let of_cause: Vec<&Judged<'_>> =
                 judged.iter().copied().filter(|judged| judged.window.cause == cause).collect();
@@ -207,13 +160,12 @@ impl Tables<'_> {
                 }
             }
         }
-        aligned(&table)
+        table.to_string()
     }
 
     /// How the losses of windows with both causes are split.
     fn hybrids(&self, judged: &[&Judged<'_>]) -> String {
-        let mut table =
-            vec![self.header(["both causes: % of lost packets given to the wrong one; to none", ""])];
+        let mut table = self.table(["both causes: % of lost packets given to the wrong one; to none", ""]);
         for (name, is_low) in [("loss 0.00008–0.05", true), ("loss over 0.05", false)] {
             let of: Vec<&Judged<'_>> = judged
                 .iter()
@@ -223,7 +175,7 @@ impl Tables<'_> {
                 .collect();
             let cell = |method: &Method| {
                 let of_method = misattributed(&of, *method, self.seed);
-                of_method.map_or("–".to_owned(), |(wrong, none)| {
+                of_method.map_or_else(dash, |(wrong, none)| {
                     format!("{}; {}", percent_in(wrong), percent(none.value))
                 })
             };
@@ -235,22 +187,19 @@ impl Tables<'_> {
                             let is_met = 100.0 * (wrong.value + none.value) <= SPLIT_WITHIN;
                             format!("≤ {SPLIT_WITHIN}: {}", if is_met { "met" } else { "missed" })
                         }
-                        _ => "–".to_owned(),
+                        _ => dash(),
                     };
-                    let mut floor = ["– floor and goal", "", ""].map(str::to_owned).to_vec();
-                    floor.extend(self.methods.iter().map(cell));
-                    table.push(floor);
+                    let floors = self.methods.iter().map(cell);
+                    table.push(cells!["– floor and goal", "", ""].into_iter().chain(floors));
                 }
             }
         }
-        if table.len() == 1 { "No window has both causes.\n".to_owned() } else { aligned(&table) }
+        if table.is_empty() { "No window has both causes.\n".to_owned() } else { table.to_string() }
     }
 
-    fn header(&self, first: [&str; 2]) -> Vec<String> {
-        let mut header = first.map(str::to_owned).to_vec();
-        header.push("windows (runs)".to_owned());
-        header.extend(self.methods.iter().map(|method| method.name().to_owned()));
-        header
+    fn table(&self, first: [&str; 2]) -> Table {
+        let methods = self.methods.iter().map(|method| method.name());
+        Table::new(first).and(["windows (runs)"]).and(methods)
     }
 
     fn row(&self, first: [&str; 2], of: &[&Judged<'_>]) -> Vec<String> {
@@ -258,46 +207,6 @@ impl Tables<'_> {
     }
 }
 
-/// Which band the window's loss rate is in, the highest among them closed.
-pub(crate) fn band_of(window: &Labelled) -> usize {
-    let rate = window.signature.loss_rate();
-    BANDS[1..4].iter().filter(|bound| **bound <= rate).count()
-}
-
-fn row(first: [&str; 2], of: &[&Judged<'_>], cells: impl IntoIterator<Item = String>) -> Vec<String> {
-    let mut row = first.map(str::to_owned).to_vec();
-    row.push(format!("{} ({})", of.len(), runs(of)));
-    row.extend(cells);
-    row
-}
-
-pub(crate) fn cell(rates: Option<&Rates>) -> String {
-    let Some(rates) = rates else { return "–".to_owned() };
-    let hybrid = if 0.0 < rates.hybrid { format!(" + {}", percent(rates.hybrid)) } else { String::new() };
-    format!(
-        "{} / {} / {}{hybrid}",
-        percent_in(rates.right),
-        percent(rates.wrong.value),
-        percent(rates.inconclusive)
-    )
-}
-
-fn percent_in(share: Share) -> String {
-    let interval =
-        share.interval.map_or(String::new(), |(low, high)| format!(" [{}, {}]", percent(low), percent(high)));
-    format!("{}{interval}", percent(share.value))
-}
-
-/// Without the sign.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = 100.0 * share;
-    if percent == 0.0 || percent == 100.0 { format!("{percent:.0}") } else { format!("{percent:.1}") }
-}
-
-pub(crate) fn cause_name(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Host => "CPU",
-        Cause::Network => "network",
-        Cause::Unknown => "both",
-    }
+fn row(first: [&str; 2], of: &[&Judged<'_>], cells: impl Iterator<Item = String>) -> Vec<String> {
+    cells![first[0], first[1], format!("{} ({})", of.len(), runs(of))].into_iter().chain(cells).collect()
 }

@@ -1,19 +1,17 @@
 //! What a classifier is worth to a sender: Dickens §4.1.1 and Table 1 with windows of ours.
 
-use std::fmt::Write as _;
-
 use anyhow::Context as _;
 use barograph_loss::{Cause, Gap, Labelled, Verdict};
 use barograph_sim::Chance;
 
-use crate::report::aligned;
-
 use super::estimator::{Cumulative, Estimator, EventHistory, RecentLosses};
 use super::judge::{Judged, Method, Split};
-use super::rates::{rates, runs};
+use super::kinds::is_in_range;
+use super::rates::{percent, rates, runs};
 use super::references::{TRANSFERS, Transfer};
 use super::simulation::{PACKETS, Path, draw, lowest, tilt};
-use super::tables::{is_in_range, percent};
+use crate::stats::range;
+use crate::table::{Table, cells, list};
 
 /// The table, and which floors it meets. Verdicts are of models that were not fitted on the run of the window.
 pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
@@ -27,17 +25,16 @@ pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
         return Ok(format!("\n{TITLE}\n\nNo window of {PACKETS} packets was lost by the CPU alone.\n"));
     }
     let mut text = format!("\n{TITLE}\n\n{}", of_pool(&pool, seed));
-    let mut header = ["estimate of the loss rate", "long-term loss", "without"].map(str::to_owned).to_vec();
-    header.extend(METHODS.map(|method| method.name().to_owned()));
-    header.extend(["the paper's errors", "the paper, Table 1"].map(str::to_owned));
-    let mut table = vec![header];
+    let mut table = Table::new(["estimate of the loss rate", "long-term loss", "without"])
+        .and(METHODS.map(Method::name))
+        .and(["the paper's errors", "the paper, Table 1"]);
     let mut least = FLOORS.map(|_| f64::INFINITY);
     for (estimate, transfer) in
         Estimate::ALL.iter().flat_map(|estimate| TRANSFERS.iter().map(move |transfer| (*estimate, transfer)))
     {
         let reached = Reached::mean(&pool, estimate, transfer, seed)?;
         let with = |value: f64| format!("{} (×{})", mbit(value), factor(value / reached.without));
-        let mut row = vec![estimate.name().to_owned(), transfer.loss_rate.to_string(), mbit(reached.without)];
+        let mut row = cells![estimate.name(), transfer.loss_rate, mbit(reached.without)];
         row.extend(reached.methods.iter().map(|value| with(*value)));
         row.push(with(reached.papers_errors));
         let (papers, papers_without) = (transfer.with_mbit_s, transfer.without_mbit_s);
@@ -47,10 +44,9 @@ pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
             *least = least.min(reached.methods[floor.method] / reached.without);
         }
     }
-    text += &aligned(&table);
+    text += &table.to_string();
     for (floor, least) in FLOORS.iter().zip(least) {
-        let _ = write!(
-            text,
+        text += &format!(
             "\nFloor: {}, at least {} × the same estimate ({}) without a classifier: {} at the least, {}.\n",
             METHODS[floor.method].name(),
             floor.factor,
@@ -170,7 +166,7 @@ impl Reached {
 
 /// What the pool is, and how each method does on it.
 fn of_pool(pool: &[&Judged<'_>], seed: u64) -> String {
-    let losses = || pool.iter().map(|judged| judged.window.signature.loss_rate());
+    let (least, most) = range(pool.iter().map(|judged| judged.window.signature.loss_rate()));
     let right = METHODS.map(|method| {
         let right = rates(pool, method, seed).map_or(f64::NAN, |rates| rates.right.value);
         format!("{} {} %", method.name(), percent(right))
@@ -182,10 +178,10 @@ fn of_pool(pool: &[&Judged<'_>], seed: u64) -> String {
          without a classifier; the ceiling is {}.\n\n",
         pool.len(),
         runs(pool),
-        losses().fold(f64::INFINITY, f64::min),
-        losses().fold(0.0, f64::max),
+        least,
+        most,
         Transfer::WINDOWS,
-        right.join(", "),
+        list(right),
         mbit(PATH.ceiling_packets() * PATH.payload_bytes * 8.0 / PATH.round_trip_s),
     )
 }
@@ -207,8 +203,6 @@ const SIMULATION_STREAM: u64 = 3;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::super::judge::Models;
     use super::super::judge::tests::made;
     use super::*;

@@ -153,8 +153,6 @@ fn each_line(path: &Path, mut take: impl FnMut(&str) -> anyhow::Result<()>) -> a
 
 #[cfg(test)]
 pub(crate) mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use std::io::Write as _;
 
     use flate2::Compression;

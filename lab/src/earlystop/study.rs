@@ -1,15 +1,13 @@
 //! What is measured in a cell: tests of full length, most in turns with iperf3's, and then tests that may end early.
 
-use std::fmt::Write;
-
-use barograph_forecast::{Battery, Config};
 use barograph_probe::calibration::{Calibration, Partials};
-use barograph_probe::stop::{Decision, Guard, Rule};
-use barograph_probe::stream::{Early, Ended, Sample, StreamPlan, Streamed, after_startup};
+use barograph_probe::stop::{Decision, Rule};
+use barograph_probe::stream::{Ended, Sample, StreamPlan, Streamed, after_startup};
 
-use super::Args;
-use super::bench::Bench;
+use super::args::Args;
+use super::bench::{BYTES_MAX, Bench};
 use super::grid::Cell;
+use crate::calibrated::Calibrated;
 
 /// What a cell gave.
 #[derive(serde::Serialize)]
@@ -114,30 +112,21 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     study.replayed = replay(&study.long);
-    let mut calibration = Calibration::default();
-    let mut battery = Battery::new(&Config::default());
+    let mut path = Calibrated::new();
     for long in &study.long[..CALIBRATING.min(study.long.len())] {
-        calibration.learn_full(&long.partials, long.full_bit_s);
-        battery.update(long.full_bit_s)?;
+        path.learn_full(&long.partials, long.full_bit_s)?;
     }
     for test in 0..args.early {
         let bench = Bench::new(study.cell, args.seed * 1000 + 500 + u64::from(test))?;
-        let early = leave(&calibration, &battery);
+        let early = path.early();
         let streamed = bench.stream(StreamPlan { early, bytes_max: BYTES_MAX, ..StreamPlan::full() })?;
         if study.is_void(&bench) {
             continue;
         }
-        let rate_bit_s = streamed.rate_bit_s();
-        match streamed.ended {
-            Ended::Early(reason) => calibration.learn_early(&reason),
-            _ if early.is_none() => calibration.learn_full(&streamed.partials, rate_bit_s),
-            _ if streamed.surprised => calibration.learn_surprise(&streamed.partials, rate_bit_s),
-            _ => {}
-        }
-        battery.update(rate_bit_s)?;
+        path.learn(&streamed, early.is_some())?;
         study.early.push(Short {
             bytes: streamed.bytes,
-            rate_bit_s,
+            rate_bit_s: streamed.rate_bit_s(),
             duration_s: streamed.duration_s,
             is_early: matches!(streamed.ended, Ended::Early(_)),
             was_allowed: early.is_some(),
@@ -146,30 +135,20 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As the station gives it.
-pub(crate) fn leave(calibration: &Calibration, battery: &Battery) -> Option<Early> {
-    let interval = battery.interval(LEVEL)?;
-    let guard = Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper };
-    let expected = calibration.expected()?;
-    Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
-}
-
 /// Each long test after the four before it; before the first comes the last.
 fn replay(long: &[Long]) -> Vec<Replayed> {
     if long.len() <= CALIBRATING {
         return Vec::new();
     }
     let next = |index: usize| -> Replayed {
-        let mut calibration = Calibration::default();
-        let mut battery = Battery::new(&Config::default());
+        let mut path = Calibrated::new();
         for before in (1..=CALIBRATING).rev() {
             let before = &long[(index + long.len() - before) % long.len()];
-            calibration.learn_full(&before.partials, before.full_bit_s);
             // A rate of a test that was made is one.
-            let _ = battery.update(before.full_bit_s);
+            let _ = path.learn_full(&before.partials, before.full_bit_s);
         }
         let test = &long[index];
-        let reason = leave(&calibration, &battery).and_then(|early| {
+        let reason = path.early().and_then(|early| {
             let mut rule = Rule::new(Some(early));
             test.first_seconds().iter().find_map(|sample| match rule.push(sample) {
                 Decision::Stop(reason) => Some(reason),
@@ -234,8 +213,7 @@ fn write_samples(cell: Cell, turn: u32, streamed: &Streamed, args: &Args) -> any
     for sample in streamed.samples.as_slice() {
         let Sample { time_s, acked_bytes, retrans, app_limited, .. } = sample;
         let (rtt_s, min_rtt_s) = (sample.rtt_s.unwrap_or_default(), sample.min_rtt_s.unwrap_or_default());
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{time_s},{acked_bytes},{rtt_s},{min_rtt_s},{retrans},{app_limited}");
+        text += &format!("{time_s},{acked_bytes},{rtt_s},{min_rtt_s},{retrans},{app_limited}\n");
     }
     let name: String =
         cell.name().chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
@@ -248,7 +226,3 @@ const LONG_S: u32 = 10;
 const FULL_S: u32 = 5;
 /// Tests that calibrate a path before the first may end early.
 const CALIBRATING: usize = Calibration::TESTS_MIN as usize;
-/// Ten seconds at 1.7 Gbit/s, so that time ends every long test.
-pub(crate) const BYTES_MAX: u64 = 2 << 30;
-/// The interval that the station shows and alerts on.
-const LEVEL: f64 = 0.9;

@@ -1,19 +1,31 @@
 //! What the cells gave, as Markdown and as JSON.
 
-use std::fmt::Write;
-
 use barograph_probe::calibration::Calibration;
-use barograph_probe::reduce::median;
 
-use super::study::{Long, Replayed, Study};
-
-pub(crate) fn json(studies: &[Study]) -> anyhow::Result<String> {
-    Ok(serde_json::to_string(studies)? + "\n")
-}
+use super::study::{Long, Study};
+use crate::stats::{Rank, deviation, mean_of_some as mean, median, quantile, sorted};
+use crate::table::{Table, cells, number, shown};
 
 pub(crate) fn markdown(studies: &[Study], loads: &[String; 2]) -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let [before, after] = loads;
+    let mut table = Table::new([
+        "cell",
+        "whole",
+        "iperf3",
+        "÷ iperf3",
+        "after start-up",
+        "spread",
+        "replayed: early",
+        "bytes",
+        "median error",
+        "largest",
+        "made: early",
+        "bytes",
+        "median error",
+        "emulator",
+    ]);
+    studies.iter().for_each(|study| table.push(row(study)));
     let mut text = format!(
         "# Streams that end early\n\n{processors} processors, load {before} before and {after} after. Rates are \
          medians in Mbit/s. *÷ iperf3* is the ratio of the medians of 5 s, with two standard errors of it. *Spread* is \
@@ -21,52 +33,47 @@ pub(crate) fn markdown(studies: &[Study], loads: &[String; 2]) -> String {
          if it might have ended early; its bytes as a share of a 10 s test's, and its estimate against what the same \
          test gave. *Made*: tests that might end early; their bytes, and their rate against the median of the full \
          tests. The emulator's share of a core is its largest in a quarter of a second; over 70 % a test is void.\n\n\
-         | cell | whole | iperf3 | ÷ iperf3 | after start-up | spread | replayed: early | bytes | median error | \
-         largest | made: early | bytes | median error | emulator |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+         {table}\n{}\n",
+        verdict(studies)
     );
     for study in studies {
-        row(&mut text, study);
-    }
-    let _ = writeln!(text, "\n{}", verdict(studies));
-    for study in studies {
-        if let Some(void) = &study.void {
-            let _ = writeln!(text, "\n- {}: {void}", study.cell.name());
-        }
+        text +=
+            &study.void.as_ref().map_or(String::new(), |void| format!("\n- {}: {void}\n", study.cell.name()));
     }
     text
 }
 
-fn row(text: &mut String, study: &Study) {
+fn row(study: &Study) -> Vec<String> {
     let name = study.cell.name();
-    let cpu = study.cpu_peak.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", share * 100.0));
+    let cpu = shown(study.cpu_peak, |share| format!("{:.0} %", share * 100.0));
     let Some(full) = full(study) else {
-        let _ = writeln!(text, "| {name} | void | | | | | | | | | | | | {cpu} |");
-        return;
+        return [name, "void".to_owned()]
+            .into_iter()
+            .chain([const { String::new() }; 11])
+            .chain([cpu])
+            .collect();
     };
-    let ours = median(&wholes(study)).unwrap_or(f64::NAN);
-    let theirs = median(&study.iperf3_bit_s);
-    let ratio = against_iperf3(study);
+    let mbit_s = |rate: Option<f64>| number(rate.map(|rate| rate / 1e6), 1);
     let logs: Vec<f64> = study.long.iter().map(|long| long.full_bit_s.ln()).collect();
     let (errors, made_errors) = (errors(study), made_errors(study));
-    let _ = writeln!(
-        text,
-        "| {name} | {:.1} | {} | {} | {:.1} | {} | {} of {} | {} | {} | {} | {} of {} | {} | {} | {cpu} |",
-        ours / 1e6,
-        theirs.map_or_else(|| "–".to_owned(), |rate| format!("{:.1}", rate / 1e6)),
-        ratio.map_or_else(|| "–".to_owned(), |(ratio, error)| format!("{ratio:.3} ± {error:.3}")),
-        full / 1e6,
+    let replayed = study.replayed.iter().filter(|replayed| replayed.deviation.is_some()).count();
+    let early = study.early.iter().filter(|short| short.is_early).count();
+    cells![
+        name,
+        mbit_s(median(&wholes(study))),
+        mbit_s(median(&study.iperf3_bit_s)),
+        shown(against_iperf3(study), |(ratio, error)| format!("{ratio:.3} ± {error:.3}")),
+        mbit_s(Some(full)),
         percent(deviation(&logs)),
-        study.replayed.iter().filter(|replayed| replayed.deviation.is_some()).count(),
-        study.replayed.len(),
+        format!("{replayed} of {}", study.replayed.len()),
         percent(mean(&shares(study))),
         percent(median(&errors)),
         percent(errors.iter().copied().reduce(f64::max)),
-        study.early.iter().filter(|short| short.is_early).count(),
-        study.early.len(),
+        format!("{early} of {}", study.early.len()),
         percent(mean(&made_shares(study))),
         percent(median(&made_errors)),
-    );
+        cpu,
+    ]
 }
 
 /// The goals, and what became of them.
@@ -90,33 +97,30 @@ fn verdict(studies: &[Study]) -> String {
         Calibration::TESTS_MIN,
         percent(mean(&full)),
     );
-    let of = |text: &mut String, what: &str, errors: &[f64]| {
-        let (middle, high) = (median(errors), quantile(errors, 0.9));
-        let _ = writeln!(
-            text,
-            "- {what}, {} tests: median error {}, goal 5 %: {}; 90th percentile {}, goal 20 %: {}.",
+    let of = |what: &str, errors: &[f64]| {
+        let (middle, high) = (median(errors), quantile(&sorted(errors.iter().copied()), 0.9, Rank::Least));
+        format!(
+            "- {what}, {} tests: median error {}, goal 5 %: {}; 90th percentile {}, goal 20 %: {}.\n",
             errors.len(),
             percent(middle),
             met(middle, MEDIAN_GOAL),
             percent(high),
             met(high, HIGH_GOAL),
-        );
+        )
     };
     let errors = pooled(errors);
-    of(&mut text, "Estimates against the same test's full length", &errors);
-    let ended: Vec<&Replayed> = studies.iter().flat_map(|study| &study.replayed).collect();
-    let ended: Vec<(f64, f64)> = ended.iter().flat_map(|test| Some((test.ratio, test.deviation?))).collect();
+    text += &of("Estimates against the same test's full length", &errors);
+    let replayed = studies.iter().flat_map(|study| &study.replayed);
+    let ended: Vec<(f64, f64)> = replayed.flat_map(|test| Some((test.ratio, test.deviation?))).collect();
     let early: Vec<f64> = ended.iter().map(|(ratio, _)| (ratio - 1.0).abs()).collect();
-    of(&mut text, "Of these, those that would have ended early", &early);
-    of(
-        &mut text,
+    text += &of("Of these, those that would have ended early", &early);
+    text += &of(
         "Tests made, against the median of full tests (most of which calibrated them, and whose spread is in it)",
         &pooled(made_errors),
     );
     let within = ended.iter().filter(|(ratio, deviation)| ratio.ln().abs() <= NORMAL_90 * deviation).count();
-    let _ = writeln!(
-        text,
-        "- Errors within what was predicted to hold 90 % of them: {within} of {} ({}).",
+    text += &format!(
+        "- Errors within what was predicted to hold 90 % of them: {within} of {} ({}).\n",
         ended.len(),
         percent((!ended.is_empty()).then(|| within as f64 / ended.len() as f64)),
     );
@@ -127,15 +131,13 @@ fn verdict(studies: &[Study]) -> String {
     };
     let unclear = ratios.iter().filter(within).count();
     let middle = median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
-    let _ = write!(
-        text,
+    text + &format!(
         "- Against iperf3, goal 3 %: {near} of {} cells met it, {unclear} differ by more and no more than their scatter \
          explains, {} miss it; median ratio {}.",
         ratios.len(),
         ratios.len() - near - unclear,
-        middle.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
-    );
-    text
+        number(middle, 3),
+    )
 }
 
 /// Ours over iperf3's, medians, and two standard errors of that.
@@ -185,17 +187,6 @@ fn made_errors(study: &Study) -> Vec<f64> {
     study.early.iter().map(|short| (short.rate_bit_s / reference - 1.0).abs()).collect()
 }
 
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// The standard deviation of a sample.
-fn deviation(values: &[f64]) -> Option<f64> {
-    let mean = mean(values).filter(|_| 1 < values.len())?;
-    let squares = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
-    Some((squares / (values.len() - 1) as f64).sqrt())
-}
-
 fn met(value: Option<f64>, most: f64) -> &'static str {
     match value {
         Some(value) if value <= most => "met",
@@ -205,15 +196,7 @@ fn met(value: Option<f64>, most: f64) -> &'static str {
 }
 
 fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))
-}
-
-/// The smallest value that a share `q` of them does not exceed.
-fn quantile(values: &[f64], q: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.saturating_sub(1)).copied()
+    shown(share, |share| format!("{:.1} %", share * 100.0))
 }
 
 /// One test in so many is an audit, as the planner draws them.
@@ -224,22 +207,3 @@ const HIGH_GOAL: f64 = 0.20;
 const IPERF3_GOAL: f64 = 0.03;
 /// Standard deviations to either side that hold 90 % of a normal distribution.
 const NORMAL_90: f64 = 1.645;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values() {
-        let values: Vec<f64> = (1..=10).rev().map(f64::from).collect();
-        assert_eq!(quantile(&values, 0.9), Some(9.0));
-        assert_eq!(quantile(&[3.0], 0.9), Some(3.0));
-        assert_eq!(quantile(&[], 0.9), None);
-    }
-
-    #[test]
-    fn deviations_are_of_samples() {
-        assert_eq!(deviation(&[1.0, 3.0]), Some(2f64.sqrt()));
-        assert_eq!((deviation(&[1.0]), deviation(&[])), (None, None));
-    }
-}

@@ -1,10 +1,10 @@
 //! The browser, driven by a script of Node over JSON lines.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{ChildStdin, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,13 +13,14 @@ use barograph_sim::Host;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::collect::Asked;
-use super::rates::Cycle;
-use super::{Args, ClockName};
+use super::args::{Args, ClockName};
+use super::asked::Asked;
+use crate::process::Process;
+use crate::tool::find;
 
 /// A browser on a host, and the script that drives it; both end when this is dropped.
 pub(crate) struct Browser {
-    child: Child,
+    process: Process,
     requests: Option<ChildStdin>,
     answers: Receiver<String>,
     /// Of the newest request; an answer to an earlier one, which nobody waited for, is thrown away.
@@ -44,12 +45,29 @@ struct Measured {
     samples: Vec<f64>,
 }
 
+/// One value of the page.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) struct Shown {
+    #[serde(rename(deserialize = "value"))]
+    pub(crate) bit_s: f64,
+    /// Whether the page calls it a lower bound.
+    pub(crate) at_least: bool,
+    /// How much the transfer moved that counted.
+    pub(crate) bytes: u64,
+}
+
+/// A cycle of the page: what it shows of both directions.
+#[derive(Deserialize)]
+pub(crate) struct Cycle {
+    pub(crate) goodput: Shown,
+    pub(crate) goodput_down: Shown,
+}
+
 /// What there would have to be for a browser to run, in a sentence; `None` = all is there.
 pub(crate) fn missing(chromium: &Path) -> Option<String> {
     let driver = driver();
     let modules = web().join("node_modules/playwright-core");
-    let node = Command::new("node").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !node.is_ok_and(|status| status.success()) {
+    if find("node").is_none() {
         Some("node is not there".to_owned())
     } else if !chromium.exists() {
         Some(format!("{} is not there (install chromium, or set CHROMIUM)", chromium.display()))
@@ -68,18 +86,9 @@ impl Browser {
         let mut command = host.command("node");
         // A group of its own: an interrupt from the terminal is for us, and what runs is to end in order.
         command.arg(driver()).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().context("cannot start node")?;
-        let requests = child.stdin.take();
-        let output = child.stdout.take().context("the script has an output")?;
-        let (sender, answers) = channel();
-        thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if sender.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Self { child, requests, answers, id: 0, is_lost: false })
+        let mut process = Process::spawn(&mut command)?;
+        let (requests, answers) = (process.take_stdin(), process.lines()?);
+        Ok(Self { process, requests, answers, id: 0, is_lost: false })
     }
 
     /// Opens the station's page.
@@ -163,14 +172,12 @@ impl Drop for Browser {
         self.requests = None;
         let began = Instant::now();
         while began.elapsed() < END_MAX {
-            if !matches!(self.child.try_wait(), Ok(None)) {
+            if self.process.has_ended() {
                 return;
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // What it started dies with the network.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // It is killed, and what it started dies with the network.
     }
 }
 
@@ -192,7 +199,7 @@ const END_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+    use std::sync::mpsc::channel;
 
     use super::*;
 

@@ -3,8 +3,9 @@
 use barograph_probe::io::{Cancel, Limits};
 use barograph_study::compare::Study;
 
-use super::Args;
-use super::collect::{Asked, Quantity, Turns, progress};
+use super::args::Args;
+use super::asked::{Asked, Quantity};
+use super::collect::{Turns, progress};
 use super::link::Path;
 
 /// One setting, compared.

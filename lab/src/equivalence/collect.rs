@@ -1,62 +1,20 @@
 //! Native and browser in turns: a pair of samples at a time, each going first as often as the other.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path as FilePath;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use barograph_forecast::{Battery, Config, Preset, Rule};
 use barograph_probe::io::Cancel;
-use barograph_study::compare::{Better, Kernel, Series, Study};
+use barograph_study::compare::{Kernel, Series, Study};
 use barograph_study::input::Sample;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
+use super::args::Args;
+use super::asked::{Asked, Quantity};
 use super::link::{Bench, Path};
-use super::{Args, native};
-
-/// What is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quantity {
-    Rtt,
-    RttNagle,
-    /// Up, without any correction, as in the paper's study (§2.1.1).
-    Goodput,
-}
-
-impl Quantity {
-    pub(crate) const ALL: [Self; 3] = [Self::Rtt, Self::RttNagle, Self::Goodput];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Rtt => "rtt",
-            Self::RttNagle => "rtt_nagle",
-            Self::Goodput => "goodput",
-        }
-    }
-
-    pub(crate) fn unit(self) -> &'static str {
-        if self.is_transfer() { "bit/s" } else { "s" }
-    }
-
-    /// Whether bytes are moved, and larger values are better.
-    pub(crate) fn is_transfer(self) -> bool {
-        self == Self::Goodput
-    }
-
-    fn better(self) -> Better {
-        if self.is_transfer() { Better::Larger } else { Better::Smaller }
-    }
-}
-
-/// One sample, as both are asked for it.
-pub(crate) struct Asked {
-    pub(crate) quantity: Quantity,
-    pub(crate) bytes: u64,
-    /// Bytes of a write of the native program; `None` is its default.
-    pub(crate) write_bytes: Option<usize>,
-    /// Bytes of a message of the page; `None` is its default.
-    pub(crate) message_bytes: Option<usize>,
-}
+use super::native;
+use crate::jobs::bar;
+use crate::output::save;
 
 /// What was measured on one link.
 pub(crate) struct LinkStudy {
@@ -186,30 +144,23 @@ impl Turns {
     }
 }
 
-/// A bar with a rate and an end.
+/// A bar with an end.
 pub(crate) fn progress(steps: u64, what: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}, {eta} left")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(steps).with_style(style).with_message(what.to_owned())
+    bar(steps, "{msg}, {eta} left").with_message(what.to_owned())
 }
 
 /// Writes each series of a link in the form that `barograph compare` reads.
 pub(crate) fn write_csv(study: &LinkStudy, directory: &FilePath) -> anyhow::Result<()> {
     for (quantity, compared) in &study.quantities {
-        {
-            for (who, side) in [("native", &compared.a), ("browser", &compared.b)] {
-                let mut text = "time_s,value,quantity,retrans,min_rtt_s\n".to_owned();
-                for (Sample { time_s, value }, kernel) in side.series.samples.iter().zip(&side.series.kernel)
-                {
-                    let retrans = kernel.retrans.map_or_else(String::new, |count| count.to_string());
-                    let min_rtt_s = kernel.min_rtt_s.map_or_else(String::new, |s| s.to_string());
-                    let quantity = quantity.as_str();
-                    // Writing to a string cannot fail.
-                    let _ = writeln!(text, "{time_s},{value},{quantity},{retrans},{min_rtt_s}");
-                }
-                let path = directory.join(format!("{}-{}-{who}.csv", study.slug, quantity.as_str()));
-                fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        let quantity = quantity.as_str();
+        for (who, side) in [("native", &compared.a), ("browser", &compared.b)] {
+            let mut text = "time_s,value,quantity,retrans,min_rtt_s\n".to_owned();
+            for (Sample { time_s, value }, kernel) in side.series.samples.iter().zip(&side.series.kernel) {
+                let retrans = kernel.retrans.map_or_else(String::new, |count| count.to_string());
+                let min_rtt_s = kernel.min_rtt_s.map_or_else(String::new, |s| s.to_string());
+                text += &format!("{time_s},{value},{quantity},{retrans},{min_rtt_s}\n");
             }
+            save(directory, &format!("{}-{quantity}-{who}.csv", study.slug), &text)?;
         }
     }
     Ok(())
@@ -233,12 +184,21 @@ const FAILURES_SHARE_MAX: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+    use std::fs;
 
     use super::*;
+    use crate::equivalence::args::LinkName;
     use crate::equivalence::link::Replayed;
-    use crate::equivalence::tables::Results;
-    use crate::equivalence::{LinkName, tables};
+    use crate::equivalence::results::Results;
+    use crate::equivalence::{json, tables};
+
+    /// The tables without the spaces that line them up.
+    fn tables_of(results: &Results) -> String {
+        tables::all(results)
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") + "\n")
+            .collect()
+    }
 
     /// A browser that takes twice as long, and moves half as much.
     fn worse_by_half() -> LinkStudy {
@@ -266,7 +226,7 @@ mod tests {
     #[test]
     fn below_one_means_in_every_column_that_the_browser_is_worse() {
         let results = Results { links: vec![worse_by_half()], ..Results::default() };
-        let text = tables::all(&results);
+        let text = tables_of(&results);
         let row = text.lines().find(|line| line.matches("0.5000 (0.5000: 0)").count() == 3);
         assert!(row.is_some_and(|row| row.starts_with("| a link |")), "{text}");
         for table in ["Table 1", "Table 2", "Table 3", "Table 4", "| a link | 50, 50, 50 | 0, 0 | kept up |"]
@@ -284,14 +244,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         write_csv(&failed, folder.path()).unwrap();
         let results = Results { links: vec![worse_by_half(), failed], ..Results::default() };
-        let text = tables::all(&results);
+        let text = tables_of(&results);
         assert!(
             text.contains("| loopback | – | 0, 0 | **stopped**: the browser cannot open the page |"),
             "{text}"
         );
         assert!(text.contains("| loopback | – | – | – | – | – | – | – |"), "{text}");
         crate::equivalence::figures::write(&results.links, folder.path()).unwrap();
-        let json: serde_json::Value = serde_json::from_str(&tables::json(&results).unwrap()).unwrap();
+        let json = json::json(&results);
         assert_eq!(json["links"][1]["stopped"], "the browser cannot open the page");
         assert_eq!(json["links"][0]["quantities"][2]["coefficient"], 0.5);
     }

@@ -1,13 +1,13 @@
 //! The paper's figures 4 to 9, native on the left and the browser on the right.
 
-use std::fmt::Write as _;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use barograph_study::compare::plot::{Panel, Row, svg};
 
-use super::collect::{LinkStudy, Quantity};
+use super::asked::Quantity;
+use super::collect::LinkStudy;
+use crate::output::save;
 
 /// Draws all into a directory; says which.
 pub(crate) fn write(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<String> {
@@ -15,10 +15,8 @@ pub(crate) fn write(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<S
     for (number, title, panel, quantities) in FIGURES {
         let rows: Vec<Row<'_>> = studies.iter().flat_map(|study| rows(study, panel, quantities)).collect();
         let drawn = svg(&rows).map_err(|error| anyhow!("figure {number} cannot be drawn: {error}"))?;
-        let path = directory.join(format!("figure-{number}.svg"));
-        fs::write(&path, drawn).with_context(|| format!("cannot write {}", path.display()))?;
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "- {}: figure {number}, {title}", path.display());
+        let path = save(directory, &format!("figure-{number}.svg"), &drawn)?;
+        text += &format!("- {}: figure {number}, {title}\n", path.display());
     }
     Ok(text)
 }

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use barograph_probe::Target;
-use barograph_probe::io::{Limits, Listener};
+use barograph_probe::io::Limits;
 use barograph_sim::{Chance, Host, Jitter, Link, LinkSpec, Network, Queue, delays_from_file};
 use barograph_station::{Sources, Station, open_archive};
 use tempfile::TempDir;
 
+use super::args::{Args, ClockName, LinkName};
+use super::asked::Asked;
 use super::browser::{Browser, Ready};
-use super::collect::Asked;
-use super::{Args, ClockName, LinkName};
+use crate::emulation::{Responder, forget_connections};
+use crate::stats::deviation;
 
 /// A link, described.
 pub(crate) struct Path {
@@ -48,16 +50,12 @@ impl Path {
     /// The same, with a responder of these limits.
     pub(crate) fn bench_with(&self, args: &Args, limits: Limits) -> anyhow::Result<Bench> {
         let network = Network::new(self.link.clone())?;
-        for host in [&network.a, &network.b] {
-            // What the kernel remembers of one connection would help, or hamper, the next to the same address.
-            let path = "/proc/sys/net/ipv4/tcp_no_metrics_save";
-            host.run(|| std::fs::write(path, "1"))?.with_context(|| format!("cannot write {path}"))?;
-        }
+        forget_connections(&network)?;
         let far = if self.is_loopback { &network.a } else { &network.b };
         // The near host's own address is loopback, too, but none that a browser trusts as it does 127.0.0.1: so it
         // has the coarser clock there, unless it is told otherwise.
         let ip = far.v4().to_string();
-        let (page, responder) = (Page::start(far, &ip)?, responder(far, &ip, limits)?);
+        let (page, responder) = (Page::start(far, &ip)?, Responder::start(far, limits)?);
         let mut browser = Browser::start(&network.a)?;
         let ready = browser.open(&page.url, args, args.clock)?;
         let (name, slug) = (self.name, self.slug);
@@ -96,7 +94,8 @@ pub(crate) struct Bench {
     // None while it is started again. Dropped first: it talks to all that follows.
     browser: Option<Browser>,
     pub(crate) ready: Ready,
-    responder: Listener,
+    /// What a native program measures: the same protocol without a page before it.
+    responder: Responder,
     page: Page,
     pub(crate) network: Network,
     began: Instant,
@@ -105,7 +104,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// What a native program measures.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
-        Ok(Target::parse(&self.responder.address().to_string())?)
+        self.responder.target()
     }
 
     /// Where the station listens that serves the page.
@@ -146,7 +145,7 @@ impl Bench {
 
     /// Why what was measured is void, if it is.
     pub(crate) fn void(&self) -> Option<String> {
-        self.network.report()?.void().map(|void| void.to_string())
+        crate::emulation::void(&self.network)
     }
 }
 
@@ -184,12 +183,6 @@ impl Drop for Page {
             station.stop(STOP_LIMIT);
         }
     }
-}
-
-/// What a native program measures: the same protocol without a page before it.
-fn responder(host: &Host, ip: &str, limits: Limits) -> anyhow::Result<Listener> {
-    let address = format!("{ip}:0").parse()?;
-    Ok(host.run(|| Listener::start(address, limits))??)
 }
 
 /// The delays that both directions replay, each from another place on.
@@ -236,13 +229,13 @@ impl Replayed {
 
     /// The standard deviation of the delay one way, in seconds.
     pub(crate) fn one_way_s(&self) -> f64 {
-        deviation_s(self.delays.iter().map(Duration::as_secs_f64))
+        deviation_s(self.delays.iter().copied())
     }
 
     /// The standard deviation of what a packet and its answer meet together, in seconds: of the two directions' lists
     /// as they are combined while as many packets go forth as back.
     pub(crate) fn round_trip_s(&self) -> f64 {
-        deviation_s(self.forward().zip(self.back()).map(|(forth, back)| (forth + back).as_secs_f64()))
+        deviation_s(self.forward().zip(self.back()).map(|(forth, back)| forth + back))
     }
 
     fn forward(&self) -> impl Iterator<Item = Duration> + Clone {
@@ -266,8 +259,8 @@ fn seeded() -> Vec<Duration> {
     (0..DELAYS).map(step).collect()
 }
 
-fn deviation_s(delays_s: impl Iterator<Item = f64> + Clone) -> f64 {
-    barograph_study::compare::Moments::of(delays_s).variance.unwrap_or(0.0).sqrt()
+fn deviation_s(delays: impl Iterator<Item = Duration>) -> f64 {
+    deviation(&delays.map(|delay| delay.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
 /// The study's least jitter: the standard deviation of a round trip.
@@ -301,8 +294,6 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use barograph_probe::io::{Cancel, Context, run_one};
-use barograph_probe::{Direction, Experiment, Target};
+use barograph_probe::{Direction, Experiment, Measured, Target};
 use barograph_sim::Network;
 use barograph_study::compare::Kernel;
 
-use super::collect::{Asked, Quantity};
+use super::asked::{Asked, Quantity};
 
 /// One sample on a connection of its own, in seconds, or in bit/s without any correction; with what the kernel said.
 pub(crate) fn measure(
@@ -22,13 +22,7 @@ pub(crate) fn measure(
         Quantity::RttNagle => Experiment::RttNagle { n: 1 },
         Quantity::Goodput => Experiment::Goodput { direction: Direction::Up, bytes: asked.bytes },
     };
-    let mut context = Context { deadline: DEADLINE, cancel: cancel.clone(), ..Context::default() };
-    if let Some(write_bytes) = asked.write_bytes {
-        context.write_bytes = write_bytes;
-    }
-    let mut readings = network.a.run(|| run_one(target, experiment, &context))?;
-    let reading = readings.pop().context("an experiment gives a reading")?;
-    let measured = reading.result?;
+    let measured = one(network, target, experiment, DEADLINE, asked.write_bytes, cancel)?;
     let kernel = measured
         .tcp_info
         .map(|info| Kernel { retrans: Some(info.total_retrans.into()), min_rtt_s: info.min_rtt_s });
@@ -42,10 +36,23 @@ pub(crate) fn exchanges(
     n: u32,
     cancel: &Cancel,
 ) -> anyhow::Result<Vec<f64>> {
-    let context = Context { deadline: DEADLINE, cancel: cancel.clone(), ..Context::default() };
-    let mut readings = network.a.run(|| run_one(target, Experiment::Rtt { n }, &context))?;
+    Ok(one(network, target, Experiment::Rtt { n }, DEADLINE, None, cancel)?.samples)
+}
+
+/// An experiment of one quantity from the near host.
+pub(crate) fn one(
+    network: &Network,
+    target: &Target,
+    experiment: Experiment,
+    deadline: Duration,
+    write_bytes: Option<usize>,
+    cancel: &Cancel,
+) -> anyhow::Result<Measured> {
+    let mut context = Context { deadline, cancel: cancel.clone(), ..Context::default() };
+    context.write_bytes = write_bytes.unwrap_or(context.write_bytes);
+    let mut readings = network.a.run(|| run_one(target, experiment, &context))?;
     let reading = readings.pop().context("an experiment gives a reading")?;
-    Ok(reading.result?.samples)
+    Ok(reading.result?)
 }
 
 /// Far beyond what any sample takes on these links.

@@ -1,12 +1,13 @@
 //! What the browser adds to a round trip on loopback, told apart from what the station adds and from the clock.
 
 use barograph_probe::io::Cancel;
-use barograph_probe::reduce::median;
 
+use super::args::{Args, ClockName};
 use super::browser::Ready;
 use super::collect::progress;
 use super::link::Bench;
-use super::{Args, ClockName, native, websocket};
+use super::{native, websocket};
+use crate::stats::{mean, median};
 
 /// All blocks.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Centre {
     fn of(times_s: &[f64]) -> Option<Self> {
         let measured = times_s.get(WARMING as usize..)?;
         let median_s = median(measured)?;
-        Some(Self { median_s, mean_s: measured.iter().sum::<f64>() / measured.len() as f64 })
+        Some(Self { median_s, mean_s: mean(measured) })
     }
 
     pub(crate) fn minus(self, other: Self) -> Self {

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
-use barograph_probe::io::{Cancel, Context, run_one};
-use barograph_probe::reduce::median;
+use barograph_probe::io::Cancel;
 use barograph_probe::{Direction, Experiment};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use super::Args;
+use super::args::Args;
+use super::browser::Shown;
 use super::collect::progress;
 use super::link::{Bench, Path};
+use super::native;
+use crate::stats::median;
 
 /// Both directions of one link, in bit/s.
 #[derive(Serialize)]
@@ -32,24 +33,6 @@ pub(crate) struct Beside {
     pub(crate) page_small_bit_s: Vec<f64>,
     /// Of [`NATIVE_BYTES`].
     pub(crate) native_bit_s: Vec<f64>,
-}
-
-/// One value of the page.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) struct Shown {
-    #[serde(rename(deserialize = "value"))]
-    pub(crate) bit_s: f64,
-    /// Whether the page calls it a lower bound.
-    pub(crate) at_least: bool,
-    /// How much the transfer moved that counted.
-    pub(crate) bytes: u64,
-}
-
-/// A cycle of the page: what it shows of both directions.
-#[derive(Deserialize)]
-pub(crate) struct Cycle {
-    pub(crate) goodput: Shown,
-    pub(crate) goodput_down: Shown,
 }
 
 impl Beside {
@@ -88,7 +71,7 @@ fn round(
     down: &mut Beside,
 ) -> anyhow::Result<()> {
     for (direction, beside) in [(Direction::Up, &mut *up), (Direction::Down, &mut *down)] {
-        beside.native_bit_s.push(native(bench, direction, cancel)?);
+        beside.native_bit_s.push(native_bit_s(bench, direction, cancel)?);
     }
     let shown = bench.browser(args)?.cycle("auto")?;
     up.page.push(shown.goodput);
@@ -99,13 +82,9 @@ fn round(
     Ok(())
 }
 
-fn native(bench: &Bench, direction: Direction, cancel: &Cancel) -> anyhow::Result<f64> {
-    let target = bench.target()?;
+fn native_bit_s(bench: &Bench, direction: Direction, cancel: &Cancel) -> anyhow::Result<f64> {
     let experiment = Experiment::Goodput { direction, bytes: NATIVE_BYTES };
-    let context = Context { deadline: DEADLINE, cancel: cancel.clone(), ..Context::default() };
-    let mut readings = bench.network.a.run(|| run_one(&target, experiment, &context))?;
-    let reading = readings.pop().context("an experiment gives a reading")?;
-    Ok(reading.result?.value)
+    Ok(native::one(&bench.network, &bench.target()?, experiment, DEADLINE, None, cancel)?.value)
 }
 
 /// Enough that slow start is a small part: 1.4 s at 100 Mbit/s.

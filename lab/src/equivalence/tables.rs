@@ -1,118 +1,78 @@
 //! The paper's tables 1 to 6, of native against browser, and table 7, of the page's goodput by its defaults, as Markdown.
 
-use std::fmt::Write;
+use barograph_study::compare::{Cause, Moments, Study, figure};
 
-use barograph_probe::reduce::median;
-use barograph_study::compare::{Better, Cause, Moments, Study, figure};
-
+use super::args::ClockName;
+use super::asked::Quantity;
 use super::browser::Ready;
 use super::buffers::Buffers;
-use super::collect::{LinkStudy, Quantity};
-use super::link::Replayed;
+use super::collect::LinkStudy;
 use super::overhead::{Centre, EXCHANGES, Overhead};
 use super::rates::{Beside, NATIVE_BYTES, Rates};
-use super::{ClockName, hosts};
-
-pub(crate) use self::json::json;
-
-mod json;
-
-/// All that a study found.
-#[derive(Default)]
-pub(crate) struct Results {
-    pub(crate) links: Vec<LinkStudy>,
-    pub(crate) browsers: Vec<Ready>,
-    pub(crate) buffers: Vec<Buffers>,
-    pub(crate) rates: Vec<Rates>,
-    pub(crate) overhead: Overhead,
-    /// How the emulated links' delays vary.
-    pub(crate) jitter: Option<Variation>,
-    /// Whether it was ended before it was done.
-    pub(crate) is_cancelled: bool,
-}
-
-/// How delays vary: standard deviations and the mean, in seconds.
-#[derive(Clone, Copy, Debug, serde::Serialize)]
-pub(crate) struct Variation {
-    one_way_s: f64,
-    round_trip_s: f64,
-    mean_one_way_s: f64,
-    is_seeded: bool,
-}
-
-impl Variation {
-    pub(crate) fn of(replayed: &Replayed) -> Self {
-        Self {
-            one_way_s: replayed.one_way_s(),
-            round_trip_s: replayed.round_trip_s(),
-            mean_one_way_s: replayed.mean().as_secs_f64(),
-            is_seeded: replayed.is_seeded,
-        }
-    }
-}
+use super::results::{REGIME, Results, Variation, by_scatter};
+use crate::machine;
+use crate::stats::{median, range};
+use crate::table::{Table, cells, dash, list, number, shown};
 
 /// All tables as Markdown.
 pub(crate) fn all(results: &Results) -> String {
     let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
-    let mut text = "# Native against browser\n\n".to_owned();
-    if *is_cancelled {
-        text += "**Stopped before the end: this is what there is.**\n\n";
-    }
-    // Writing to a string cannot fail, here and below.
-    let _ = places(&mut text, links, *jitter)
-        .and_then(|()| machines(&mut text, browsers))
-        .and_then(|()| moments(&mut text, links, Quantity::Goodput))
-        .and_then(|()| moments(&mut text, links, Quantity::Rtt))
-        .and_then(|()| coefficients(&mut text, links))
-        .and_then(|()| outliers(&mut text, links))
-        .and_then(|()| control(&mut text, buffers))
-        .and_then(|()| shown(&mut text, rates))
-        .and_then(|()| added(&mut text, overhead));
-    text
+    let stopped = if *is_cancelled { "**Stopped before the end: this is what there is.**\n\n" } else { "" };
+    [
+        format!("# Native against browser\n\n{stopped}"),
+        places(links, *jitter),
+        machines(browsers),
+        moments(links, Quantity::Goodput),
+        moments(links, Quantity::Rtt),
+        coefficients(links),
+        outliers(links),
+        control(buffers),
+        page(rates),
+        added(overhead),
+    ]
+    .concat()
 }
 
-fn places(text: &mut String, studies: &[LinkStudy], jitter: Option<Variation>) -> std::fmt::Result {
-    writeln!(text, "Table 1: the links. Both hosts of each are network namespaces of one machine.")?;
-    if let Some(Variation { one_way_s, round_trip_s, mean_one_way_s, is_seeded }) = jitter {
+fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
+    let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, is_seeded }| {
         let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| figure(s * 1e3));
         let source = if is_seeded { "seeded" } else { "of a file" };
-        writeln!(
-            text,
+        format!(
             "The emulated ones replay delays ({source}) each way, of standard deviation {one_way} ms one way and \
-             {round_trip} ms of a packet and its answer; their mean, {mean} ms one way, is part of the link's delay."
-        )?;
-    }
-    writeln!(text, "{REGIME}\n")?;
-    writeln!(
-        text,
-        "| link | pairs a quantity | samples that failed, native and browser | emulator |\n|---|---:|---:|---|"
-    )?;
+             {round_trip} ms of a packet and its answer; their mean, {mean} ms one way, is part of the link's delay.\n"
+        )
+    });
+    let mut table =
+        Table::new(["link", "pairs a quantity", "samples that failed, native and browser", "emulator"]);
     for LinkStudy { name, quantities, failures, stopped, void, .. } in studies {
-        let pairs: Vec<String> =
-            quantities.iter().map(|(_, study)| study.pairing.pairs.len().to_string()).collect();
-        let pairs = if pairs.is_empty() { "–".to_owned() } else { pairs.join(", ") };
+        let pairs = list(quantities.iter().map(|(_, study)| study.pairing.pairs.len()));
         let state = match (stopped, void) {
             (Some(why), _) => format!("**stopped**: {why}"),
             (None, Some(why)) => format!("**void**: {why}"),
             (None, None) => "kept up".to_owned(),
         };
-        writeln!(text, "| {name} | {pairs} | {}, {} | {state} |", failures.0, failures.1)?;
+        let pairs = if pairs.is_empty() { dash() } else { pairs };
+        table.push(cells![name, pairs, format!("{}, {}", failures.0, failures.1), state]);
     }
-    writeln!(text)
+    format!(
+        "Table 1: the links. Both hosts of each are network namespaces of one machine.\n{}{REGIME}\n\n{table}\n",
+        jitter.unwrap_or_default()
+    )
 }
 
-fn machines(text: &mut String, browsers: &[Ready]) -> std::fmt::Result {
-    writeln!(text, "Table 2: the machine and the browser.\n\n| | |\n|---|---|")?;
-    writeln!(text, "| kernel | {}, TCP {} |", hosts::kernel(), hosts::congestion())?;
-    writeln!(text, "| processors | {}, load {} at the end |", hosts::processors(), hosts::load())?;
-    writeln!(text, "| memory | {} |", hosts::memory())?;
+fn machines(browsers: &[Ready]) -> String {
+    let mut table = Table::new(["", ""]).text_columns(2);
+    table.push(cells!["kernel", format!("{}, TCP {}", machine::kernel(), machine::congestion())]);
+    let processors = format!("{}, load {} at the end", machine::processors(), machine::load());
+    table.push(cells!["processors", processors]);
+    table.push(cells!["memory", machine::memory()]);
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
-    writeln!(text, "| native | barograph {}, {build} build |", env!("CARGO_PKG_VERSION"))?;
+    table.push(cells!["native", format!("barograph {}, {build} build", env!("CARGO_PKG_VERSION"))]);
     if let Some(ready) = browsers.last() {
-        writeln!(text, "| browser | {}, headless |", ready.browser)?;
-        writeln!(text, "| its clock | {} |", clock(ready))?;
+        table.push(cells!["browser", format!("{}, headless", ready.browser)]);
+        table.push(cells!["its clock", clock(ready)]);
     }
-    writeln!(text)
+    format!("Table 2: the machine and the browser.\n\n{table}\n")
 }
 
 fn clock(ready: &Ready) -> String {
@@ -121,86 +81,66 @@ fn clock(ready: &Ready) -> String {
 }
 
 /// Tables 3 and 4.
-fn moments(text: &mut String, studies: &[LinkStudy], quantity: Quantity) -> std::fmt::Result {
-    let (number, what, unit, scale) = match quantity {
-        Quantity::Goodput => (3, "raw goodput", "Mbit/s", 1e-6),
-        Quantity::Rtt | Quantity::RttNagle => (4, "round-trip time", "ms", 1e3),
+fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
+    let (number, what, unit, scale, papers) = match quantity {
+        Quantity::Goodput => (3, "raw goodput", "Mbit/s", 1e-6, PAPER_3),
+        Quantity::Rtt | Quantity::RttNagle => (4, "round-trip time", "ms", 1e3, PAPER_4),
     };
-    writeln!(
-        text,
-        "Table {number}: mean ({unit}) and variance (n − 1) of {what}, and its median ({unit}).\n"
-    )?;
-    writeln!(text, "| link | native mean | variance | median | browser mean | variance | median |")?;
-    writeln!(text, "|---|---:|---:|---:|---:|---:|---:|")?;
-    for (name, study) in of(studies, quantity) {
-        write!(text, "| {name} |")?;
-        for side in [&study.a, &study.b] {
-            let Moments { count, mean, variance } = side.moments;
-            if count == 0 {
-                write!(text, " – | – | – |")?;
-                continue;
-            }
-            let variance = variance.map_or_else(|| "–".to_owned(), |v| figure(v * scale * scale));
-            write!(text, " {} | {variance} | {} |", figure(mean * scale), figure(side.median * scale))?;
+    let mut table =
+        Table::new(["link", "native mean", "variance", "median", "browser mean", "variance", "median"]);
+    let side = |side: &barograph_study::compare::Side| {
+        let Moments { count, mean, variance } = side.moments;
+        if count == 0 {
+            return [dash(), dash(), dash()];
         }
-        writeln!(text)?;
+        let variance = shown(variance, |v| figure(v * scale * scale));
+        [figure(mean * scale), variance, figure(side.median * scale)]
+    };
+    for (name, study) in studies.iter().filter_map(|study| Some((study.name, study.of(quantity)?))) {
+        table.push(cells![name].into_iter().chain(side(&study.a)).chain(side(&study.b)));
     }
-    let paper: &[[&str; 5]] = if quantity == Quantity::Goodput { &PAPER_3 } else { &PAPER_4 };
-    for [pair, c_mean, c_variance, java_mean, java_variance] in paper {
-        writeln!(text, "| paper: {pair} | {c_mean} | {c_variance} | | {java_mean} | {java_variance} | |")?;
+    for [pair, c_mean, c_variance, java_mean, java_variance] in papers {
+        let pair = format!("paper: {pair}");
+        table.push(cells![pair, c_mean, c_variance, "", java_mean, java_variance]);
     }
-    writeln!(text)
+    format!(
+        "Table {number}: mean ({unit}) and variance (n − 1) of {what}, and its median ({unit}).\n\n{table}\n"
+    )
 }
 
-fn coefficients(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
-    writeln!(
-        text,
-        "Table 5: least-squares coefficient through the origin (goodput: browser ÷ native; times: native ÷ browser; below 1: \
-         the browser reports worse), in brackets without outliers (how many); and the Kolmogorov–Smirnov distance of the \
-         forecast errors.\n"
-    )?;
-    writeln!(text, "| link | goodput | distance | rtt | distance | rtt, Nagle | distance | 5 % by chance |")?;
-    writeln!(text, "|---|---:|---:|---:|---:|---:|---:|---:|")?;
+fn coefficients(studies: &[LinkStudy]) -> String {
+    let quantities = [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle];
+    let mut table = Table::new([
+        "link",
+        "goodput",
+        "distance",
+        "rtt",
+        "distance",
+        "rtt, Nagle",
+        "distance",
+        "5 % by chance",
+    ]);
+    let mut scatter = Table::new(["link", "goodput", "rtt", "rtt, Nagle"]);
     for study in studies {
-        write!(text, "| {} |", study.name)?;
-        for quantity in [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle] {
-            match study.of(quantity) {
-                Some(study) => {
-                    write!(text, " {} | {} |", with_and_without(study), number(study.distance, 3))?;
-                }
-                None => write!(text, " – | – |")?,
-            }
-        }
+        let of_quantities = quantities.iter().flat_map(|quantity| match study.of(*quantity) {
+            Some(study) => [with_and_without(study), number(study.distance, 3)],
+            None => [dash(), dash()],
+        });
         let critical = study.quantities.first().and_then(|(_, study)| study.distance_critical);
-        writeln!(text, " {} |", number(critical, 3))?;
+        table.push(cells![study.name].into_iter().chain(of_quantities).chain([number(critical, 3)]));
+        let by_chance = quantities.map(|quantity| number(study.of(quantity).and_then(by_scatter), 4));
+        scatter.push(cells![study.name].into_iter().chain(by_chance));
     }
     for [pair, bandwidth, rtt, nagle] in PAPER_5 {
-        writeln!(text, "| paper: {pair} | {bandwidth} | | {rtt} | | {nagle} | | |")?;
+        table.push(cells![format!("paper: {pair}"), bandwidth, "", rtt, "", nagle]);
     }
-    writeln!(
-        text,
-        "\nScatter alone draws the coefficient below 1: two independent samples of one distribution, paired at random, would have\n"
-    )?;
-    writeln!(text, "| link | goodput | rtt | rtt, Nagle |\n|---|---:|---:|---:|")?;
-    for study in studies {
-        write!(text, "| {} |", study.name)?;
-        for quantity in [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle] {
-            write!(text, " {} |", number(study.of(quantity).and_then(by_scatter), 4))?;
-        }
-        writeln!(text)?;
-    }
-    writeln!(text)
-}
-
-/// The coefficient of independent pairs of the series that is divided by: of x and y with one mean μ and variance σ²,
-/// Σxy ÷ Σx² tends to μ² ÷ (μ² + σ²).
-fn by_scatter(study: &Study) -> Option<f64> {
-    let side = match study.better {
-        Better::Larger => &study.a,
-        Better::Smaller => &study.b,
-    };
-    let Moments { mean, variance, .. } = side.moments;
-    variance.map(|variance| mean * mean / (mean * mean + variance)).filter(|ratio| ratio.is_finite())
+    format!(
+        "Table 5: least-squares coefficient through the origin (goodput: browser ÷ native; times: native ÷ browser; below 1: \
+         the browser reports worse), in brackets without outliers (how many); and the Kolmogorov–Smirnov distance of the \
+         forecast errors.\n\n{table}\n\
+         Scatter alone draws the coefficient below 1: two independent samples of one distribution, paired at random, would have\n\n\
+         {scatter}\n"
+    )
 }
 
 fn with_and_without(study: &Study) -> String {
@@ -209,126 +149,131 @@ fn with_and_without(study: &Study) -> String {
 }
 
 /// Each that was left out.
-fn outliers(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
+fn outliers(studies: &[LinkStudy]) -> String {
+    let mut text = String::new();
     for LinkStudy { name, quantities, .. } in studies {
-        for (quantity, study) in quantities {
-            for outlier in &study.outliers {
-                let cause = match outlier.cause {
-                    Cause::Network => "network",
-                    Cause::Unexplained => "unexplained",
-                };
-                let retrans =
-                    outlier.kernel_a.retrans.map_or_else(String::new, |n| format!(", {n} sent again"));
-                writeln!(
-                    text,
-                    "- left out of {} on {name} at {:.1} s: native {} {unit}{retrans}, browser {} {unit}: {cause}",
-                    quantity.as_str(),
-                    outlier.time_s,
-                    figure(outlier.a),
-                    figure(outlier.b),
-                    unit = quantity.unit(),
-                )?;
-            }
+        for (quantity, outlier) in quantities
+            .iter()
+            .flat_map(|(quantity, study)| study.outliers.iter().map(move |of| (quantity, of)))
+        {
+            let cause = match outlier.cause {
+                Cause::Network => "network",
+                Cause::Unexplained => "unexplained",
+            };
+            let retrans = outlier.kernel_a.retrans.map_or_else(String::new, |n| format!(", {n} sent again"));
+            text += &format!(
+                "- left out of {} on {name} at {:.1} s: native {} {unit}{retrans}, browser {} {unit}: {cause}\n",
+                quantity.as_str(),
+                outlier.time_s,
+                figure(outlier.a),
+                figure(outlier.b),
+                unit = quantity.unit(),
+            );
         }
     }
-    writeln!(text)
+    text + "\n"
 }
 
-fn control(text: &mut String, buffers: &[Buffers]) -> std::fmt::Result {
-    let Some(default) = buffers.iter().find(|row| row.is_default()) else { return Ok(()) };
-    writeln!(
-        text,
+fn control(buffers: &[Buffers]) -> String {
+    let Some(default) = buffers.iter().find(|row| row.is_default()) else { return String::new() };
+    let mut table = Table::new([
+        "write",
+        "receive block of the native responder",
+        "pairs",
+        "browser ÷ native",
+        "native, Mbit/s",
+        "÷ native default",
+        "error",
+        "browser, Mbit/s",
+        "÷ browser default",
+        "error",
+        "distance",
+        "",
+    ]);
+    for Buffers { write_bytes, receive_bytes, study, void } in buffers {
+        let bytes = |bytes: &Option<usize>| bytes.map_or_else(|| "default".to_owned(), size);
+        let sides = [(&study.a, &default.study.a), (&study.b, &default.study.b)];
+        let sides = sides.into_iter().flat_map(|(side, default)| {
+            let mean = side.moments.mean;
+            let ratio = Some(mean / default.moments.mean).filter(|ratio| ratio.is_finite());
+            let error = number(side.mae().map(|mae| 100.0 * mae / mean), 2) + " %";
+            [figure(mean / 1e6), number(ratio, 4), error]
+        });
+        let (pairs, coefficient) = (study.pairing.pairs.len(), number(study.coefficient, 4));
+        let void = void.as_ref().map_or_else(String::new, |why| format!("**void**: {why}"));
+        table.push(
+            cells![bytes(write_bytes), bytes(receive_bytes), pairs, coefficient]
+                .into_iter()
+                .chain(sides)
+                .chain([number(study.distance, 3), void]),
+        );
+    }
+    for [pair, coefficient] in PAPER_6 {
+        table.push(cells![format!("paper: {pair}"), "", "", coefficient]);
+    }
+    format!(
         "Table 6: raw goodput under other buffers, on the link of 100 Mbit/s: bytes of a write (of a message in the \
          browser), and the receive block of the native responder; the station that answers the page reads as it always \
          does. Pairs are interleaved within a row, rows come one after another. The error is the mean absolute error of \
-         the forecasts in percent of the mean, the distance that of the forecast errors of native and browser.\n"
-    )?;
-    writeln!(
-        text,
-        "| write | receive block of the native responder | pairs | browser ÷ native | native, Mbit/s | ÷ native default | \
-         error | browser, Mbit/s | ÷ browser default | error | distance | |"
-    )?;
-    writeln!(text, "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|")?;
-    for Buffers { write_bytes, receive_bytes, study, void } in buffers {
-        let bytes = |bytes: &Option<usize>| bytes.map_or_else(|| "default".to_owned(), size);
-        let (write, receive) = (bytes(write_bytes), bytes(receive_bytes));
-        write!(text, "| {write} | {receive} | {} |", study.pairing.pairs.len())?;
-        write!(text, " {} |", number(study.coefficient, 4))?;
-        for (side, default) in [(&study.a, &default.study.a), (&study.b, &default.study.b)] {
-            let mean = side.moments.mean;
-            let ratio = Some(mean / default.moments.mean).filter(|ratio| ratio.is_finite());
-            let error = side.mae().map(|mae| 100.0 * mae / mean);
-            write!(text, " {} | {} | {} % |", figure(mean / 1e6), number(ratio, 4), number(error, 2))?;
-        }
-        let void = void.as_ref().map_or_else(String::new, |why| format!("**void**: {why}"));
-        writeln!(text, " {} | {void} |", number(study.distance, 3))?;
-    }
-    for [pair, coefficient] in PAPER_6 {
-        writeln!(text, "| paper: {pair} | | | {coefficient} | | | | | | | | |")?;
-    }
-    writeln!(text)
+         the forecasts in percent of the mean, the distance that of the forecast errors of native and browser.\n\n{table}\n"
+    )
 }
 
-fn shown(text: &mut String, rates: &[Rates]) -> std::fmt::Result {
+fn page(rates: &[Rates]) -> String {
     if rates.is_empty() {
-        return Ok(());
+        return String::new();
     }
-    writeln!(
-        text,
-        "Table 7: goodput as the page shows it, corrected, by its default sizes and with 64 KiB, and of native transfers \
-         of {}; medians of so many rounds, in turns. What had not settled the page calls a lower bound.\n",
-        size(usize::try_from(NATIVE_BYTES).unwrap_or(usize::MAX))
-    )?;
-    writeln!(
-        text,
-        "| link | direction | rounds | page, Mbit/s | least, most | lower bounds | with 64 KiB, Mbit/s | native, Mbit/s | page ÷ native | |"
-    )?;
-    writeln!(text, "|---|---|---:|---:|---|---:|---:|---:|---:|---|")?;
+    let mut table = Table::new([
+        "link",
+        "direction",
+        "rounds",
+        "page, Mbit/s",
+        "least, most",
+        "lower bounds",
+        "with 64 KiB, Mbit/s",
+        "native, Mbit/s",
+        "page ÷ native",
+        "",
+    ])
+    .text_columns(2);
     for Rates { link, up, down, stopped, void } in rates {
         for (direction, beside) in [("up", up), ("down", down)] {
             let Beside { page, .. } = beside;
-            let [shown, small, native] = beside.medians();
-            let mbit = |bit_s: Option<f64>| bit_s.map_or_else(|| "–".to_owned(), |bit_s| figure(bit_s / 1e6));
-            let least = page.iter().map(|shown| shown.bit_s).reduce(f64::min);
-            let most = page.iter().map(|shown| shown.bit_s).reduce(f64::max);
-            let bounds = page.iter().filter(|shown| shown.at_least).count();
-            let ratio = shown.zip(native).map(|(shown, native)| shown / native);
+            let [typical, small, native] = beside.medians();
+            let mbit = |bit_s: Option<f64>| shown(bit_s, |bit_s| figure(bit_s / 1e6));
+            let [least, most] = [f64::min, f64::max].map(|of| page.iter().map(|page| page.bit_s).reduce(of));
             let state = void.as_ref().map(|why| format!("**void**: {why}"));
             let state = state.or_else(|| stopped.as_ref().map(|why| format!("**stopped**: {why}")));
-            writeln!(
-                text,
-                "| {link} | {direction} | {} | {} | {}, {} | {bounds} | {} | {} | {} | {} |",
+            table.push(cells![
+                link,
+                direction,
                 page.len(),
-                mbit(shown),
-                mbit(least),
-                mbit(most),
+                mbit(typical),
+                format!("{}, {}", mbit(least), mbit(most)),
+                page.iter().filter(|page| page.at_least).count(),
                 mbit(small),
                 mbit(native),
-                number(ratio, 3),
-                state.unwrap_or_default()
-            )?;
+                number(typical.zip(native).map(|(page, native)| page / native), 3),
+                state.unwrap_or_default(),
+            ]);
         }
     }
-    writeln!(text)
+    format!(
+        "Table 7: goodput as the page shows it, corrected, by its default sizes and with 64 KiB, and of native transfers \
+         of {}; medians of so many rounds, in turns. What had not settled the page calls a lower bound.\n\n{table}\n",
+        size(usize::try_from(NATIVE_BYTES).unwrap_or(usize::MAX))
+    )
 }
 
 /// What the browser adds, and how much of it the clock can be.
-fn added(text: &mut String, overhead: &Overhead) -> std::fmt::Result {
-    if let Some(why) = &overhead.stopped {
-        writeln!(text, "What the browser adds could not be measured to the end: {why}\n")?;
-    }
+fn added(overhead: &Overhead) -> String {
+    let stopped = overhead.stopped.as_ref().map_or_else(String::new, |why| {
+        format!("What the browser adds could not be measured to the end: {why}\n\n")
+    });
     if overhead.blocks.is_empty() {
-        return Ok(());
+        return stopped;
     }
     let (fine, coarse) = (Some(ClockName::Fine), Some(ClockName::Coarse));
-    writeln!(
-        text,
-        "What the browser adds to a round trip on loopback, in µs. In every block each program makes {EXCHANGES} exchanges one \
-         after another on one connection, after some to warm up; a block has a browser of its own, with the fine and the \
-         coarse clock in turns. Medians over the blocks of their medians and of their means; in brackets the least and the \
-         greatest block.\n"
-    )?;
-    writeln!(text, "| | blocks | median | mean |\n|---|---:|---:|---:|")?;
     let clock_of = |name| overhead.ready(name).map_or_else(|| "not measured".to_owned(), clock);
     let rows = [
         ("native probe, native responder".to_owned(), overhead.centres(None, |block| block.native)),
@@ -355,32 +300,28 @@ fn added(text: &mut String, overhead: &Overhead) -> std::fmt::Result {
         ),
         ("clock: the last less the one before, of neighbouring blocks".to_owned(), overhead.clock_share()),
     ];
+    let mut table = Table::new(["", "blocks", "median", "mean"]);
     for (what, centres) in rows {
-        let [medians, means] = [|centre: &Centre| centre.median_s, |centre: &Centre| centre.mean_s]
-            .map(|of| with_spread(centres.iter().map(of)));
-        writeln!(text, "| {what} | {} | {medians} | {means} |", centres.len())?;
+        let spread = [|centre: &Centre| centre.median_s, |centre: &Centre| centre.mean_s]
+            .map(|of| with_spread(&centres.iter().map(of).collect::<Vec<_>>()));
+        table.push(cells![what, centres.len()].into_iter().chain(spread));
     }
     // Both ends of a time are cut to whole steps, so that it is off by less than one, either way.
-    let steps: Vec<String> = [ClockName::Fine, ClockName::Coarse]
-        .into_iter()
-        .filter_map(|name| {
-            overhead.ready(name).map(|ready| format!("{} µs", micros(ready.clock_resolution_s)))
-        })
-        .collect();
-    writeln!(
-        text,
-        "\nOne step of the clock is the most that it can account for in one exchange: {} (the finer clock, the coarser). \
-         What the rest is was not measured: it lies between the page's script and the socket, on both ways.\n",
-        steps.join(", ")
+    let ready = [ClockName::Fine, ClockName::Coarse].into_iter().filter_map(|name| overhead.ready(name));
+    let steps = list(ready.map(|ready| format!("{} µs", micros(ready.clock_resolution_s))));
+    format!(
+        "{stopped}What the browser adds to a round trip on loopback, in µs. In every block each program makes {EXCHANGES} exchanges one \
+         after another on one connection, after some to warm up; a block has a browser of its own, with the fine and the \
+         coarse clock in turns. Medians over the blocks of their medians and of their means; in brackets the least and the \
+         greatest block.\n\n{table}\nOne step of the clock is the most that it can account for in one exchange: {steps} (the finer clock, the coarser). \
+         What the rest is was not measured: it lies between the page's script and the socket, on both ways.\n\n"
     )
 }
 
 /// A median with the least and the greatest, in µs.
-fn with_spread(values_s: impl Iterator<Item = f64> + Clone) -> String {
-    let Some(median_s) = median(&values_s.clone().collect::<Vec<_>>()) else { return "–".to_owned() };
-    let low = values_s.clone().fold(f64::INFINITY, f64::min);
-    let high = values_s.fold(f64::NEG_INFINITY, f64::max);
-    format!("{} ({} to {})", micros(median_s), micros(low), micros(high))
+fn with_spread(values_s: &[f64]) -> String {
+    let (low, high) = range(values_s.iter().copied());
+    shown(median(values_s), |median_s| format!("{} ({} to {})", micros(median_s), micros(low), micros(high)))
 }
 
 /// Seconds in µs, to a tenth.
@@ -388,21 +329,9 @@ fn micros(s: f64) -> String {
     format!("{:.1}", s * 1e6)
 }
 
-fn of(studies: &[LinkStudy], quantity: Quantity) -> impl Iterator<Item = (&'static str, &Study)> {
-    studies.iter().filter_map(move |study| Some((study.name, study.of(quantity)?)))
-}
-
-fn number(number: Option<f64>, decimals: usize) -> String {
-    number.map_or_else(|| "–".to_owned(), |number| format!("{number:.decimals$}"))
-}
-
 fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { format!("{} KiB", bytes / 1024) } else { format!("{bytes} B") }
 }
-
-/// Native probes know no other way, so the page does the same.
-const REGIME: &str = "Every experiment has a new connection of its own, natively and in the browser, whatever the quantity; \
-the time to open it is no part of any value.";
 
 /// JavaNws, table 3: bandwidth by C and by Java.
 const PAPER_3: [[&str; 5]; 4] = [

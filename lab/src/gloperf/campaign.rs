@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use barograph_probe::io::{Context, Limits, Listener, stream};
+use barograph_probe::io::{Context, Limits, stream};
 use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Link, LinkSpec, Network, Queue, RelayOptions, Report};
 use barograph_study::tradeoff::{Grid, Measured, Study};
 use indicatif::ProgressBar;
 
-use super::background::{Background, STEPS, Weather};
+use super::background::{STEPS, Weather};
 use super::figures::BASE_S;
 use super::long::PERIODS_S;
+use crate::emulation::{Responder, Traffic, forget_connections};
 
 /// How much is measured, and how far time is compressed.
 #[derive(Clone, Copy, Debug)]
@@ -84,18 +84,17 @@ impl Campaign {
             Weather::Shifting => ("non-stationary", "shifting"),
         };
         let network = Network::new(plan.link(plan.seed))?;
-        for host in [&network.a, &network.b] {
-            // What the kernel remembers of one connection would help, or hamper, the next to the same address.
-            let path = "/proc/sys/net/ipv4/tcp_no_metrics_save";
-            host.run(|| std::fs::write(path, "1"))?.with_context(|| format!("cannot write {path}"))?;
-        }
-        let address = (network.b.v4(), 0).into();
-        let listener = network.b.run(|| Listener::start(address, Limits::default()))??;
-        let target = Target::parse(&listener.address().to_string())?;
+        forget_connections(&network)?;
+        let responder = Responder::start(&network.b, Limits::default())?;
+        let target = responder.target()?;
         let step = plan.cycle() / STEPS as u32;
         // Twice as many as are due: on a busy machine cycles come late, and weather must not end before them.
         let shares = weather.shares(plan.seed, 2 * plan.cycles * STEPS);
-        let _background = Background::start(&network, plan.rate_bps(), step, shares)?;
+        let _background = Traffic::start([&network.a, &network.b], move |now| {
+            let place = now.as_secs_f64() / step.as_secs_f64();
+            let share = shares.get(place as usize).or(shares.last()).copied().unwrap_or(0.0);
+            share * plan.rate_bps() as f64
+        })?;
         let mut campaign = Self {
             name,
             slug,
@@ -133,16 +132,12 @@ impl Campaign {
         let before = network.report();
         let streamed = network.a.run(|| stream(target, &plan, &context));
         let is_spoilt = before.zip(network.report()).is_none_or(|(before, after)| is_spoilt(&before, &after));
-        let streamed = match streamed {
-            Ok(Ok(_)) if is_spoilt => {
+        let streamed = match streamed.map_err(anyhow::Error::from).and_then(|streamed| Ok(streamed?)) {
+            Ok(_) if is_spoilt => {
                 self.spoilt += 1;
                 None
             }
-            Ok(Ok(streamed)) => Some(streamed),
-            Ok(Err(error)) => {
-                self.failed = (self.failed.0 + 1, error.to_string());
-                None
-            }
+            Ok(streamed) => Some(streamed),
             Err(error) => {
                 self.failed = (self.failed.0 + 1, error.to_string());
                 None

@@ -5,17 +5,13 @@
 //! measured.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
-use barograph_forecast::{Battery, Config};
 use barograph_probe::calibration::Calibration;
-use barograph_probe::io::{Context, Limits, Listener, stream};
-use barograph_probe::reduce::median;
+use barograph_probe::io::{Context, Limits, stream};
 use barograph_probe::stream::{Early, Ended};
 use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
@@ -23,8 +19,11 @@ use indicatif::ProgressBar;
 
 use super::campaign::CONGESTION;
 use super::slow_start;
-use crate::earlystop::leave;
-use crate::report::aligned;
+use crate::calibrated::Calibrated;
+use crate::emulation::{Responder, forget_connections, ping_pong};
+use crate::jobs::Task;
+use crate::stats::{Rank, median, quantile, sorted};
+use crate::table::{Table, cells, list};
 
 /// How the test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,22 +58,14 @@ pub(crate) fn report(runs: u32, seed: u64) -> anyhow::Result<String> {
     let runs = u64::from(runs);
     let full = runs.max(Calibration::TESTS_MIN);
     let bar = ProgressBar::new(full + runs);
-    let (mut calibration, mut battery) = (Calibration::default(), Battery::new(&Config::default()));
-    let mut all = Vec::new();
+    let (mut path, mut all) = (Calibrated::new(), Vec::new());
     for i in 0..full + runs {
         let ending = if i < full { Ending::Full } else { Ending::Early };
-        let early = if ending == Ending::Early { leave(&calibration, &battery) } else { None };
+        let early = if ending == Ending::Early { path.early() } else { None };
         let run = run(early, seed + i)?;
         bar.inc(1);
         if run.void.is_none() {
-            let (test, rate_bit_s) = (&run.test, run.test.rate_bit_s());
-            match test.ended {
-                Ended::Early(reason) => calibration.learn_early(&reason),
-                _ if early.is_none() => calibration.learn_full(&test.partials, rate_bit_s),
-                _ if test.surprised => calibration.learn_surprise(&test.partials, rate_bit_s),
-                _ => {}
-            }
-            battery.update(rate_bit_s)?;
+            path.learn(&run.test, early.is_some())?;
         }
         all.push((ending, run));
     }
@@ -91,17 +82,12 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
         ..LinkSpec::default()
     };
     let network = Network::new(Link::symmetric(spec))?;
-    for host in [&network.a, &network.b] {
-        let path = "/proc/sys/net/ipv4/tcp_no_metrics_save";
-        host.run(|| std::fs::write(path, "1"))?.with_context(|| format!("cannot write {path}"))?;
-    }
+    forget_connections(&network)?;
     // A responder each, because one takes one bulk test at a time.
-    let listen = || network.b.run(|| Listener::start((network.b.v4(), 0).into(), Limits::default()));
-    let (first, second) = (listen()??, listen()??);
-    let targets = [&first, &second].map(|listener| Target::parse(&listener.address().to_string()));
-    let [competitor, tested] = targets;
-    let (competitor, tested) = (competitor?, tested?);
-    let pings = Pings::start(&network)?;
+    let responder = || Responder::start(&network.b, Limits::default());
+    let (first, second) = (responder()?, responder()?);
+    let (competitor, tested) = (first.target()?, second.target()?);
+    let pings = pings(&network)?;
     let began = Instant::now();
     let (competing, test, from_s) = thread::scope(|scope| {
         let competing = scope.spawn(|| send(&network.a, &competitor, ALL_S, None));
@@ -111,7 +97,7 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
         (competing.join(), test, from_s)
     });
     let competing = competing.map_err(|_| anyhow!("the competing flow's thread panicked"))??;
-    let (test, rtts) = (test?, pings.stop());
+    let (test, rtts) = (test?, pings.finish().unwrap_or_default());
     let report = network.report().context("a relay has a report")?;
     // The competing flow's own clock begins a handshake after ours, which is a thousandth of a phase.
     let acked = |from_s: f64, to_s: f64| acked_bytes(&competing, to_s) - acked_bytes(&competing, from_s);
@@ -123,13 +109,12 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
         let within = rtts.iter().filter(|(at_s, _)| (from_s..to_s).contains(at_s));
         within.map(|(_, rtt_s)| *rtt_s).collect::<Vec<f64>>()
     };
-    let mut during = rtts_of(phases[1]);
-    during.sort_by(f64::total_cmp);
+    let during = sorted(rtts_of(phases[1]));
     Ok(Run {
         competing_bps: rates,
         denied_bytes: rates[0] / 8.0 * (until_s - from_s) - acked(from_s, until_s),
         rtt_s: phases.map(|phase| median(&rtts_of(phase)).unwrap_or(f64::NAN)),
-        rtt_high_s: during.get(during.len() * 19 / 20).copied().unwrap_or(f64::NAN),
+        rtt_high_s: quantile(&during, 0.95, Rank::Above).unwrap_or(f64::NAN),
         dropped: report.forward.queue_full,
         void: report.void().map(|void| void.to_string()),
         test,
@@ -149,58 +134,26 @@ fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
     slow_start::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
 }
 
-/// Exchanges of two bytes over the path, one after the other.
-struct Pings {
-    stop: Arc<AtomicBool>,
-    asker: thread::JoinHandle<Vec<(f64, f64)>>,
-}
-
-impl Pings {
-    fn start(network: &Network) -> anyhow::Result<Self> {
-        let listener = network.b.run(|| TcpListener::bind((network.b.v4(), 0)))??;
-        let to = listener.local_addr()?;
-        // Ends with the connection.
-        thread::spawn(move || echo(&listener));
-        let mut tcp = network.a.run(|| TcpStream::connect_timeout(&to, DEADLINE))??;
-        tcp.set_nodelay(true)?;
-        tcp.set_read_timeout(Some(DEADLINE))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let began = Instant::now();
-        let asker = thread::spawn(move || {
-            let (mut rtts, mut bytes) = (Vec::new(), [0; 2]);
-            while !stopped.load(Ordering::Relaxed) {
-                let at = Instant::now();
-                if tcp.write_all(&bytes).and_then(|()| tcp.read_exact(&mut bytes)).is_err() {
-                    break;
-                }
-                rtts.push(((at - began).as_secs_f64(), at.elapsed().as_secs_f64()));
-                thread::sleep(PING_EVERY);
+/// Exchanges of two bytes over the path, one after the other: when each was asked for (s), and how long it took.
+fn pings(network: &Network) -> anyhow::Result<Task<Vec<(f64, f64)>>> {
+    let mut tcp = ping_pong(network, DEADLINE)?;
+    let began = Instant::now();
+    Ok(Task::start(move |stop| {
+        let (mut rtts, mut bytes) = (Vec::new(), [0; 2]);
+        while !stop.load(Ordering::Relaxed) {
+            let at = Instant::now();
+            if tcp.write_all(&bytes).and_then(|()| tcp.read_exact(&mut bytes)).is_err() {
+                break;
             }
-            rtts
-        });
-        Ok(Self { stop, asker })
-    }
-
-    /// When each was asked, in seconds, and how long it took.
-    fn stop(self) -> Vec<(f64, f64)> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.asker.join().unwrap_or_default()
-    }
-}
-
-fn echo(listener: &TcpListener) -> std::io::Result<()> {
-    let (mut tcp, _) = listener.accept()?;
-    tcp.set_nodelay(true)?;
-    let mut bytes = [0; 2];
-    loop {
-        tcp.read_exact(&mut bytes)?;
-        tcp.write_all(&bytes)?;
-    }
+            rtts.push(((at - began).as_secs_f64(), at.elapsed().as_secs_f64()));
+            thread::sleep(PING_EVERY);
+        }
+        rtts
+    }))
 }
 
 fn table(all: &[(Ending, Run)]) -> String {
-    let header = [
+    let mut table = Table::new([
         "test",
         "runs",
         "ended early",
@@ -208,12 +161,12 @@ fn table(all: &[(Ending, Run)]) -> String {
         "test Mbit/s",
         "test MB",
         "competing Mbit/s before, during, after",
-    ];
-    let mut header = header.map(str::to_owned).to_vec();
-    header.extend(
-        ["denied MB", "denied ÷ sent", "queue ms before, during, after", "95th", "drops"].map(str::to_owned),
-    );
-    let mut table = vec![header];
+        "denied MB",
+        "denied ÷ sent",
+        "queue ms before, during, after",
+        "95th",
+        "drops",
+    ]);
     for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "may end early")] {
         let runs: Vec<&Run> =
             all.iter().filter(|(of, run)| *of == ending && run.void.is_none()).map(|(_, run)| run).collect();
@@ -221,14 +174,14 @@ fn table(all: &[(Ending, Run)]) -> String {
             median(&runs.iter().map(|run| of(run)).collect::<Vec<_>>()).unwrap_or(f64::NAN)
         };
         let phases = |of: &dyn Fn(&Run, usize) -> f64| {
-            [0, 1, 2].map(|phase| format!("{:.1}", middle(&|run| of(run, phase)))).join(", ")
+            list([0, 1, 2].map(|phase| format!("{:.1}", middle(&|run| of(run, phase)))))
         };
         // What the path takes beyond its delay, it takes in the queue.
         let queue_ms = |rtt_s: f64| 1e3 * (rtt_s - RTT.as_secs_f64());
-        table.push(vec![
-            name.to_owned(),
-            runs.len().to_string(),
-            runs.iter().filter(|run| matches!(run.test.ended, Ended::Early(_))).count().to_string(),
+        table.push(cells![
+            name,
+            runs.len(),
+            runs.iter().filter(|run| matches!(run.test.ended, Ended::Early(_))).count(),
             format!("{:.2}", middle(&|run| run.test.duration_s)),
             format!("{:.1}", middle(&|run| run.test.rate_bit_s() / 1e6)),
             format!("{:.2}", middle(&|run| run.test.bytes as f64 / 1e6)),
@@ -252,7 +205,7 @@ fn table(all: &[(Ending, Run)]) -> String {
         TEST_S + AFTER_S,
         voids.len(),
         all.len(),
-        aligned(&table)
+        table
     )
 }
 

@@ -2,9 +2,10 @@
 
 use barograph_study::tradeoff::{Measured, Predictor, Row, Study, shown_s};
 
-use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use super::long::{DAY_S, Long, PERIODS_S};
 use super::periodicity::{periodogram, spread};
+use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest, largest};
+use crate::stats::range;
 
 /// Figure 10 on the left and figure 11 on the right, a row for each series.
 pub(crate) fn long(all: &[Long]) -> anyhow::Result<String> {
@@ -23,39 +24,22 @@ fn figure_10(long: &Long) -> Chart {
             rows(predictor).map(|row| (row.period_s, long.percent(of(row)))).collect::<Vec<_>>()
         };
         let name = predictor.name();
-        layers.push(Layer {
-            name: format!("MAE {name}"),
-            shape: Shape::Line,
-            points: points(&|row| row.mae().mean),
-            colour,
-        });
-        layers.push(Layer {
-            name: String::new(),
-            shape: Shape::Thin,
-            points: points(&|row| row.mae().worst),
-            colour,
-        });
+        layers.push(Layer::new(format!("MAE {name}"), Shape::Line, points(&|row| row.mae().mean), colour));
+        layers.push(Layer::new("", Shape::Thin, points(&|row| row.mae().worst), colour));
         if predictor == Predictor::Exponential {
-            layers.push(Layer {
-                name: format!("√MSE {name}"),
-                shape: Shape::Line,
-                points: points(&|row| row.root_mse().mean),
-                colour: 4,
-            });
+            let roots = points(&|row| row.root_mse().mean);
+            layers.push(Layer::new(format!("√MSE {name}"), Shape::Line, roots, 4));
         }
     }
-    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    let top = highest(&layers) * 1.05;
     let measured = &long.study.series[0];
     let bytes: Option<Vec<(f64, f64)>> = rows(Predictor::Last)
         .map(|row| Some((row.period_s, measured.bytes_per_hour(row.period_s)?)))
         .collect();
-    Chart {
-        title: format!("Figure 10: {} (thin: worst offset)", long.name),
-        x: periods(long.study.rows.iter().map(|row| row.period_s)),
-        y: Axis::linear("% of the mean", 0.0, top),
-        right: bytes.map(|bytes| (bytes_axis(&bytes), bytes)),
-        layers,
-    }
+    let title = format!("Figure 10: {} (thin: worst offset)", long.name);
+    let x = periods(long.study.rows.iter().map(|row| row.period_s));
+    Chart::new(title, x, Axis::linear("% of the mean", 0.0, top), layers)
+        .with_right(bytes.map(|bytes| (bytes_axis(&bytes), bytes)))
 }
 
 /// The exponential predictor's MAEs at every offset, by period.
@@ -72,22 +56,12 @@ fn figure_11(long: &Long) -> Chart {
             100.0 * maes.iter().filter(inside).count() as f64 / maes.len() as f64
         };
         let bars = (0..BINS).map(|bin| ((bin as f64 + 0.5) * width, share(bin))).filter(|bar| 0.0 < bar.1);
-        Layer {
-            name: shown_s(row.period_s),
-            shape: Shape::Bars(0.8 / BINS as f64),
-            points: bars.collect(),
-            colour,
-        }
+        Layer::new(shown_s(row.period_s), Shape::Bars(0.8 / BINS as f64), bars.collect(), colour)
     };
     let layers: Vec<Layer> = rows.iter().enumerate().map(layer).collect();
-    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
-    Chart {
-        title: format!("Figure 11: {}, exponential, over all offsets", long.name),
-        x: Axis::linear("MAE of an offset (% of the mean)", 0.0, high),
-        y: Axis::linear("% of the offsets", 0.0, top),
-        right: None,
-        layers,
-    }
+    let title = format!("Figure 11: {}, exponential, over all offsets", long.name);
+    let y = Axis::linear("% of the offsets", 0.0, highest(&layers) * 1.05);
+    Chart::new(title, Axis::linear("MAE of an offset (% of the mean)", 0.0, high), y, layers)
 }
 
 /// A periodogram on the left, the spread of the MAE by period on the right.
@@ -104,29 +78,25 @@ pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
             .collect();
         let ends = (lines[0].0, lines[lines.len() - 1].0);
         let days = [3600.0, 14_400.0, 43_200.0, DAY_S, 2.0 * DAY_S, 7.0 * DAY_S];
+        let ticks = days.map(|s| (s, shown_s(s))).to_vec();
+        let (lines, spreads) =
+            ([Layer::new("", Shape::Thin, lines, 0)], [Layer::new("", Shape::Line, spreads, 1)]);
+        let share = Axis::linear("share of the variance", 0.0, highest(&lines) * 1.05);
+        let deviation = Axis::linear("deviation (% of the mean MAE)", 0.0, highest(&spreads) * 1.05);
+        let spread_periods = periods(spreads[0].points.iter().map(|point| point.0));
         [
-            Chart {
-                title: format!("Periodogram: {}", long.name),
-                x: Axis::log("period", ends.0, ends.1).with_ticks(days.map(|s| (s, shown_s(s))).to_vec()),
-                y: Axis::linear(
-                    "share of the variance",
-                    0.0,
-                    largest(lines.iter().map(|line| line.1)) * 1.05,
-                ),
-                right: None,
-                layers: vec![Layer { name: String::new(), shape: Shape::Thin, points: lines, colour: 0 }],
-            },
-            Chart {
-                title: format!("Spread of the MAE over offsets: {}", long.name),
-                x: periods(spreads.iter().map(|point| point.0)),
-                y: Axis::linear(
-                    "deviation (% of the mean MAE)",
-                    0.0,
-                    largest(spreads.iter().map(|s| s.1)) * 1.05,
-                ),
-                right: None,
-                layers: vec![Layer { name: String::new(), shape: Shape::Line, points: spreads, colour: 1 }],
-            },
+            Chart::new(
+                format!("Periodogram: {}", long.name),
+                Axis::log("period", ends.0, ends.1).with_ticks(ticks),
+                share,
+                lines.into(),
+            ),
+            Chart::new(
+                format!("Spread of the MAE over offsets: {}", long.name),
+                spread_periods,
+                deviation,
+                spreads.into(),
+            ),
         ]
     };
     charts(&all.iter().flat_map(row).collect::<Vec<Chart>>(), 2)
@@ -147,15 +117,10 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
             layers.extend(mae_and_root_mse(study, name, &points, 2 * i + j));
         }
     }
-    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
-    Chart {
-        title: title.to_owned(),
-        x: Axis::linear("test length (s of the paper's time)", 0.0, 10.5)
-            .with_ticks([1.0, 2.0, 5.0, 7.0, 10.0].map(|s| (s, format!("{s}"))).to_vec()),
-        y: Axis::linear("MAE; thin √MSE (% of the mean)", 0.0, top),
-        right: None,
-        layers,
-    }
+    let lengths = [1.0, 2.0, 5.0, 7.0, 10.0].map(|s| (s, format!("{s}"))).to_vec();
+    let x = Axis::linear("test length (s of the paper's time)", 0.0, 10.5).with_ticks(lengths);
+    let y = Axis::linear("MAE; thin √MSE (% of the mean)", 0.0, highest(&layers) * 1.05);
+    Chart::new(title, x, y, layers)
 }
 
 /// Errors of a campaign by test period, a line for each length: figures 4 and 9. Bytes are those of the longest test.
@@ -167,20 +132,15 @@ pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Cha
         mae_and_root_mse(study, format!("{:.0} s", measured.length_s.unwrap_or(0.0)), &points, colour)
     };
     let layers: Vec<Layer> = study.series.iter().enumerate().flat_map(layers).collect();
-    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
     let longest = study.series.last();
     let bytes: Vec<(f64, f64)> = study
         .periods(0)
         .into_iter()
         .filter_map(|every| Some((scale(every), longest?.bytes_per_hour(scale(every))?)))
         .collect();
-    Chart {
-        title: title.to_owned(),
-        x: periods(bytes.iter().map(|point| point.0)),
-        y: Axis::linear("MAE; thin √MSE (% of the mean)", 0.0, top),
-        right: (!bytes.is_empty()).then(|| (bytes_axis(&bytes), bytes)),
-        layers,
-    }
+    let x = periods(bytes.iter().map(|point| point.0));
+    let y = Axis::linear("MAE; thin √MSE (% of the mean)", 0.0, highest(&layers) * 1.05);
+    Chart::new(title, x, y, layers).with_right((!bytes.is_empty()).then(|| (bytes_axis(&bytes), bytes)))
 }
 
 /// Mean absolute errors with their name, and the roots of mean squared errors as a thin line of the same colour.
@@ -190,10 +150,7 @@ fn mae_and_root_mse(study: &Study, name: String, points: &[(f64, &Row)], colour:
         points.iter().map(at).collect::<Vec<(f64, f64)>>()
     };
     let (mae, root) = (percent(&|row| row.mae().mean), percent(&|row| row.root_mse().mean));
-    [
-        Layer { name, shape: Shape::Line, points: mae, colour },
-        Layer { name: String::new(), shape: Shape::Thin, points: root, colour },
-    ]
+    [Layer::new(name, Shape::Line, mae, colour), Layer::new("", Shape::Thin, root, colour)]
 }
 
 /// The base period and the longest that was scored, in base periods.
@@ -205,14 +162,13 @@ pub(crate) fn ends_of(study: &Study) -> Vec<usize> {
 }
 
 fn bytes_axis(bytes: &[(f64, f64)]) -> Axis {
-    let high = largest(bytes.iter().map(|point| point.1));
-    let low = bytes.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+    let (low, high) = range(bytes.iter().map(|point| point.1));
     Axis::log("bytes an hour", low / 1.5, high * 1.5)
 }
 
 /// The axis of test periods.
 fn periods(seconds: impl Iterator<Item = f64> + Clone) -> Axis {
-    let (low, high) = seconds.fold((f64::INFINITY, 0.0_f64), |(low, high), s| (low.min(s), high.max(s)));
+    let (low, high) = range(seconds);
     let shown = [300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
     let ticks = PERIODS_S.into_iter().filter(|s| shown.contains(s)).map(|s| (s, shown_s(s))).collect();
     Axis::log("test period", low / 1.15, high * 1.15).with_ticks(ticks)

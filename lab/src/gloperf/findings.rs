@@ -1,16 +1,14 @@
 //! What a campaign shows: figures 1 to 9, the statements about them, and the bump at two seconds.
 
-use std::fmt::Write as _;
-
-use barograph_probe::reduce::median;
-use barograph_study::tradeoff::{Predictor, Study, shown_s};
+use barograph_study::tradeoff::{Over, Predictor, Row, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
-use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
 use super::slow_start;
 use super::statements::{Statement, table};
-use crate::report::aligned;
+use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest, largest};
+use crate::stats::median;
+use crate::table::{Table, cells, list, number, shown};
 
 /// A campaign with its errors.
 pub(crate) struct Found {
@@ -69,10 +67,7 @@ impl Found {
 
     /// The middle half of the values, in % of their median.
     fn width(&self, length: usize) -> Option<f64> {
-        let mut values: Vec<f64> = self.study.series[length].grid.values().collect();
-        values.sort_by(f64::total_cmp);
-        let at = |share: f64| values.get((share * values.len() as f64) as usize).copied();
-        Some(100.0 * (at(0.75)? - at(0.25)?) / at(0.5)?)
+        slow_start::middle_half(self.study.series[length].grid.values())
     }
 
     /// When slow start ended in tests of a length, the median in seconds of the paper's time.
@@ -93,12 +88,11 @@ pub(crate) fn report(all: &[Found]) -> String {
     let mut text = String::new();
     for found in all {
         let Campaign { name, plan, spoilt, failed, peak, late_s, .. } = &found.campaign;
-        let _ = writeln!(
-            text,
+        text += &format!(
             "\n### The {name} link\n\n{} cycles of tests of 1, 2, 5, 7 and 10 s with {CONGESTION}; time is compressed: tests, \
              delays and the others' traffic {} ×, and five minutes from test to test of a length are {:.1} s. Rates and \
              times below are the paper's. Blank: {spoilt} tests that the emulator held up, {} that failed{}. Emulator: at \
-             most {:.0} % of a core. It ended {late_s:.0} s late.\n",
+             most {:.0} % of a core. It ended {late_s:.0} s late.\n\n",
             plan.cycles,
             plan.scale,
             plan.cycle().as_secs_f64(),
@@ -106,48 +100,43 @@ pub(crate) fn report(all: &[Found]) -> String {
             if failed.0 == 0 { String::new() } else { format!(" ({})", failed.1) },
             100.0 * peak,
         );
-        text += &errors(found);
-        let _ = write!(text, "\n{}", lengths(found));
-        let _ = write!(
-            text,
-            "\nThe first part of every test of 10 s, as if it had ended there:\n\n{}",
+        text += &format!(
+            "{}\n{}\nThe first part of every test of 10 s, as if it had ended there:\n\n{}",
+            errors(found),
+            lengths(found),
             slow_start::table(&found.campaign)
         );
     }
-    text + "\n" + &table(&statements(all))
+    format!("{text}\n{}", table(&statements(all)))
 }
 
 /// MAE and √MSE by length, period and predictor (figures 3, 4, 7, 8 and 9).
-fn errors(found: &Found) -> String {
-    let mut header = ["test", "period"].map(str::to_owned).to_vec();
-    header.extend(Predictor::ALL.map(|predictor| format!("MAE % {} (worst)", predictor.name())));
-    header.extend(Predictor::ALL.map(|predictor| format!("√MSE % {}", predictor.name())));
-    header.push("bytes/h".to_owned());
-    let mut table = vec![header];
+fn errors(found: &Found) -> Table {
+    let mut table = Table::new(["test", "period"])
+        .and(Predictor::ALL.map(|predictor| format!("MAE % {} (worst)", predictor.name())))
+        .and(Predictor::ALL.map(|predictor| format!("√MSE % {}", predictor.name())))
+        .and(["bytes/h"]);
     for (length, length_s) in LENGTHS_S.iter().enumerate() {
         for every in found.study.periods(length) {
             let rows = || Predictor::ALL.map(|predictor| found.study.row(length, every, predictor));
             let percent = |number: f64| 100.0 * number / found.mean(length);
             let mut cells = vec![format!("{length_s} s"), shown_s(every as f64 * BASE_S)];
             cells.extend(rows().map(|row| {
-                row.map(|row| row.mae()).map_or_else(
-                    || "–".to_owned(),
-                    |mae| format!("{:.1} ({:.1})", percent(mae.mean), percent(mae.worst)),
-                )
+                let mae = |mae: Over| format!("{:.1} ({:.1})", percent(mae.mean), percent(mae.worst));
+                shown(row.map(Row::mae), mae)
             }));
-            let root = |row: &barograph_study::tradeoff::Row| format!("{:.1}", percent(row.root_mse().mean));
-            cells.extend(rows().map(|row| row.map_or_else(|| "–".to_owned(), root)));
+            cells.extend(rows().map(|row| number(row.map(|row| percent(row.root_mse().mean)), 1)));
             let bytes = found.study.series[length].bytes_per_hour(every as f64 * BASE_S);
-            cells.push(bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.2e}")));
+            cells.push(shown(bytes, |bytes| format!("{bytes:.2e}")));
             table.push(cells);
         }
     }
-    aligned(&table)
+    table
 }
 
 /// What the histograms say of each length (figures 2 and 6), and where slow start ends.
-fn lengths(found: &Found) -> String {
-    let header = [
+fn lengths(found: &Found) -> Table {
+    let mut table = Table::new([
         "test",
         "mean Mbit/s",
         "mode",
@@ -156,24 +145,20 @@ fn lengths(found: &Found) -> String {
         "MAE % last",
         "slow start ends",
         "sent again",
-    ];
-    let mut table = vec![header.map(str::to_owned).to_vec()];
-    let shown = |number: Option<f64>, digits: usize, unit: &str| {
-        number.map_or_else(|| "–".to_owned(), |number| format!("{number:.digits$}{unit}"))
-    };
+    ]);
     for (length, length_s) in LENGTHS_S.iter().enumerate() {
-        table.push(vec![
+        table.push(cells![
             format!("{length_s} s"),
             format!("{:.2}", found.mean(length) / 1e6),
-            shown(found.mode(length).map(|mode| mode / 1e6), 2, ""),
-            found.strata(length).to_string(),
-            shown(found.width(length), 1, ""),
-            shown(found.mae(length, 1, Predictor::Last), 1, ""),
-            shown(found.startup_s(length), 2, " s"),
-            shown(found.retransmitted(length), 0, ""),
+            number(found.mode(length).map(|mode| mode / 1e6), 2),
+            found.strata(length),
+            number(found.width(length), 1),
+            number(found.mae(length, 1, Predictor::Last), 1),
+            shown(found.startup_s(length), |s| format!("{s:.2} s")),
+            number(found.retransmitted(length), 0),
         ]);
     }
-    aligned(&table)
+    table
 }
 
 fn statements(all: &[Found]) -> Vec<Statement> {
@@ -203,10 +188,10 @@ fn of_stationary(found: &Found) -> Vec<Statement> {
     let ends = ends_of(&found.study);
     let last = |length, every| found.mae(length, every, Predictor::Last);
     let means: Vec<f64> = (0..LENGTHS_S.len()).map(|length| found.mean(length) / 1e6).collect();
-    let listed = means.iter().map(|mean| format!("{mean:.2}")).collect::<Vec<_>>().join(", ");
+    let listed = list(means.iter().map(|mean| format!("{mean:.2}")));
     let modes: Vec<f64> = (2..5).filter_map(|length| found.mode(length)).map(|mode| mode / 1e6).collect();
     let same = modes.iter().all(|mode| (mode - modes[0]).abs() < 1e-9);
-    let listed_modes = modes.iter().map(|mode| format!("{mode:.2}")).collect::<Vec<_>>().join(", ");
+    let listed_modes = list(modes.iter().map(|mode| format!("{mode:.2}")));
     let mut statements = vec![
         Statement::new(
             name,
@@ -254,7 +239,7 @@ fn of_shifting(found: &Found) -> Vec<Statement> {
         let said = pair.map(|(last, mean)| (format!("{last:.1} %, {mean:.1} %"), mean < last));
         statements.push(Statement::new(
             name,
-            &format!("the exponential average is better than the last value ({period}, 10 s)"),
+            format!("the exponential average is better than the last value ({period}, 10 s)"),
             said,
         ));
     }
@@ -273,7 +258,7 @@ fn of_shifting(found: &Found) -> Vec<Statement> {
                 .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (1.0..=1.2).contains(&(b / a))));
             let says =
                 format!("about +10 % MAE from 5 min to 1 h (exponential, {length_s} s; holds: 0 to 20 %)");
-            statements.push(Statement::new(name, &says, said));
+            statements.push(Statement::new(name, says, said));
         }
     }
     statements
@@ -301,13 +286,13 @@ pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
     }
     let within: Vec<(f64, f64)> =
         slow_start::within(&found.campaign).into_iter().map(|(s, bps)| (s, bps / 1e6)).collect();
-    all.push(Chart {
-        title: format!("Rate within tests of 10 s (medians), {} link", found.campaign.name),
-        x: Axis::linear("time within the test (s)", 0.0, 10.0),
-        y: Axis::linear("Mbit/s", 0.0, largest(within.iter().map(|point| point.1)) * 1.1),
-        right: None,
-        layers: vec![Layer { name: String::new(), shape: Shape::Line, points: within, colour: 0 }],
-    });
+    let layers = vec![Layer::new("", Shape::Line, within, 0)];
+    all.push(Chart::new(
+        format!("Rate within tests of 10 s (medians), {} link", found.campaign.name),
+        Axis::linear("time within the test (s)", 0.0, 10.0),
+        Axis::linear("Mbit/s", 0.0, highest(&layers) * 1.1),
+        layers,
+    ));
     charts(&all, 2)
 }
 
@@ -318,18 +303,12 @@ fn series(found: &Found, shown: &[usize], title: String) -> Chart {
             slot.map(|value| (place as f64 * BASE_S / 3600.0, value / 1e6))
         };
         let points = slots.filter_map(point).collect();
-        Layer { name: format!("{} s", LENGTHS_S[*length]), shape: Shape::Dots, points, colour }
+        Layer::new(format!("{} s", LENGTHS_S[*length]), Shape::Dots, points, colour)
     };
     let layers: Vec<Layer> = shown.iter().enumerate().map(layer).collect();
-    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
     let hours = found.campaign.plan.cycles as f64 * BASE_S / 3600.0;
-    Chart {
-        title,
-        x: Axis::linear("hours of the paper's time", 0.0, hours),
-        y: Axis::linear("Mbit/s", 0.0, top),
-        right: None,
-        layers,
-    }
+    let y = Axis::linear("Mbit/s", 0.0, highest(&layers) * 1.05);
+    Chart::new(title, Axis::linear("hours of the paper's time", 0.0, hours), y, layers)
 }
 
 fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
@@ -337,17 +316,11 @@ fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
     let layer = |(colour, length): (usize, &usize)| {
         let counts = found.histogram(*length).into_iter().enumerate();
         let points = counts.map(|(bin, count)| ((bin as f64 + 0.5) * width, count as f64)).collect();
-        Layer { name: format!("{} s", LENGTHS_S[*length]), shape: Shape::Line, points, colour }
+        Layer::new(format!("{} s", LENGTHS_S[*length]), Shape::Line, points, colour)
     };
     let layers: Vec<Layer> = shown.iter().enumerate().map(layer).collect();
-    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
-    Chart {
-        title,
-        x: Axis::linear("Mbit/s", 0.0, width * BINS as f64),
-        y: Axis::linear("tests in a bin", 0.0, top),
-        right: None,
-        layers,
-    }
+    let y = Axis::linear("tests in a bin", 0.0, highest(&layers) * 1.05);
+    Chart::new(title, Axis::linear("Mbit/s", 0.0, width * BINS as f64), y, layers)
 }
 
 /// About a twentieth of the highest value wide: a few tests in each of a hundred.

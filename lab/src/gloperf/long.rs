@@ -1,17 +1,17 @@
 //! The long series: figures 10 and 11, and the errors of shifted subsamples.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::Context as _;
-use barograph_study::tradeoff::{Grid, Measured, Predictor, Row, Source, Study, read, shown_s};
+use barograph_study::tradeoff::{Grid, Measured, Over, Predictor, Row, Source, Study, read, shown_s};
 
 use super::periodicity::{Null, Tested, power, spread};
 use super::statements::Statement;
 use super::synthetic;
-use crate::report::aligned;
+use crate::stats::mean_of_some;
+use crate::table::{Table, cells, dash, number, shown};
 
 /// One series with its errors at the paper's periods.
 pub(crate) struct Long {
@@ -68,42 +68,36 @@ pub(crate) fn tables(all: &[Long]) -> String {
     let mut text = String::new();
     for long in all {
         let grid = long.grid();
-        let _ = writeln!(
-            text,
+        text += &format!(
             "\n### {}\n\n{} of {} periods of {:.0} s have a value, {} are blank. % of the mean; mean ± deviation over \
-             all offsets, then the worst.\n",
+             all offsets, then the worst.\n\n",
             long.name,
             grid.values().count(),
             grid.slots.len(),
             grid.base_s,
             grid.blanks()
         );
-        let mut header = vec!["period".to_owned()];
-        header.extend(Predictor::ALL.map(|predictor| format!("MAE {}", predictor.name())));
-        header.extend(Predictor::ALL.map(|predictor| format!("√MSE {}", predictor.name())));
-        header.push("bytes/h".to_owned());
-        let mut table = vec![header];
+        let mut table = Table::new(["period"])
+            .and(Predictor::ALL.map(|predictor| format!("MAE {}", predictor.name())))
+            .and(Predictor::ALL.map(|predictor| format!("√MSE {}", predictor.name())))
+            .and(["bytes/h"]);
         for every in long.study.periods(0) {
             let rows = || Predictor::ALL.into_iter().map(|predictor| long.study.row(0, every, predictor));
-            let over = |over: Option<barograph_study::tradeoff::Over>| {
-                over.map_or_else(
-                    || "–".to_owned(),
-                    |over| {
-                        let [mean, spread, worst] =
-                            [over.mean, over.spread, over.worst].map(|x| long.percent(x));
-                        format!("{mean:.2} ± {spread:.2}, {worst:.2}")
-                    },
-                )
+            let over = |over: Option<Over>| {
+                shown(over, |over| {
+                    let [mean, spread, worst] = [over.mean, over.spread, over.worst].map(|x| long.percent(x));
+                    format!("{mean:.2} ± {spread:.2}, {worst:.2}")
+                })
             };
             let period_s = every as f64 * grid.base_s;
             let mut cells = vec![shown_s(period_s)];
             cells.extend(rows().map(|row| over(row.map(Row::mae))));
             cells.extend(rows().map(|row| over(row.map(Row::root_mse))));
             let bytes = long.study.series[0].bytes_per_hour(period_s);
-            cells.push(bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.3e}")));
+            cells.push(shown(bytes, |bytes| format!("{bytes:.3e}")));
             table.push(cells);
         }
-        text += &aligned(&table);
+        text += &table.to_string();
     }
     text
 }
@@ -128,13 +122,13 @@ pub(crate) fn statements(long: &Long) -> Vec<Statement> {
         let name = predictor.name();
         statements.push(Statement::new(
             &long.name,
-            &format!("about +10 % MAE from 5 min to 1 h ({name}; holds: 0 to 20 %)"),
+            format!("about +10 % MAE from 5 min to 1 h ({name}; holds: 0 to 20 %)"),
             over_hour(predictor)
                 .map(|ratio| (format!("{:+.1} %", 100.0 * (ratio - 1.0)), (1.0..=1.2).contains(&ratio))),
         ));
         statements.push(Statement::new(
             &long.name,
-            &format!("under 20 % of the mean at 24 h ({name})"),
+            format!("under 20 % of the mean at 24 h ({name})"),
             mae(DAY_S, predictor).map(|mae| (format!("{mae:.2} %"), mae < 20.0)),
         ));
     }
@@ -150,14 +144,8 @@ pub(crate) fn statements(long: &Long) -> Vec<Statement> {
         &long.name,
         "the widest variability over the offsets is that of 24 h",
         widest.map(|(every, share)| {
-            (
-                format!(
-                    "{} (± {:.1} % of its mean)",
-                    shown_s(every as f64 * long.grid().base_s),
-                    100.0 * share
-                ),
-                { every == long.slots_a_day },
-            )
+            let period = shown_s(every as f64 * long.grid().base_s);
+            (format!("{period} (± {:.1} % of its mean)", 100.0 * share), every == long.slots_a_day)
         }),
     ));
     if let Some((base, hour, day)) = bytes(long) {
@@ -180,12 +168,17 @@ fn bytes(long: &Long) -> Option<(f64, f64, f64)> {
 
 /// The second open question: a daily line's power beside the spread of the errors over the offsets.
 pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
-    let mut header =
-        ["series", "period", "daily line", "half-daily line", "spread"].map(str::to_owned).to_vec();
-    for null in ["shuffled", "days turned"] {
-        header.extend([format!("{null}: median, 95th"), "chance".to_owned()]);
-    }
-    let mut table = vec![header];
+    let mut table = Table::new([
+        "series",
+        "period",
+        "daily line",
+        "half-daily line",
+        "spread",
+        "shuffled: median, 95th",
+        "chance",
+        "days turned: median, 95th",
+        "chance",
+    ]);
     for long in all {
         let day = long.slots_a_day;
         let lines = [day as f64, day as f64 / 2.0].map(|period| format!("{:.4}", power(long.grid(), period)));
@@ -195,44 +188,42 @@ pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
             row.extend(lines.clone());
             let tests = [Null::Shuffled, Null::Turned].map(|null| null.test(long.grid(), every, day, seed));
             let share = |share: f64| format!("{:.1} %", 100.0 * share);
-            row.push(tests[0].map_or_else(|| "–".to_owned(), |tested| share(tested.observed)));
+            row.push(shown(tests[0], |tested| share(tested.observed)));
             for tested in tests {
-                row.extend(tested.map_or(
-                    ["–".to_owned(), "–".to_owned()],
-                    |Tested { median, high, chance, .. }| {
-                        [format!("{}, {}", share(median), share(high)), format!("{chance:.3}")]
-                    },
-                ));
+                let cells = tested.map(|Tested { median, high, chance, .. }| {
+                    [format!("{}, {}", share(median), share(high)), format!("{chance:.3}")]
+                });
+                row.extend(cells.unwrap_or_else(|| [dash(), dash()]));
             }
             table.push(row);
         }
     }
-    let mut text = aligned(&table);
-    text += "\nLine: share of the variance (0 to 1). Spread: deviation over the offsets of the exponential predictor's \
-             MAE ÷ its mean. Chance: the share of 200 series without a line that spread at least as much.\n\n";
-    text + &depths(seed)
+    format!(
+        "{table}\nLine: share of the variance (0 to 1). Spread: deviation over the offsets of the exponential predictor's \
+         MAE ÷ its mean. Chance: the share of 200 series without a line that spread at least as much.\n\n{}",
+        depths(seed)
+    )
 }
 
 /// The same synthetic series with daily cycles of other depths.
-fn depths(seed: u64) -> String {
-    let mut table = vec![
-        ["SYNTHETIC, daily cycle ×", "daily line", "spread at 24 h", "MAE at 24 h, % of the mean"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
+fn depths(seed: u64) -> Table {
+    let mut table = Table::new([
+        "SYNTHETIC, daily cycle ×",
+        "daily line",
+        "spread at 24 h",
+        "MAE at 24 h, % of the mean",
+    ]);
     for depth in [0.0, 0.5, 1.0, 2.0, 3.0] {
         let grid = synthetic::series(seed, depth);
         let every = synthetic::SLOTS_A_DAY;
-        let spread =
-            spread(&grid, every).map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", 100.0 * share));
+        let spread = shown(spread(&grid, every), |share| format!("{:.1} %", 100.0 * share));
         let errors =
             (0..every).filter_map(|offset| Predictor::Exponential.errors(&grid, every, offset, seed));
-        let maes: Vec<f64> = errors.map(|errors| errors.mae).collect();
-        let mae = maes.iter().sum::<f64>() / maes.len().max(1) as f64;
+        let mae = mean_of_some(&errors.map(|errors| errors.mae).collect::<Vec<f64>>()).unwrap_or(0.0);
         let line = format!("{:.4}", power(&grid, every as f64));
-        table.push(vec![depth.to_string(), line, spread, format!("{:.2}", 100.0 * mae / grid.mean())]);
+        table.push(cells![depth, line, spread, number(Some(100.0 * mae / grid.mean()), 2)]);
     }
-    aligned(&table)
+    table
 }
 
 pub(crate) const HOUR_S: f64 = 3600.0;

@@ -5,6 +5,8 @@ use std::f64::consts::TAU;
 use barograph_sim::Chance;
 use barograph_study::tradeoff::{Grid, Predictor};
 
+use crate::stats::{Rank, mean_of_some, population_deviation, quantile, sorted};
+
 /// The share of the variance that a sine of a period explains, 0 to 1; blanks are left out.
 ///
 /// The least-squares periodogram (Lomb 1976), which bears gaps; the mean is taken out before.
@@ -41,13 +43,8 @@ pub(crate) fn periodogram(grid: &Grid) -> Vec<(f64, f64)> {
 pub(crate) fn spread(grid: &Grid, every: usize) -> Option<f64> {
     let errors = (0..every).filter_map(|offset| Predictor::Exponential.errors(grid, every, offset, 0));
     let maes: Vec<f64> = errors.map(|errors| errors.mae).collect();
-    if maes.is_empty() {
-        return None;
-    }
-    let count = maes.len() as f64;
-    let mean = maes.iter().sum::<f64>() / count;
-    let deviation = (maes.iter().map(|mae| (mae - mean).powi(2)).sum::<f64>() / count).sqrt();
-    (0.0 < mean).then(|| deviation / mean)
+    let mean = mean_of_some(&maes)?;
+    (0.0 < mean).then(|| population_deviation(&maes) / mean)
 }
 
 /// What a series is compared with.
@@ -83,10 +80,9 @@ impl Null {
         let observed = spread(grid, every)?;
         let mut chance = Chance::new(seed, 77);
         let draw = |_| spread(&self.draw(grid, slots_a_day, &mut chance), every);
-        let mut drawn: Vec<f64> = (0..DRAWS).filter_map(draw).collect();
-        drawn.sort_by(f64::total_cmp);
+        let drawn = sorted((0..DRAWS).filter_map(draw));
         let at_least = drawn.iter().filter(|spread| observed <= **spread).count();
-        let at = |share: f64| drawn.get((share * drawn.len() as f64) as usize).copied();
+        let at = |share: f64| quantile(&drawn, share, Rank::Above);
         let chance = (at_least + 1) as f64 / (drawn.len() + 1) as f64;
         Some(Tested { observed, median: at(0.5)?, high: at(0.95)?, chance })
     }
@@ -113,8 +109,6 @@ const LINES: usize = 300;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     fn grid(value: impl Fn(usize) -> f64) -> Grid {

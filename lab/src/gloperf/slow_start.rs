@@ -4,13 +4,13 @@
 //! producing a higher MAE" (Gloperf §4, a hypothesis). The first part of a long test is a short test, so that one
 //! series of long tests tells of every length.
 
-use barograph_probe::reduce::median;
 use barograph_probe::stream::Sample;
 use barograph_study::tradeoff::{Grid, Predictor};
 
 use super::campaign::{Campaign, LENGTHS_S};
 use super::figures::BASE_S;
-use crate::report::aligned;
+use crate::stats::{Rank, median, quantile, sorted};
+use crate::table::{Table, cells};
 
 /// The median rate in each twentieth of the longest tests: seconds, and bit/s, of the paper's time.
 pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
@@ -29,10 +29,14 @@ pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
 }
 
 /// How the goodput of the first so many seconds scatters, and how wrong the last value of it is.
-pub(crate) fn table(campaign: &Campaign) -> String {
-    let header =
-        ["first", "mean Mbit/s", "slow start ended before", "middle half, % of the median", "MAE % last"];
-    let mut table = vec![header.map(str::to_owned).to_vec()];
+pub(crate) fn table(campaign: &Campaign) -> Table {
+    let mut table = Table::new([
+        "first",
+        "mean Mbit/s",
+        "slow start ended before",
+        "middle half, % of the median",
+        "MAE % last",
+    ]);
     for first_s in FIRST_S {
         let compressed_s = first_s / campaign.plan.scale;
         let mut slots = vec![None; campaign.plan.cycles];
@@ -44,19 +48,23 @@ pub(crate) fn table(campaign: &Campaign) -> String {
             ended += usize::from(streamed.startup_s.is_some_and(|end_s| end_s <= compressed_s));
         }
         let grid = Grid { base_s: BASE_S, slots, crowded: 0 };
-        let mut values: Vec<f64> = grid.values().collect();
-        values.sort_by(f64::total_cmp);
-        let at = |share: f64| values.get((share * values.len() as f64) as usize).copied().unwrap_or(f64::NAN);
         let mae = Predictor::Last.errors(&grid, 1, 0, 0).map_or(f64::NAN, |errors| errors.mae);
-        table.push(vec![
+        table.push(cells![
             format!("{first_s} s"),
             format!("{:.2}", grid.mean() / 1e6),
             format!("{:.0} %", 100.0 * ended as f64 / all.max(1) as f64),
-            format!("{:.1}", 100.0 * (at(0.75) - at(0.25)) / at(0.5)),
+            format!("{:.1}", middle_half(grid.values()).unwrap_or(f64::NAN)),
             format!("{:.1}", 100.0 * mae / grid.mean()),
         ]);
     }
-    aligned(&table)
+    table
+}
+
+/// The width of the middle half of some values, in % of their median.
+pub(crate) fn middle_half(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values = sorted(values);
+    let at = |share: f64| quantile(&values, share, Rank::Above);
+    Some(100.0 * (at(0.75)? - at(0.25)?) / at(0.5)?)
 }
 
 /// What the far end had acknowledged at a time, between the samples around it; `None` after the last.

@@ -1,6 +1,6 @@
 //! What the paper says, beside what was found.
 
-use crate::report::aligned;
+use crate::table::{Table, cells};
 
 /// A statement of Gloperf §4 on one series.
 pub(crate) struct Statement {
@@ -11,24 +11,20 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    pub(crate) fn new(series: &str, says: &str, found: Option<(String, bool)>) -> Self {
-        Self { series: series.to_owned(), says: says.to_owned(), found }
+    pub(crate) fn new(series: &str, says: impl Into<String>, found: Option<(String, bool)>) -> Self {
+        Self { series: series.to_owned(), says: says.into(), found }
     }
 }
 
 /// All as a table.
-pub(crate) fn table(statements: &[Statement]) -> String {
-    let mut table = vec![["series", "the paper says (§4)", "here", "holds"].map(str::to_owned).to_vec()];
+pub(crate) fn table(statements: &[Statement]) -> Table {
+    let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
     for Statement { series, says, found } in statements {
-        let (here, holds) = found.clone().unwrap_or_else(|| ("not computed".to_owned(), false));
-        let holds = if found.is_none() {
-            "–"
-        } else if holds {
-            "yes"
-        } else {
-            "no"
+        let (here, holds) = match found {
+            Some((here, holds)) => (here.as_str(), if *holds { "yes" } else { "no" }),
+            None => ("not computed", "–"),
         };
-        table.push(vec![series.clone(), says.clone(), here, holds.to_owned()]);
+        table.push(cells![series, says, here, holds]);
     }
-    aligned(&table)
+    table
 }

@@ -15,29 +15,8 @@ use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_station::Station;
 use futures_util::StreamExt as _;
 
-use super::Args;
+use super::args::{Args, Part};
 use super::clock::Clock;
-
-/// Which part of the mesh a process is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Part {
-    /// Appends and forwards.
-    Station,
-    /// A whole station that keeps what the mesh holds, beside NATS.
-    Archive,
-    /// A whole station that is joined, and keeps what the mesh holds.
-    Host,
-}
-
-impl Part {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Station => "station",
-            Self::Archive => "archive",
-            Self::Host => "host",
-        }
-    }
-}
 
 /// Works until it is killed, or until its input ends.
 pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {

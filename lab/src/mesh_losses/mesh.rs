@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::Engine;
-use super::child::{Part, STATION, TOKEN, listen};
+use super::args::{Engine, Part};
+use super::child::{STATION, TOKEN, listen};
 use super::clock::Clock;
 use super::disk::Disk;
-use super::reflection;
 use super::relay::Relay;
 use super::said::Said;
 use super::watch::{learnt_at, watch};
-use crate::mesh_parts::{Cluster, Port, Process, get, post};
+use crate::http::{get, post};
+use crate::nats::Cluster;
+use crate::process::{Port, Process};
 
 /// One station, what it joins, and the archive.
 pub(super) struct Mesh {
@@ -79,7 +80,7 @@ impl Mesh {
         let mut disks = Vec::new();
         match needs {
             Needs::Nothing => {}
-            Needs::Credentials => reflection::make_accounts(directory.path())?,
+            Needs::Credentials => make_accounts(directory.path())?,
             Needs::Small(place) => {
                 let Some(disk) = Disk::small(&at(place))? else { return Ok(None) };
                 disks.push((place, disk));
@@ -321,6 +322,17 @@ impl Mesh {
         }
         Ok(command)
     }
+}
+
+/// Makes the servers' accounts and the credentials of the station and the archive in `directory`.
+fn make_accounts(directory: &Path) -> anyhow::Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nats/accounts");
+    for arguments in [&["setup"][..], &["archive", Part::Archive.as_str()], &["station", STATION]] {
+        let made = Command::new(&script).args(arguments).current_dir(directory).output()?;
+        let why = String::from_utf8_lossy(&made.stderr).into_owned();
+        ensure!(made.status.success(), "{} {arguments:?}: {why}", script.display());
+    }
+    Ok(())
 }
 
 /// Which process keeps what the mesh holds.

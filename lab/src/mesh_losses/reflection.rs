@@ -1,27 +1,13 @@
 //! A member that has a NATS server answer onto the server's own subjects: an answer is published as the server itself,
 //! past the member's permissions.
 
-use std::path::Path;
-use std::process::Command;
-
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use async_nats::{ConnectOptions, HeaderMap};
 use barograph_engine::token;
 use serde_json::json;
 
-use super::child::{Part, STATION};
+use super::child::STATION;
 use super::mesh::Mesh;
-
-/// Makes the servers' accounts and the credentials of the station and the archive in `directory`.
-pub(super) fn make_accounts(directory: &Path) -> anyhow::Result<()> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/nats/accounts");
-    for arguments in [&["setup"][..], &["archive", Part::Archive.as_str()], &["station", STATION]] {
-        let made = Command::new(&script).args(arguments).current_dir(directory).output()?;
-        let why = String::from_utf8_lossy(&made.stderr).into_owned();
-        ensure!(made.status.success(), "{} {arguments:?}: {why}", script.display());
-    }
-    Ok(())
-}
 
 /// Sends, with the station's credentials, whatever may be answered onto a subject that deletes or empties a stream.
 pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {

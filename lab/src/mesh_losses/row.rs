@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::table::number;
+
 /// What a fault did to a mesh.
 #[derive(serde::Serialize)]
 pub(super) struct Row {
@@ -37,13 +39,14 @@ impl Row {
     pub(super) const HEAD: &'static str = "\
 | mesh | fault | acknowledged | in the archive | lost | double | noticed (s) | recovered (s) | forecasts from \
 | longest gap (s) | most waiting | peers lost | read-only (s) |
-|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|";
+|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
+";
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let noticed = self.noticed_s.map_or("–".into(), |seconds| format!("{seconds:.1}"));
-        write!(
+        let noticed = number(self.noticed_s, 1);
+        writeln!(
             out,
             "| {} | {} | {} | {} | {} | {} | {noticed} | {:.1} | {} | {:.2} | {} | {} | {} |",
             self.mesh,

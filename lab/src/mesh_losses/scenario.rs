@@ -10,7 +10,7 @@ use barograph_engine::{Config, Error, Local, NatsConfig, Record, Remote as Joini
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
 
-use super::Engine::{self, Cluster, Nats, Remote};
+use super::args::Engine::{self, Cluster, Nats, Remote};
 use super::child::{STATION, record, value};
 use super::clock::Clock;
 use super::mesh::{Mesh, Needs, Place};
@@ -329,7 +329,7 @@ fn kill_servers(mesh: &mut Mesh, which: &[usize], away_ms: u64) -> anyhow::Resul
     which.iter().try_for_each(|index| servers.revive(*index))
 }
 
-fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::mesh_parts::Cluster> {
+fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::nats::Cluster> {
     mesh.servers.as_mut().context("the mesh has NATS servers")
 }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::child::STATION;
 use super::said::Said;
-use crate::mesh_parts::{get, get_any};
+use crate::http::{get, get_any};
 
 /// Reads health, peers, directory and forecasts of the station called `host` for as long as the mesh lives.
 pub(super) fn watch(host: &'static str, address: SocketAddr, said: &Arc<Mutex<Said>>) {

@@ -4,11 +4,15 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use crate::mesh_parts::{Cluster, Process, post, text};
+use crate::http::{get, post, text};
+use crate::nats::Cluster;
+use crate::process::Process;
 
 /// A station that runs.
 pub(super) struct Station {
@@ -102,6 +106,29 @@ impl Station {
     }
 }
 
+/// Waits until every station has so many others for peers.
+pub(super) fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let others = others as u64;
+    for station in stations {
+        loop {
+            ensure!(!station.has_ended(), "{} has ended: {}", station.name, station.log());
+            let up = get(station.address, "/v1/mesh").map(|mesh| mesh["peers"]["up"].as_u64());
+            match up {
+                Ok(Some(up)) if up == others => break,
+                up => ensure!(
+                    began.elapsed() < MET_WITHIN,
+                    "{} sees {up:?} of {others} after {MET_WITHIN:?}: {}",
+                    station.name,
+                    station.log()
+                ),
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+    Ok(())
+}
+
 /// The sum of the samples of some lines.
 fn sum(text: &str, wanted: impl Fn(&str) -> bool) -> f64 {
     let lines = text.lines().filter(|line| wanted(line));
@@ -133,3 +160,6 @@ fn command(
 /// Each latency experiment of a peer gives one of these.
 const LATENCY: [&str; 4] =
     ["quantity=\"rtt\"", "quantity=\"loss\"", "quantity=\"rtt_loaded\"", "quantity=\"loss_loaded\""];
+/// A hundred stations start one after the other on two processors.
+pub(super) const MET_WITHIN: Duration = Duration::from_secs(180);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);

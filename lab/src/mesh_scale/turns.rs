@@ -5,6 +5,7 @@
 //! spends in tests, which decides how often two meet, is then several times what the default budget allows; back-offs keep their length.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,14 +14,16 @@ use anyhow::{Context as _, ensure};
 use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, PlanConfig, expect};
 use serde::Serialize;
 
-use super::station::Station;
-use super::usage::machine_busy_s;
-use super::{Args, Engine, now_s, wait_until_met};
-use crate::mesh_parts::get;
+use super::args::{Args, Engine};
+use super::station::{Station, wait_until_met};
+use super::usage::{machine_busy_s, now_s};
+use crate::http::get;
+use crate::stats::{Rank, mean, quantile, range, sorted};
+use crate::table::{Table, cells};
 
 /// What was seen; times in seconds.
 #[derive(Serialize)]
-struct Report {
+pub(super) struct Report {
     stations: usize,
     group: usize,
     engine: Engine,
@@ -78,17 +81,7 @@ struct Counts {
 /// Tests that gave a rate: by source and target, when each began (s since 1970).
 type Seen = BTreeMap<(String, String), Vec<f64>>;
 
-pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<()> {
-    let report = measure(args, directory)?;
-    if args.json {
-        println!("{}", serde_json::to_string(&report)?);
-    } else {
-        print(&report);
-    }
-    Ok(())
-}
-
-fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
+pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let Args { stations, group, .. } = *args;
     ensure!(
         2 <= group && stations.is_multiple_of(group),
@@ -144,7 +137,7 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
         // What a station put off itself is in its list of refusals, too.
         refusals: sum(|counts| counts.refused) - deferred,
         over,
-        share: [shares.iter().sum::<f64>() / shares.len() as f64, shares.iter().copied().fold(0.0, f64::max)],
+        share: [mean(&shares), range(shares.iter().copied()).1],
         share_max: SHARE,
         revisit: revisit(&stations, group, &seen, [began_at, ended_at], &promised),
     })
@@ -226,9 +219,7 @@ fn revisit(
                 continue;
             }
             let times = seen.get(&(source.name.clone(), target.name.clone()));
-            let mut times: Vec<f64> =
-                times.into_iter().flatten().copied().filter(|at| began <= *at).collect();
-            times.sort_by(f64::total_cmp);
+            let times = sorted(times.into_iter().flatten().copied().filter(|at| began <= *at));
             tests += times.len();
             unmeasured += usize::from(times.is_empty());
             // The wait that is on when watching begins or ends is at least as long as what was seen of it.
@@ -237,8 +228,8 @@ fn revisit(
             longest.push(ends.zip(begins).map(|(end, begin)| end - begin).fold(0.0, f64::max));
         }
     }
-    longest.sort_by(f64::total_cmp);
-    let at = |share: f64| longest.get((share * (longest.len() - 1) as f64).round() as usize).copied();
+    let longest = sorted(longest);
+    let at = |share: f64| quantile(&longest, share, Rank::Nearest);
     let bound_s = promised.bound.as_secs_f64();
     let in_time = longest.iter().filter(|wait| **wait <= bound_s).count() as f64;
     Revisit {
@@ -252,36 +243,46 @@ fn revisit(
     }
 }
 
-fn print(report: &Report) {
-    let Report { stations, group, watched_s, every_s, test_s, made, skipped, .. } = report;
-    println!(
-        "{stations} stations at sites of {group}, {:?}; time made shorter: a turn every {every_s} s, tests of {test_s} s. \
-         Watched for {watched_s:.0} s; {:.2} of {} processors were busy.\n",
-        report.engine, report.busy, report.processors
-    );
-    let of = |count: f64, all: f64| format!("{count:.0} ({:.2} %)", 100.0 * count / all);
-    let turns = made + skipped;
-    println!("| | |\n|---|---:|");
-    println!("| turns | {turns:.0} |");
-    println!("| skipped, for all peers asked refused | {} |", of(*skipped, turns));
-    println!("| put off, for the station's own test | {} |", of(report.deferred, turns));
-    println!("| peers that refused, of those asked | {} |", of(report.refusals, made + report.refusals));
-    println!("| tests that failed | {} |", of(report.failed, *made));
-    println!("| tests over what one may cost | {} |", report.over);
-    let [share, largest] = report.share.map(|share| 100.0 * share);
-    println!(
-        "| time in tests, mean (largest; budget) | {share:.1} % ({largest:.1} %; {:.0} %) |",
-        100.0 * report.share_max
-    );
-    let Revisit { pairs, unmeasured, promised_s, mean_s, longest_promised_s, longest_s, in_time } =
-        &report.revisit;
-    println!("| pairs (never measured) | {pairs} ({unmeasured}) |");
-    println!("| from test to test of a pair, mean (promised) | {mean_s:.1} s ({promised_s:.1} s) |");
-    println!(
-        "| longest wait of nine pairs of ten, of all (promised) | {:.1} s, {:.1} s ({longest_promised_s:.1} s) |",
-        longest_s[0], longest_s[1]
-    );
-    println!("| pairs that never waited longer than promised | {:.2} % |", 100.0 * in_time);
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { stations, group, watched_s, every_s, test_s, made, skipped, .. } = self;
+        writeln!(
+            f,
+            "{stations} stations at sites of {group}, {:?}; time made shorter: a turn every {every_s} s, tests of \
+             {test_s} s. Watched for {watched_s:.0} s; {:.2} of {} processors were busy.\n",
+            self.engine, self.busy, self.processors
+        )?;
+        let of = |count: f64, all: f64| format!("{count:.0} ({:.2} %)", 100.0 * count / all);
+        let turns = made + skipped;
+        let [share, largest] = self.share.map(|share| 100.0 * share);
+        let budget = 100.0 * self.share_max;
+        let Revisit { pairs, unmeasured, promised_s, mean_s, longest_promised_s, longest_s, in_time } =
+            &self.revisit;
+        let [nine, all] = longest_s;
+        let mut table = Table::new(["", ""]);
+        for (name, value) in [
+            ("turns", format!("{turns:.0}")),
+            ("skipped, for all peers asked refused", of(*skipped, turns)),
+            ("put off, for the station's own test", of(self.deferred, turns)),
+            ("peers that refused, of those asked", of(self.refusals, made + self.refusals)),
+            ("tests that failed", of(self.failed, *made)),
+            ("tests over what one may cost", self.over.to_string()),
+            (
+                "time in tests, mean (largest; budget)",
+                format!("{share:.1} % ({largest:.1} %; {budget:.0} %)"),
+            ),
+            ("pairs (never measured)", format!("{pairs} ({unmeasured})")),
+            ("from test to test of a pair, mean (promised)", format!("{mean_s:.1} s ({promised_s:.1} s)")),
+            (
+                "longest wait of nine pairs of ten, of all (promised)",
+                format!("{nine:.1} s, {all:.1} s ({longest_promised_s:.1} s)"),
+            ),
+            ("pairs that never waited longer than promised", format!("{:.2} %", 100.0 * in_time)),
+        ] {
+            table.push(cells![name, value]);
+        }
+        write!(f, "{table}")
+    }
 }
 
 /// A group of twenty is gone through in a minute.

@@ -1,10 +1,12 @@
 //! What a process uses, as Linux says (proc_pid_stat(5), proc_pid_smaps_rollup(5), proc_stat(5)).
 
 use std::fs::read_to_string;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use serde::Serialize;
+
+use crate::stats::{Rank, quantile, sorted};
 
 /// The processor time of a process so far, and when that was.
 pub(super) struct Cost {
@@ -49,10 +51,7 @@ impl Usage {
     /// The quantile `share` of each figure by itself.
     pub(super) fn at(all: &[Self], share: f64) -> Self {
         let of = |figure: fn(&Self) -> f64| {
-            let mut figures: Vec<f64> = all.iter().map(figure).collect();
-            figures.sort_by(f64::total_cmp);
-            let last = figures.len().saturating_sub(1);
-            figures.get((share * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
+            quantile(&sorted(all.iter().map(figure)), share, Rank::Nearest).unwrap_or(f64::NAN)
         };
         Self {
             rss_mb: of(|usage| usage.rss_mb),
@@ -73,6 +72,11 @@ pub(super) fn machine_busy_s() -> anyhow::Result<f64> {
     // user, nice, system, then (after idle and waiting for disks) interrupts.
     let busy = [0, 1, 2, 5, 6].iter().filter_map(|index| ticks.get(*index)).sum::<f64>();
     Ok(busy / TICKS_PER_S)
+}
+
+/// Seconds since 1970.
+pub(super) fn now_s() -> anyhow::Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
 /// User and system time of a process with all its threads, also those that have ended.

@@ -1,13 +1,14 @@
 //! Everything that takes a round trip: `rtt`, `rtt_nagle`, `connect`, `response_time`, `rtt_udp` and `loss`.
 
 use anyhow::{Context, ensure};
-use barograph_probe::reduce::median;
-use barograph_probe::{Experiment, Measured, Target};
+use barograph_probe::{Experiment, Target};
 use barograph_sim::{Network, say_skipped};
 
-use super::path::{Bench, Path, Station, Unanswered, latencies, measure};
+use super::path::{Bench, Path, Unanswered, latencies, measure, responder};
 use super::peer::{BarePingPong, Nginx, Qperf};
 use super::row::{Goal, Question, Row, Unit, Verdict};
+use crate::stats::{mean, median};
+use crate::tool::find;
 
 /// Progress: three on each path, then handshakes, datagrams, two responses and the loss.
 pub(crate) const STEPS: u64 = 3 * PATHS_MS.len() as u64 + 5;
@@ -23,19 +24,19 @@ pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
     }
     let path = Path::of_ms(SIMPLE_MS);
     let n = if quick { 11 } else { 51 };
-    rows.push(against_path(bench, &path, "connect", |network| {
-        let station = Station::start(network)?;
-        Ok(median_of(measure(network, &station.target()?, Experiment::Connect { n }, None)?.remove(0)))
+    rows.push(against_path(bench, &path, "connect", n, |network| {
+        let station = responder(network)?;
+        Ok(measure(network, &station.target()?, Experiment::Connect { n }, None)?.remove(0).value)
     }));
-    rows.push(against_path(bench, &path, "rtt_udp", |network| {
-        let station = Station::start(network)?;
+    rows.push(against_path(bench, &path, "rtt_udp", n, |network| {
+        let station = responder(network)?;
         let mut measured = measure(network, &station.target()?, Experiment::Loss { n }, None)?;
         let lost = measured.remove(0).value;
         ensure!(lost == 0.0, "{:.0} % lost on a path without loss", lost * 100.0);
-        Ok(median_of(measured.remove(0)))
+        Ok(measured.remove(0).value)
     }));
-    rows.push(against_path(bench, &path, "response_time of a responder", |network| {
-        responses(network, &Station::start(network)?.url()?, n)
+    rows.push(against_path(bench, &path, "response_time of a responder", n, |network| {
+        responses(network, &responder(network)?.url()?, n)
     }));
     rows.push(response_of_nginx(bench, &path, n));
     rows.push(loss(bench, if quick { 2 } else { 6 }));
@@ -52,36 +53,23 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
         goal: Goal::Within(0.01),
     };
     let exchanges = |network: &Network| {
-        let (station, mut bare) = (Station::start(network)?, BarePingPong::start(network)?);
+        let (station, mut bare) = (responder(network)?, BarePingPong::start(network)?);
         let target = station.target()?;
         let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
         for turn in 0..turns {
-            let mut ours = || -> anyhow::Result<()> {
-                let experiment = Experiment::Rtt { n: EXCHANGES };
-                ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
-                Ok(())
-            };
             // Each goes first as often as the other.
-            if turn % 2 == 0 {
-                ours()?;
-                bare_s.extend(bare.exchange(EXCHANGES)?);
-            } else {
-                bare_s.extend(bare.exchange(EXCHANGES)?);
-                ours()?;
+            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
+                if is_ours {
+                    let experiment = Experiment::Rtt { n: EXCHANGES };
+                    ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
+                } else {
+                    bare_s.extend(bare.exchange(EXCHANGES)?);
+                }
             }
         }
         Ok((median(&ours_s).context("nothing measured")?, median(&bare_s).context("nothing measured")?))
     };
-    bench.begin(&format!("rtt, {}", path.name));
-    let outcome = bench.on(path, exchanges);
-    bench.done();
-    match outcome {
-        Ok(((ours, bare), void)) => {
-            let note = format!("{turns} turns of {EXCHANGES} each{}", repeated(void));
-            question.answered(ours, bare, note)
-        }
-        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
-    }
+    question.asked(bench, path, format!("{turns} turns of {EXCHANGES} each"), exchanges)
 }
 
 /// The mean latency of exchanges on a timer, in turns with the mean of qperf's request–response of the same size.
@@ -100,9 +88,9 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
     }
     // qperf divides its time by whole exchanges: with a hundred of them the last, cut one is a hundredth.
     let seconds = (100.0 * path.rtt_s()).ceil().max(1.0) as u32;
-    bench.begin(&format!("latency, {}", path.name));
-    let outcome = bench.on(path, |network| {
-        let (station, qperf) = (Station::start(network)?, Qperf::start(network)?);
+    let note = format!("{turns} turns: {TIMED} exchanges, {seconds} s of qperf");
+    question.asked(bench, path, note, |network| {
+        let (station, qperf) = (responder(network)?, Qperf::start(network)?);
         let target = station.target()?;
         let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
         for turn in 0..turns {
@@ -115,17 +103,8 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
                 }
             }
         }
-        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
         Ok((mean(&ours_s), mean(&theirs_s)))
-    });
-    bench.done();
-    match outcome {
-        Ok(((ours, theirs), void)) => {
-            let note = format!("{turns} turns: {TIMED} exchanges, {seconds} s of qperf{}", repeated(void));
-            question.answered(ours, theirs, note)
-        }
-        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
-    }
+    })
 }
 
 /// `rtt_nagle`, and what of it is the delayed acknowledgement: the second byte waits for the acknowledgement
@@ -146,7 +125,7 @@ fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     };
     bench.begin(&format!("rtt_nagle, {}", path.name));
     let outcome = bench.on(path, |network| {
-        let station = Station::start(network)?;
+        let station = responder(network)?;
         let target = station.target()?;
         let rtt = measure(network, &target, Experiment::Rtt { n: EXCHANGES }, None)?.remove(0).value;
         let nagle = measure(network, &target, Experiment::RttNagle { n }, None)?.remove(0).value;
@@ -155,7 +134,7 @@ fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     bench.done();
     match outcome {
         Ok(((value, rtt), void)) => {
-            let note = format!("{n} exchanges{}", repeated(void));
+            let note = format!("{n} exchanges{}", Question::repeated(void));
             let of_stall = stall.answered(value - 2.0 * rtt, DELAYED_ACK_S, note.clone());
             vec![nagle.answered(value, rtt, note), of_stall]
         }
@@ -163,21 +142,15 @@ fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     }
 }
 
-/// What takes one round trip, against the path's own.
+/// What takes one round trip, the median of `n`, against the path's own.
 fn against_path(
     bench: &Bench,
     path: &Path,
     name: &str,
-    work: impl Fn(&Network) -> anyhow::Result<(f64, u32)>,
+    n: u32,
+    work: impl Fn(&Network) -> anyhow::Result<f64>,
 ) -> Row {
-    let question = one_round_trip(name, path);
-    bench.begin(&format!("{name}, {}", path.name));
-    let outcome = bench.on(path, work);
-    bench.done();
-    match outcome {
-        Ok(((value, n), void)) => question.answered(value, path.rtt_s(), format!("{n}{}", repeated(void))),
-        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
-    }
+    one_round_trip(name, path).asked(bench, path, n.to_string(), |network| Ok((work(network)?, path.rtt_s())))
 }
 
 fn one_round_trip(name: &str, path: &Path) -> Question {
@@ -192,22 +165,24 @@ fn one_round_trip(name: &str, path: &Path) -> Question {
 
 fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
     const NAME: &str = "response_time of nginx";
-    let Some(program) = Nginx::program() else {
+    let Some(program) = find("nginx") else {
         say_skipped("nginx is not installed");
         bench.done();
         return one_round_trip(NAME, path).unanswered(Verdict::Skipped, "nginx is not installed".to_owned());
     };
-    against_path(bench, path, NAME, |network| responses(network, &Nginx::start(network, program)?.url()?, n))
+    against_path(bench, path, NAME, n, |network| {
+        responses(network, &Nginx::start(network, &program)?.url()?, n)
+    })
 }
 
 /// The median of `n` requests, each on a connection of its own.
-fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<(f64, u32)> {
+fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<f64> {
     let last_byte = |_| {
         let mut measured = measure(network, url, Experiment::ResponseTime, None)?;
         measured.pop().map(|last_byte| last_byte.value).context("nothing measured")
     };
     let times: Vec<f64> = (0..n).map(last_byte).collect::<anyhow::Result<_>>()?;
-    Ok((median(&times).context("nothing measured")?, n))
+    median(&times).context("nothing measured")
 }
 
 /// The share of the datagrams that were lost, over many runs, against the binomial distribution.
@@ -222,9 +197,9 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
         peer: "the path",
         goal: Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation),
     };
-    bench.begin(&format!("loss, {}", path.name));
-    let outcome = bench.on(&path, |network| {
-        let station = Station::start(network)?;
+    let note = format!("{} runs of {DATAGRAMS}, {DEVIATIONS} deviations", rounds * AT_ONCE);
+    question.asked(bench, &path, note, |network| {
+        let station = responder(network)?;
         let target = station.target()?;
         let many = || -> anyhow::Result<f64> {
             let one =
@@ -236,20 +211,8 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
             let runs: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(many)).collect();
             runs.into_iter().map(|run| run.join().expect("measuring does not panic")).sum()
         });
-        Ok(sum? / f64::from(rounds * AT_ONCE))
-    });
-    bench.done();
-    match outcome {
-        Ok((share, void)) => {
-            let runs = rounds * AT_ONCE;
-            question.answered(
-                share,
-                LOSS,
-                format!("{runs} runs of {DATAGRAMS}, {DEVIATIONS} deviations{}", repeated(void)),
-            )
-        }
-        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
-    }
+        Ok((sum? / f64::from(rounds * AT_ONCE), LOSS))
+    })
 }
 
 /// More of them on a shorter path, where the machine's own noise is a larger share and a turn costs less.
@@ -258,12 +221,27 @@ fn turns(rtt_ms: u64, quick: bool) -> u32 {
     u32::try_from(sum_ms / rtt_ms).unwrap_or(fewest).max(fewest)
 }
 
-fn median_of(measured: Measured) -> (f64, u32) {
-    (measured.value, measured.n)
-}
+impl Question {
+    /// Measures ours and the peer's on the path, and answers; `note` says how often.
+    fn asked(
+        self,
+        bench: &Bench,
+        path: &Path,
+        note: String,
+        work: impl Fn(&Network) -> anyhow::Result<(f64, f64)>,
+    ) -> Row {
+        bench.begin(&format!("{}, {}", self.measure, path.name));
+        let outcome = bench.on(path, work);
+        bench.done();
+        match outcome {
+            Ok(((ours, theirs), void)) => self.answered(ours, theirs, note + &Self::repeated(void)),
+            Err(Unanswered { verdict, why }) => self.unanswered(verdict, why),
+        }
+    }
 
-fn repeated(void: u32) -> String {
-    if void == 0 { String::new() } else { format!(", after {void} void") }
+    fn repeated(void: u32) -> String {
+        if void == 0 { String::new() } else { format!(", after {void} void") }
+    }
 }
 
 /// The round-trip times of the paths.

@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use barograph_probe::io::{Context, Limits, Listener, paced, run_one};
+use barograph_probe::io::{Context, Limits, paced, run_one};
 use barograph_probe::{Experiment, Measured, Target};
-use barograph_sim::{Host, Link, LinkSpec, Loss, Network, Queue};
+use barograph_sim::{Link, LinkSpec, Loss, Network, Queue};
 use indicatif::ProgressBar;
 
 use super::row::Verdict;
+use crate::emulation::{Responder, forget_connections, set_tcp, void};
+use crate::machine;
 
 /// A path between two hosts: the same both ways, but for the loss, which is on the way there.
 #[derive(Clone)]
@@ -31,9 +33,7 @@ impl Path {
     /// A delay and a rate, with a queue of one bandwidth–delay product; TCP sends with `congestion`, or with the
     /// kernel's default.
     pub(crate) fn shaped(rtt_ms: u64, rate_bps: u64, congestion: Option<&str>) -> Self {
-        let default = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok();
-        let congestion = congestion.map(str::to_owned).or_else(default);
-        let congestion = congestion.map_or_else(String::new, |name| name.trim().to_owned());
+        let congestion = congestion.map_or_else(machine::congestion, str::to_owned);
         let name = format!("{rtt_ms} ms, {} Mbit/s, {congestion}", rate_bps / 1_000_000);
         Self { name, rate_bps: Some(rate_bps), congestion: Some(congestion), ..Self::of_ms(rtt_ms) }
     }
@@ -121,48 +121,25 @@ pub(crate) fn once<T>(
 ) -> Result<T, Unanswered> {
     let failed = |error: anyhow::Error| Unanswered { verdict: Verdict::Failed, why: format!("{error:#}") };
     let network = Network::new(path.link(seed)).map_err(|error| failed(error.into()))?;
-    for host in [&network.a, &network.b] {
-        // The kernel starts a connection with what it learnt from earlier ones to the same address, so that of
-        // two programs the second would be helped, or hampered, by the first. Both begin knowing nothing.
-        set(host, "tcp_no_metrics_save", "1").map_err(failed)?;
-        if let Some(congestion) = &path.congestion {
-            set(host, "tcp_congestion_control", congestion).map_err(failed)?;
-        }
-    }
+    let prepare = || {
+        forget_connections(&network)?;
+        let hosts = [&network.a, &network.b];
+        let congestion = path.congestion.iter();
+        congestion
+            .flat_map(|name| hosts.map(|host| (host, name)))
+            .try_for_each(|(host, name)| set_tcp(host, "tcp_congestion_control", name))
+    };
+    prepare().map_err(failed)?;
     let result = work(&network);
-    match network.report().and_then(|report| report.void()) {
-        Some(void) => Err(Unanswered { verdict: Verdict::Void, why: void.to_string() }),
+    match void(&network) {
+        Some(why) => Err(Unanswered { verdict: Verdict::Void, why }),
         None => result.map_err(failed),
     }
 }
 
-/// Changes a setting of TCP in one host alone.
-fn set(host: &Host, setting: &str, value: &str) -> anyhow::Result<()> {
-    let path = format!("/proc/sys/net/ipv4/{setting}");
-    host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {path}"))
-}
-
-/// A responder in the far host, and how it is addressed from the near one.
-pub(crate) struct Station {
-    listener: Listener,
-}
-
-impl Station {
-    pub(crate) fn start(network: &Network) -> anyhow::Result<Self> {
-        let address = (network.b.v4(), 0).into();
-        let listener = network.b.run(|| Listener::start(address, Limits::default()))??;
-        Ok(Self { listener })
-    }
-
-    /// As `host:port`.
-    pub(crate) fn target(&self) -> anyhow::Result<Target> {
-        Ok(Target::parse(&self.listener.address().to_string())?)
-    }
-
-    /// As `http://host:port/`.
-    pub(crate) fn url(&self) -> anyhow::Result<Target> {
-        Ok(Target::parse(&format!("http://{}/", self.listener.address()))?)
-    }
+/// One in the far host.
+pub(crate) fn responder(network: &Network) -> anyhow::Result<Responder> {
+    Responder::start(&network.b, Limits::default())
 }
 
 /// What `experiment` gives from the near host, a value for each of its quantities.

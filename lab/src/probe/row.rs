@@ -1,8 +1,8 @@
 //! One finding, its goal and whether it was reached, and the table of them.
 
-use std::fmt::Write;
-
 use serde::Serialize;
+
+use crate::table::{Table, cells, number, shown};
 
 /// One quantity on one path, beside a peer's.
 #[derive(Serialize)]
@@ -130,38 +130,25 @@ impl Goal {
 }
 
 /// The table.
-pub(crate) fn markdown(rows: &[Row]) -> String {
-    let header = ["measure", "path", "ours", "peer", "theirs", "ratio", "goal", "verdict", "note"];
-    let mut table = vec![header.map(str::to_owned)];
-    table.extend(rows.iter().map(|row| {
-        let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| row.unit.show(value));
-        [
-            row.measure.clone(),
-            row.path.clone(),
-            shown(row.ours),
-            row.peer.clone(),
-            shown(row.theirs),
-            row.ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.4}")),
+pub(crate) fn table(rows: &[Row]) -> Table {
+    let mut table =
+        Table::new(["measure", "path", "ours", "peer", "theirs", "ratio", "goal", "verdict", "note"])
+            .text_columns(9);
+    for row in rows {
+        let value = |value: Option<f64>| shown(value, |value| row.unit.show(value));
+        table.push(cells![
+            row.measure,
+            row.path,
+            value(row.ours),
+            row.peer,
+            value(row.theirs),
+            number(row.ratio, 4),
             row.goal.show(row.unit),
-            row.verdict.as_str().to_owned(),
-            row.note.clone(),
-        ]
-    }));
-    let widths: [usize; 9] = std::array::from_fn(|column| {
-        table.iter().map(|cells| cells[column].chars().count()).max().unwrap_or(0)
-    });
-    let mut text = String::new();
-    for (i, cells) in table.iter().enumerate() {
-        for (cell, width) in cells.iter().zip(widths) {
-            let _ = write!(text, "| {cell:<width$} ");
-        }
-        text += "|\n";
-        if i == 0 {
-            widths.iter().for_each(|width| text += &format!("|{}", "-".repeat(width + 2)));
-            text += "|\n";
-        }
+            row.verdict.as_str(),
+            row.note,
+        ]);
     }
-    text
+    table
 }
 
 #[cfg(test)]
@@ -192,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_void_shows_no_number() {
         let row = question(Goal::Within(0.01)).unanswered(Verdict::Void, "busy".to_owned());
-        let text = markdown(&[row]);
+        let text = table(&[row]).to_string();
         let line = text.lines().nth(2).expect("a header, a rule and a row");
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
         assert_eq!(cells[3..6], ["–", "bare", "–"]);

@@ -2,13 +2,14 @@
 
 use anyhow::Context;
 use barograph_forecast::{Battery, Config, Loss};
-use barograph_probe::reduce::median;
 use barograph_probe::{Direction, Experiment, Plan};
 use barograph_sim::{Network, say_skipped};
 
-use super::path::{Bench, Path, Station, Unanswered, measure, once};
-use super::peer::{has_iperf3, iperf3};
+use super::path::{Bench, Path, Unanswered, measure, once, responder};
+use super::peer::iperf3;
 use super::row::{Goal, Question, Row, Unit, Verdict};
+use crate::iperf;
+use crate::stats::median;
 
 /// Progress: one for each pair of transfers.
 pub(crate) fn steps(quick: bool) -> u64 {
@@ -17,7 +18,7 @@ pub(crate) fn steps(quick: bool) -> u64 {
 
 /// Both directions in each case.
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
-    let present = has_iperf3();
+    let present = iperf::is_here();
     if !present {
         say_skipped("iperf3 is not installed");
     }
@@ -115,7 +116,7 @@ fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
 
 /// Measures the round trip as a station does, forecasts it, and then makes the two transfers.
 fn pair(network: &Network, direction: Direction, bytes: u64, ours_first: bool) -> anyhow::Result<Pair> {
-    let station = Station::start(network)?;
+    let station = responder(network)?;
     let target = station.target()?;
     let mut battery = Battery::new(&Config::default());
     for _ in 0..3 {

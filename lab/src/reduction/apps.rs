@@ -2,13 +2,14 @@
 
 use barograph_sim::Scenario;
 
-use super::BeyondArgs;
+use super::args::BeyondArgs;
 use super::beyond::{ABOUT, KB, runs, size, wide_area};
-use super::engine::{Network, Run};
+use super::engine::Network;
 use super::row::Row;
+use super::run::Run;
 use super::strategy::Strategy;
 use super::tree::next_start;
-use crate::report::aligned;
+use crate::table::Table;
 
 /// Both, under every strategy.
 pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {
@@ -100,20 +101,17 @@ impl Pipeline {
 }
 
 /// A row for each strategy, mean and 95th percentile of each program.
-fn table(titles: &[String], done: &[Vec<Run>]) -> String {
-    let mut table = vec![vec!["strategy".to_owned()]];
-    table[0].extend(titles.iter().cloned());
+fn table(titles: &[String], done: &[Vec<Run>]) -> Table {
+    let mut table = Table::new(["strategy"]).and(titles);
     for (i, strategy) in Strategy::ALL.iter().enumerate() {
-        let mut cells = vec![strategy.name()];
-        for runs in done {
+        let cell = |runs: &Vec<Run>| {
             let row = Row::of(*strategy, &runs[i]);
             let mark = if row.abandoned == 0 { "" } else { "*" };
-            let best = runs[i].best_s.map_or(String::new(), |seconds| format!(" ({seconds:.2} s)"));
-            cells.push(format!("{:.2}, {:.2}{mark}{best}", row.mean_s, row.p95_s));
-        }
-        table.push(cells);
+            format!("{:.2}, {:.2}{mark}{}", row.mean_s, row.p95_s, runs[i].best())
+        };
+        table.push([strategy.name()].into_iter().chain(done.iter().map(cell)));
     }
-    aligned(&table)
+    table
 }
 
 /// As deep as the reduction's way to the root and back.

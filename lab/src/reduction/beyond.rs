@@ -1,14 +1,12 @@
 //! What the experiments beyond the paper have in common.
 
-use anyhow::Context;
 use barograph_sim::Scenario;
-use std::fs;
-use std::path::Path;
 
-use super::engine::Run;
-use super::paper::{P1, built_in};
+use super::args::BeyondArgs;
+use super::experiment::{P1, built_in};
+use super::run::Run;
 use super::strategy::{Strategy, best_static};
-use super::{BeyondArgs, jobs};
+use crate::jobs;
 
 /// P1, where four fifths of the response time of 64 kB grow with the size, and stalls befall bytes rather
 /// than messages: a message of a megabyte stalls sixteen times as often as one of 64 kB.
@@ -45,15 +43,6 @@ pub(crate) fn runs<P: Sync>(
     let done = jobs::all(&work, |(_, strategy)| strategy.name(), one);
     let mut done = done.into_iter();
     programs.iter().map(|_| done.by_ref().take(strategies.len()).collect()).collect()
-}
-
-/// Writes a figure and says where.
-pub(crate) fn figure(args: &BeyondArgs, file: &str, svg: &str) -> anyhow::Result<String> {
-    let folder: &Path = &args.out;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let path = folder.join(file);
-    fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(format!("\nFigure: {}\n", path.display()))
 }
 
 /// 65536 as 64 kB.

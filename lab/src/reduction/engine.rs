@@ -4,37 +4,8 @@ use barograph_sim::{Response, Scenario, Try, Weather};
 use barograph_timeout::{Ended, Exchange, LIMIT, Timeout};
 use std::time::Duration;
 
+use super::run::Run;
 use super::strategy::Strategy;
-
-/// What a strategy made of a scenario.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Run {
-    /// The time of each reduction in seconds.
-    pub(crate) times: Vec<f64>,
-    /// Whether a send of it used up its tries.
-    pub(crate) gave_up: Vec<bool>,
-    /// Messages sent.
-    pub(crate) sends: u64,
-    /// Messages sent more than once.
-    pub(crate) retried: u64,
-    /// Copies beyond the first.
-    pub(crate) retries: u64,
-    /// Bytes of messages, and of copies beyond the first.
-    pub(crate) bytes: (u64, u64),
-    /// Which static timeout this was the run of, where the best was looked for.
-    pub(crate) best_s: Option<f64>,
-    /// The longest send in seconds.
-    pub(crate) longest_s: f64,
-    /// Over real links: messages of which an earlier copy had arrived.
-    pub(crate) duplicates: u64,
-}
-
-impl Run {
-    /// Reductions in which a send used up its tries.
-    pub(crate) fn abandoned(&self) -> usize {
-        self.gave_up.iter().filter(|gave_up| **gave_up).count()
-    }
-}
 
 /// One send, for those who look on.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +23,7 @@ pub(crate) struct Sent {
 pub(crate) struct Network<'a> {
     scenario: &'a Scenario,
     weather: Weather<'a>,
-    paths: Vec<Box<dyn Timeout>>,
+    paths: Vec<Box<dyn Timeout + Send>>,
     hedged: bool,
     /// What happened so far.
     pub(crate) run: Run,
@@ -64,13 +35,13 @@ impl<'a> Network<'a> {
     /// `links` links in the weather of `scenario`; `paths` has a timeout for each path that will be used.
     pub(crate) fn new(scenario: &'a Scenario, links: usize, strategy: Strategy, owners: &[usize]) -> Self {
         let weather = Weather::new(scenario, links);
-        let (paths, hedged) = (strategy.timeouts(owners), strategy.is_hedged());
+        let (paths, hedged) = (strategy.timeouts(owners, 1.0), strategy.is_hedged());
         Self { scenario, weather, paths, hedged, run: Run::default(), abandoning: false }
     }
 
     /// Begins anew with timeouts that know nothing.
     pub(crate) fn forget(&mut self, strategy: Strategy, owners: &[usize]) {
-        self.paths = strategy.timeouts(owners);
+        self.paths = strategy.timeouts(owners, 1.0);
     }
 
     /// A reduction, or whatever is timed as a whole, took so long.
@@ -143,7 +114,7 @@ impl<'a> Network<'a> {
             given_up = !exchange.again();
             self.abandoning |= given_up;
         }
-        self.count(bytes, attempts, at - start);
+        self.run.count(bytes, attempts, at - start);
         look_on(Sent { path, reduction, timeout_s: first_timeout, took_s: at - start, attempts });
         at
     }
@@ -202,16 +173,6 @@ impl<'a> Network<'a> {
             }
         }
         (took, true)
-    }
-
-    fn count(&mut self, bytes: u64, attempts: u32, took_s: f64) {
-        self.run.longest_s = self.run.longest_s.max(took_s);
-        let extra = u64::from(attempts - 1);
-        self.run.sends += 1;
-        self.run.retried += u64::from(1 < attempts);
-        self.run.retries += extra;
-        self.run.bytes.0 += bytes;
-        self.run.bytes.1 += extra * bytes;
     }
 }
 

@@ -1,11 +1,13 @@
 //! Reads scenarios from files.
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use barograph_sim::Scenario;
 use barograph_study::input::SeriesReader;
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::series::files;
 
 /// The scenario of a file, checked; a trace's path starts from the file's folder or, if it is not there,
 /// from the working directory.
@@ -35,19 +37,7 @@ pub(crate) fn parse(text: &str, stem: &str, folder: &Path) -> Result<Scenario, S
 
 /// All scenarios of a folder (`*.toml`), by name: S2 before S10.
 pub(crate) fn load_folder(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
-    let shown = folder.display();
-    let mut files: Vec<PathBuf> = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {shown}"))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "toml") {
-            files.push(path);
-        }
-    }
-    if files.is_empty() {
-        bail!("no *.toml in {shown}");
-    }
-    files.sort();
-    files.iter().map(|file| load(file)).collect()
+    files(folder, "toml", |_| true)?.iter().map(|file| load(file)).collect()
 }
 
 /// The numbers of a trace.
@@ -84,8 +74,6 @@ const TRACE_MAX: usize = 10_000_000;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
     use std::fs;
 

@@ -26,7 +26,7 @@ use std::time::Duration;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::engine::Run;
+use super::run::Run;
 use super::strategy::Strategy;
 use super::tree::{next_start, owners};
 use node::Node;
@@ -48,7 +48,7 @@ fn run_owned(
     owners: &[usize],
 ) -> anyhow::Result<Run> {
     ensure!(!strategy.is_hedged(), "{}: a link sends no copy beside the first", strategy.name());
-    let (least, most) = sizes(scenario);
+    let (least, most) = node::sizes(scenario);
     if least < node::BYTES_MIN || BYTES_MAX < most {
         bail!(
             "over links a message must have {} to {BYTES_MAX} bytes, not {least} to {most}",
@@ -67,7 +67,7 @@ async fn all(
     owners: &[usize],
 ) -> anyhow::Result<Run> {
     let weather = Arc::new(Mutex::new(Weather::owned(scenario.clone(), scenario.nodes - 1)));
-    let timeouts = strategy.timeouts(owners);
+    let timeouts = strategy.timeouts(owners, 1.0);
     let (mut nodes, servers) = node::tree(scenario, &weather, timeouts, copies);
     let epoch = Instant::now();
     let (mut run, mut start) = (Run::default(), 0.0);
@@ -76,12 +76,7 @@ async fn all(
         let began = Instant::now();
         let mut gave_up = false;
         nodes = reduce(nodes, reduction, |sent| {
-            run.sends += 1;
-            run.retried += u64::from(1 < sent.attempts);
-            run.retries += u64::from(sent.attempts - 1);
-            run.bytes.0 += sent.bytes;
-            run.bytes.1 += u64::from(sent.attempts - 1) * sent.bytes;
-            run.longest_s = run.longest_s.max(sent.took.as_secs_f64());
+            run.count(sent.bytes, sent.attempts, sent.took.as_secs_f64());
             run.duplicates += u64::from(sent.duplicate);
             gave_up |= sent.gave_up;
         })
@@ -112,16 +107,6 @@ async fn reduce(
         back.push(node);
     }
     Ok(back)
-}
-
-/// The least and the greatest size of a message.
-fn sizes(scenario: &Scenario) -> (u64, u64) {
-    let all = &scenario.message_bytes;
-    match scenario.message_bytes_range {
-        // Rounded to whole bytes when drawn.
-        Some(range) => (range.min.floor() as u64, range.max.ceil() as u64),
-        None => (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0)),
-    }
 }
 
 /// What a link and a listener allow unless told otherwise.

@@ -2,12 +2,13 @@
 
 use barograph_sim::Scenario;
 
-use super::BeyondArgs;
+use super::args::BeyondArgs;
 use super::beyond::{ABOUT, KB, TIE, runs, size, wide_area};
-use super::engine::{Network, Run};
-use super::row::{Summary, mean};
+use super::engine::Network;
+use super::run::Run;
 use super::strategy::Strategy;
-use crate::report::aligned;
+use crate::stats::{Summary, mean};
+use crate::table::Table;
 
 /// Messages of 1, 4 and 16 MB, whole and in pieces.
 pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {
@@ -51,24 +52,17 @@ fn program(scenario: &Scenario, whole: u64, piece: u64, strategy: Strategy) -> R
     network.run
 }
 
-fn table(pieces: &[u64], runs: &[Vec<Run>]) -> String {
-    let mut header = vec!["piece".to_owned()];
-    header.extend(STRATEGIES.iter().map(|strategy| strategy.name()));
-    header.extend(["default, p95", "default, ÷ whole"].map(str::to_owned));
-    let mut table = vec![header];
+fn table(pieces: &[u64], runs: &[Vec<Run>]) -> Table {
+    let names = STRATEGIES.map(Strategy::name);
+    let mut table = Table::new(["piece"]).and(names).and(["default, p95", "default, ÷ whole"]);
     let whole = runs.last().map_or(f64::NAN, |runs| mean(&runs[DEFAULT].times));
     for (piece, runs) in pieces.iter().zip(runs) {
-        let mut row = vec![size(*piece)];
-        for (strategy, run) in STRATEGIES.iter().zip(runs) {
-            let seconds = run.best_s.filter(|_| *strategy == Strategy::StaticBest);
-            let best = seconds.map_or(String::new(), |seconds| format!(" ({seconds:.2} s)"));
-            row.push(format!("{:.2}{best}", mean(&run.times)));
-        }
-        let summary = Summary::of(&runs[DEFAULT].times);
-        row.extend([format!("{:.2}", summary.p95), format!("{:.3}", summary.mean / whole)]);
-        table.push(row);
+        let of_strategies = runs.iter().map(|run| format!("{:.2}{}", mean(&run.times), run.best()));
+        let Summary { mean, p95, .. } = Summary::of(&runs[DEFAULT].times);
+        let of_default = [format!("{p95:.2}"), format!("{:.3}", mean / whole)];
+        table.push([size(*piece)].into_iter().chain(of_strategies).chain(of_default));
     }
-    aligned(&table)
+    table
 }
 
 fn findings(pieces: &[u64], runs: &[Vec<Run>]) -> String {

@@ -1,8 +1,9 @@
 //! Whether the default keeps on P1 what is promised of it: computed, like the shapes.
 
-use super::paper::Experiment;
-use super::row::{Row, Summary};
+use super::experiment::Experiment;
+use super::row::Row;
 use super::strategy::Strategy;
+use crate::stats::Summary;
 
 /// The promises; empty where a strategy was not run that they need.
 pub(crate) fn markdown(experiment: &Experiment) -> String {
@@ -11,16 +12,12 @@ pub(crate) fn markdown(experiment: &Experiment) -> String {
     if lines.is_empty() { lines } else { format!("\n## What is promised of the default\n\n{lines}") }
 }
 
-fn summary(experiment: &Experiment, strategy: Strategy) -> Option<Summary> {
-    experiment.of(strategy).map(|run| Summary::of(&run.times))
-}
-
 fn verdict(holds: bool) -> &'static str {
     if holds { "**holds**" } else { "**does not hold**" }
 }
 
 fn against_nws(experiment: &Experiment) -> Option<String> {
-    let (ours, theirs) = (summary(experiment, Strategy::Default)?, summary(experiment, Strategy::Nws(2.0))?);
+    let (ours, theirs) = (experiment.summary(Strategy::Default)?, experiment.summary(Strategy::Nws(2.0))?);
     let ratios = [ours.mean / theirs.mean, ours.p95 / theirs.p95, ours.variance() / theirs.variance()];
     let holds = ratios.iter().all(|ratio| *ratio <= 1.0 + WORSE);
     let [mean, p95, variance] = ratios;
@@ -32,10 +29,10 @@ fn against_nws(experiment: &Experiment) -> Option<String> {
 }
 
 fn against_static(experiment: &Experiment) -> Option<String> {
-    let ours = summary(experiment, Strategy::Default)?;
+    let ours = experiment.summary(Strategy::Default)?;
     let statics = [2.0, 5.0, 15.0, 45.0].map(Strategy::Static).into_iter().chain([Strategy::StaticBest]);
     let statics: Vec<Summary> =
-        statics.map(|strategy| summary(experiment, strategy)).collect::<Option<_>>()?;
+        statics.map(|strategy| experiment.summary(strategy)).collect::<Option<_>>()?;
     let least = |of: fn(&Summary) -> f64| statics.iter().map(of).fold(f64::INFINITY, f64::min);
     let (mean, p95) = (least(|summary| summary.mean), least(|summary| summary.p95));
     Some(format!(
@@ -62,8 +59,8 @@ const WORSE: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
+    use super::super::run::Run;
     use super::*;
-    use crate::reduction::engine::Run;
     use barograph_sim::Scenario;
 
     #[test]

@@ -4,10 +4,13 @@
 use barograph_sim::Scenario;
 use serde::Serialize;
 
-use super::row::mean;
+use super::args::Args;
 use super::strategy::Strategy;
-use super::{Args, jobs, json_lines, print, strategies, tree};
-use crate::report::aligned;
+use super::tree;
+use crate::jobs;
+use crate::output::Output;
+use crate::stats::mean;
+use crate::table::{Table, cells};
 
 /// One scenario under one strategy, over the seeds.
 #[derive(Debug, Clone, Serialize)]
@@ -21,8 +24,8 @@ struct Cell {
 }
 
 /// Runs and prints.
-pub(crate) fn run(args: &Args, scenarios: &[Scenario]) -> anyhow::Result<()> {
-    let mut asked = strategies(args);
+pub(crate) fn run(args: &Args, scenarios: &[Scenario], output: &Output) -> anyhow::Result<()> {
+    let mut asked = args.strategies();
     for needed in [Strategy::StaticBest, Strategy::NwsEscalating, Strategy::Default] {
         if !asked.contains(&needed) {
             asked.push(needed);
@@ -35,10 +38,8 @@ pub(crate) fn run(args: &Args, scenarios: &[Scenario]) -> anyhow::Result<()> {
     let mut sorted: Vec<&Scenario> = scenarios.iter().collect();
     sorted.sort_by_key(place);
     let rows = measure(&sorted, &asked, args.seeds);
-    if args.json {
-        return print(&json_lines(&rows.concat())?);
-    }
-    print(&markdown(&rows, &asked, args.seeds))
+    rows.iter().flatten().try_for_each(|cell| output.json(cell))?;
+    output.print(&markdown(&rows, &asked, args.seeds))
 }
 
 /// A row for each scenario, a cell for each strategy.
@@ -82,19 +83,16 @@ fn measure(scenarios: &[&Scenario], strategies: &[Strategy], seeds: u64) -> Vec<
 }
 
 fn markdown(rows: &[Vec<Cell>], strategies: &[Strategy], seeds: u64) -> String {
-    let mut header = vec!["scenario".to_owned(), "static-best, mean s".to_owned()];
     let shown: Vec<usize> =
         (0..strategies.len()).filter(|i| strategies[*i] != Strategy::StaticBest).collect();
-    header.extend(shown.iter().map(|i| strategies[*i].name()));
-    header.push("default ÷ seed-escalating".to_owned());
-    let mut table = vec![header];
+    let mut table = Table::new(["scenario", "static-best, mean s"])
+        .and(shown.iter().map(|i| strategies[*i].name()))
+        .and(["default ÷ seed-escalating"]);
     for row in rows {
-        let best = of(row, Strategy::StaticBest).mean_s;
-        let mut cells = vec![row[0].scenario.clone(), format!("{best:.4}")];
-        cells.extend(shown.iter().map(|i| {
-            let mark = if row[*i].abandoned == 0 { "" } else { "*" };
-            format!("{:.3}{mark}", row[*i].ratio)
-        }));
+        let cell =
+            |i: &usize| format!("{:.3}{}", row[*i].ratio, if row[*i].abandoned == 0 { "" } else { "*" });
+        let mut cells = cells![row[0].scenario, format!("{:.4}", of(row, Strategy::StaticBest).mean_s)];
+        cells.extend(shown.iter().map(cell));
         cells.push(format!("{:.3}", against_seed(row)));
         table.push(cells);
     }
@@ -102,7 +100,7 @@ fn markdown(rows: &[Vec<Cell>], strategies: &[Strategy], seeds: u64) -> String {
     format!(
         "Mean reduction time ÷ that of the best static timeout in hindsight, {of_seeds}; an asterisk where \
          reductions were abandoned.\n\n{}\n{}",
-        aligned(&table),
+        table,
         floors(rows)
     )
 }

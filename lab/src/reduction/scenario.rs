@@ -3,16 +3,19 @@
 use anyhow::Context;
 use barograph_sim::Scenario;
 
-use super::engine::Run;
+use super::args::Args;
 use super::over_link::{self, Copies};
 use super::row::Row;
+use super::run::Run;
 use super::strategy::Strategy;
-use super::{Args, jobs, json_lines, print, strategies, tree};
-use crate::report::aligned;
+use super::tree;
+use crate::jobs;
+use crate::output::Output;
+use crate::table::{Table, cells, number};
 
 /// Runs and prints.
-pub(crate) fn run(args: &Args, scenario: &Scenario) -> anyhow::Result<()> {
-    let mut strategies = strategies(args);
+pub(crate) fn run(args: &Args, scenario: &Scenario, output: &Output) -> anyhow::Result<()> {
+    let mut strategies = args.strategies();
     if args.over_link && args.strategy.is_empty() {
         strategies.retain(|strategy| !strategy.is_hedged());
     }
@@ -25,13 +28,13 @@ pub(crate) fn run(args: &Args, scenario: &Scenario) -> anyhow::Result<()> {
         strategies.iter().zip(&runs).map(|(strategy, run)| Row::of(*strategy, run)).collect();
     if args.json {
         eprintln!("{}", scenario.name);
-        return print(&json_lines(&rows)?);
     }
+    rows.iter().try_for_each(|row| output.json(row))?;
     let mut text = markdown(scenario, &rows, &runs);
     if args.over_link {
         text += OVER_LINK;
     }
-    print(&text)
+    output.print(&text)
 }
 
 fn runs(scenario: &Scenario, strategies: &[Strategy]) -> Vec<Run> {
@@ -61,38 +64,30 @@ fn markdown(scenario: &Scenario, rows: &[Row], runs: &[Run]) -> String {
     text += &format!("{nodes} nodes, {reductions} reductions, {tries} tries a message, seed {seed}.\n\n");
     let shortest = rows.iter().map(|row| row.mean_s).fold(f64::INFINITY, f64::min);
     let (unit, scale) = unit(shortest);
-    let mut table = vec![
-        [
-            "strategy",
-            &format!("mean {unit}"),
-            "p95",
-            "max",
-            "SD",
-            "÷ static-best",
-            "retried %",
-            "retries a retried",
-            "extra bytes %",
-            "abandoned",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
-    ];
+    let mut table = Table::new([
+        "strategy",
+        &format!("mean {unit}"),
+        "p95",
+        "max",
+        "SD",
+        "÷ static-best",
+        "retried %",
+        "retries a retried",
+        "extra bytes %",
+        "abandoned",
+    ]);
     let best = rows.iter().find(|row| row.strategy == Strategy::StaticBest.name()).map(|row| row.mean_s);
     for row in rows {
-        let mut cells = vec![row.strategy.clone()];
-        cells.extend([row.mean_s, row.p95_s, row.max_s, row.sd_s].map(|time| format!("{:.3}", time * scale)));
-        cells.push(best.map_or("–".to_owned(), |best| format!("{:.3}", row.mean_s / best)));
-        cells.push(format!("{:.2}", 100.0 * row.retried_share));
-        cells.push(if row.retried_share == 0.0 {
-            "–".to_owned()
-        } else {
-            format!("{:.2}", row.retries_per_retried)
-        });
-        cells.push(format!("{:.2}", 100.0 * row.extra_bytes_share));
-        cells.push(row.abandoned.to_string());
-        table.push(cells);
+        let times = [row.mean_s, row.p95_s, row.max_s, row.sd_s].map(|time| format!("{:.3}", time * scale));
+        table.push([row.strategy.clone()].into_iter().chain(times).chain(cells![
+            number(best.map(|best| row.mean_s / best), 3),
+            format!("{:.2}", 100.0 * row.retried_share),
+            row.retries(2),
+            format!("{:.2}", 100.0 * row.extra_bytes_share),
+            row.abandoned,
+        ]));
     }
-    text += &aligned(&table);
+    text += &table.to_string();
     if let Some(best) = runs.iter().find_map(|run| run.best_s) {
         text += &format!("\nThe best static timeout, in hindsight of 40, is {best:.3} s.\n");
     }

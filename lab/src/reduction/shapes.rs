@@ -2,11 +2,11 @@
 
 use barograph_sim::Weather;
 
-use super::engine::Run;
-use super::paper::{Experiment, TABLE_1, TABLE_2};
-use super::row::{Summary, mean};
+use super::experiment::{Experiment, TABLE_1, TABLE_2};
+use super::run::Run;
 use super::strategy::Strategy;
 use super::tree;
+use crate::stats::{Summary, mean};
 
 /// The findings.
 pub(crate) fn markdown(experiment: &Experiment) -> String {
@@ -82,7 +82,7 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
 
 /// §5: "we will consider the 15-second timeout the most performance effective of the static methods".
 fn best_static(experiment: &Experiment) -> Option<Shape> {
-    let of = |seconds| Some((seconds, Summary::of(&experiment.of(Strategy::Static(seconds))?.times)));
+    let of = |seconds| Some((seconds, experiment.summary(Strategy::Static(seconds))?));
     let all = [of(2.0)?, of(5.0)?, of(15.0)?, of(45.0)?];
     let best = |value: fn(&Summary) -> f64| {
         all.iter().min_by(|a, b| value(&a.1).total_cmp(&value(&b.1))).map_or(0.0, |(seconds, _)| *seconds)
@@ -102,8 +102,7 @@ fn best_static(experiment: &Experiment) -> Option<Shape> {
 /// §5: "the dynamic predictions using two standard deviations is clearly the best of the dynamic timeout
 /// methods".
 fn two_beat_one(experiment: &Experiment) -> Option<Shape> {
-    let one = Summary::of(&experiment.of(Strategy::Nws(1.0))?.times);
-    let two = Summary::of(&experiment.of(Strategy::Nws(2.0))?.times);
+    let (one, two) = (experiment.summary(Strategy::Nws(1.0))?, experiment.summary(Strategy::Nws(2.0))?);
     Some(Shape {
         claim: "Mean + 2 SD beats mean + 1 SD, in mean and 95th percentile",
         holds: two.mean < one.mean && two.p95 < one.p95,
@@ -126,9 +125,9 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
     let (_, percent, retries) = TABLE_2[3];
     let chain = 2 * scenario.nodes.ilog2();
     let spent = f64::from(chain) * percent / 100.0 * retries * 2.0;
-    let average = TABLE_1[0].mean / f64::from(chain);
+    let average = TABLE_1[0].1.mean / f64::from(chain);
     // The other reductions take no less than the least that the paper saw.
-    let least = percent / 100.0 * f64::from(chain) * 2.0 + (1.0 - percent / 100.0) * TABLE_1[0].min;
+    let least = percent / 100.0 * f64::from(chain) * 2.0 + (1.0 - percent / 100.0) * TABLE_1[0].1.min;
     format!(
         "\n## Where these links differ from the paper's Table 2\n\n\
          In the paper {percent} % of the messages did not make it within 2 s, and were then sent again {retries} times on \
@@ -149,7 +148,7 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
         beyond(5.0),
         beyond(15.0),
         mean(&uncut.times),
-        TABLE_1[0].mean,
+        TABLE_1[0].1.mean,
     )
 }
 

@@ -2,14 +2,15 @@
 
 use barograph_sim::Scenario;
 
-use super::BeyondArgs;
-use super::beyond::{ABOUT, KB, TIE, figure, runs, size, wide_area};
-use super::engine::Run;
-use super::plot::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg};
-use super::row::mean;
+use super::args::BeyondArgs;
+use super::beyond::{ABOUT, KB, TIE, runs, size, wide_area};
+use super::run::Run;
 use super::strategy::Strategy;
 use super::tree;
-use crate::report::aligned;
+use crate::figure::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg};
+use crate::output::save;
+use crate::stats::mean;
+use crate::table::{Table, cells, list, number};
 
 /// 1 kB to 16 MB in powers of 4.
 pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {
@@ -24,7 +25,8 @@ pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {
         table(&sizes, &runs),
         findings(&sizes, &runs)
     );
-    Ok(text + &figure(args, "sizes.svg", &draw(&sizes, &runs)?)?)
+    let path = save(&args.out, "sizes.svg", &draw(&sizes, &runs)?)?;
+    Ok(text + &format!("\nFigure: {}\n", path.display()))
 }
 
 const STRATEGIES: [Strategy; 5] = [
@@ -45,8 +47,8 @@ fn ratio(runs: &[Run], of: usize, to: usize) -> f64 {
     mean(&runs[of].times) / mean(&runs[to].times)
 }
 
-fn table(sizes: &[u64], runs: &[Vec<Run>]) -> String {
-    let header = [
+fn table(sizes: &[u64], runs: &[Vec<Run>]) -> Table {
+    let mut table = Table::new([
         "size",
         "static-45",
         "abandoned %",
@@ -57,25 +59,24 @@ fn table(sizes: &[u64], runs: &[Vec<Run>]) -> String {
         "default",
         "default ÷ static-best",
         "default ÷ static-45",
-    ];
-    let mut table = vec![header.map(str::to_owned).to_vec()];
+    ]);
     for (bytes, runs) in sizes.iter().zip(runs) {
-        let means: Vec<String> = runs.iter().map(|run| format!("{:.2}", mean(&run.times))).collect();
+        let mean = |of: usize| format!("{:.2}", mean(&runs[of].times));
         let abandoned = 100.0 * runs[FORTY_FIVE].abandoned() as f64 / runs[FORTY_FIVE].times.len() as f64;
-        table.push(vec![
+        table.push(cells![
             size(*bytes),
-            means[FORTY_FIVE].clone(),
+            mean(FORTY_FIVE),
             format!("{abandoned:.0}"),
-            means[BEST].clone(),
-            runs[BEST].best_s.map_or(String::new(), |seconds| format!("{seconds:.2} s")),
-            means[NWS].clone(),
-            means[ESCALATING].clone(),
-            means[DEFAULT].clone(),
+            mean(BEST),
+            number(runs[BEST].best_s, 2) + " s",
+            mean(NWS),
+            mean(ESCALATING),
+            mean(DEFAULT),
             format!("{:.3}", ratio(runs, DEFAULT, BEST)),
             format!("{:.3}", ratio(runs, DEFAULT, FORTY_FIVE)),
         ]);
     }
-    aligned(&table)
+    table
 }
 
 /// The size of the largest gain, and those of none.
@@ -85,13 +86,9 @@ fn findings(sizes: &[u64], runs: &[Vec<Run>]) -> String {
         let ratios: Vec<f64> = runs.iter().map(|runs| ratio(runs, DEFAULT, to)).collect();
         let best = (0..sizes.len()).min_by(|a, b| ratios[*a].total_cmp(&ratios[*b])).unwrap_or(0);
         let listed = |of: &dyn Fn(f64) -> bool| {
-            let names: Vec<String> = sizes
-                .iter()
-                .zip(&ratios)
-                .filter(|(_, ratio)| of(**ratio))
-                .map(|(bytes, _)| size(*bytes))
-                .collect();
-            if names.is_empty() { "no size".to_owned() } else { names.join(", ") }
+            let found = sizes.iter().zip(&ratios).filter(|(_, ratio)| of(**ratio));
+            let names = list(found.map(|(bytes, _)| size(*bytes)));
+            if names.is_empty() { "no size".to_owned() } else { names }
         };
         text += &format!(
             "Against {name} the default gains most at {} ({:.1} %); it gains nothing (within {} %) at {}, and loses at {}.\n",
@@ -102,31 +99,18 @@ fn findings(sizes: &[u64], runs: &[Vec<Run>]) -> String {
             listed(&|ratio| 1.0 + TIE < ratio),
         );
     }
-    let late: Vec<String> = sizes
-        .iter()
-        .zip(runs)
-        .filter(|(_, runs)| runs[FORTY_FIVE].abandoned() == runs[FORTY_FIVE].times.len())
-        .map(|(bytes, _)| size(*bytes))
-        .collect();
+    let is_late =
+        |(_, runs): &(&u64, &Vec<Run>)| runs[FORTY_FIVE].abandoned() == runs[FORTY_FIVE].times.len();
+    let late = list(sizes.iter().zip(runs).filter(is_late).map(|(bytes, _)| size(*bytes)));
     if !late.is_empty() {
-        text += &format!(
-            "A static 45 s cannot deliver {} and abandons every reduction there.\n",
-            late.join(", ")
-        );
+        text += &format!("A static 45 s cannot deliver {late} and abandons every reduction there.\n");
     }
     text
 }
 
 fn draw(sizes: &[u64], runs: &[Vec<Run>]) -> anyhow::Result<String> {
     let kilobytes = |bytes: u64| bytes as f64 / KB as f64;
-    let axes = Axes {
-        left: 100,
-        top: 70,
-        width: 860,
-        height: 380,
-        x: Scale::Log(0.8, 20_000.0),
-        y: Scale::Linear(0.2, 1.4),
-    };
+    let axes = Axes::new([100, 70, 860, 380], Scale::Log(0.8, 20_000.0), Scale::Linear(0.2, 1.4));
     svg(1000, 540, |root| {
         let x: Vec<(f64, String)> = sizes.iter().map(|bytes| (kilobytes(*bytes), size(*bytes))).collect();
         let y: Vec<f64> = (1..=7).map(|i| f64::from(i) / 5.0).collect();
@@ -138,17 +122,12 @@ fn draw(sizes: &[u64], runs: &[Vec<Run>]) -> anyhow::Result<String> {
             (BLUE, ESCALATING, BEST, "seed-escalating ÷ best static"),
             (ORANGE, DEFAULT, FORTY_FIVE, "default ÷ static 45 s"),
         ];
-        legend(root, 100, 34, &lines.map(|(colour, _, _, name)| (Mark::Line, colour, name.to_owned())))?;
+        legend(root, 100, 34, lines.map(|(colour, _, _, name)| (Mark::Line, colour, name)))?;
         for (colour, of, to, _) in lines {
-            let points: Vec<(f64, f64)> = sizes
-                .iter()
-                .zip(runs)
-                .map(|(bytes, runs)| (kilobytes(*bytes), ratio(runs, of, to)))
-                .collect();
+            let point = |(bytes, runs): (&u64, &Vec<Run>)| (kilobytes(*bytes), ratio(runs, of, to));
+            let points: Vec<(f64, f64)> = sizes.iter().zip(runs).map(point).collect();
             axes.line(root, &points, colour, 3)?;
-            for (x, y) in points {
-                Mark::Dot.draw(root, axes.at(x, y), colour)?;
-            }
+            axes.marks(root, &points, Mark::Dot, colour)?;
         }
         Ok(())
     })

@@ -2,7 +2,8 @@
 
 use barograph_sim::Scenario;
 
-use super::engine::{Network, Run, Sent};
+use super::engine::{Network, Sent};
+use super::run::Run;
 use super::strategy::Strategy;
 
 /// Runs `sets` times the scenario's reductions on the same links one after the other; the timeouts start

@@ -222,7 +222,6 @@ pub(crate) const WINDOW_HEADER: &str = "# label\trun\twindow\tkind\tbatch\tpps\t
 pub(crate) const RUN_HEADER: &str = "# run\tclass\tkind\tpackets\tlost\tgaps\tconfig_json\tgaps: ok_since_previous:lost:kernel_drops(SO_RXQ_OVFL delta)";
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use barograph_loss::Meter;
 use flate2::{Compression, write::GzEncoder};
 
-use super::LENGTHS;
+use super::args::LENGTHS;
 use super::cut::{About, Label, RUN_HEADER, Trace, WINDOW_HEADER, row};
 use super::plan::Design;
 use super::tally::Tally;

@@ -1,11 +1,12 @@
 //! What a full set is to have, how fast it comes, and how long that takes; pure.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
+use super::args::{LARGE, WINDOW};
 use super::cut::Label;
 use super::kind::Kind;
 use super::tally::Tally;
+use crate::table::{Table, cells};
 
 /// Whether runs of this kind bring the set closer to what it is to have; `low` aims at the lowest band.
 pub(crate) fn is_wanted(kind: Kind, low: bool, tally: &Tally) -> bool {
@@ -60,30 +61,24 @@ impl Pace {
 
     /// Windows an hour, and what the goals take; Markdown.
     pub(crate) fn table(&self, tally: &Tally) -> String {
-        let mut text = format!(
-            "\nWindows an hour of runs, by loss:\n\n\
-             | class | runs for | hours | {WINDOW}: to 5e-4 | to 5e-3 | to 5e-2 | {LARGE}: to 5e-4 | to 5e-3 | to 5e-2 |\n\
-             |---|---|--:|--:|--:|--:|--:|--:|--:|\n"
-        );
-        // Writing to a string cannot fail.
+        let bands = |length: u32| [format!("{length}: to 5e-4"), "to 5e-3".to_owned(), "to 5e-2".to_owned()];
+        let mut table =
+            Table::new(["class", "runs for", "hours"]).and(bands(WINDOW)).and(bands(LARGE)).text_columns(2);
         for ((label, low), spent) in &self.0 {
             let aim = if *low { "the lowest band" } else { "all bands" };
-            let _ = write!(text, "| {} | {aim} | {:.2} |", label.as_str(), spent.hours);
-            for count in spent.made.iter().flatten() {
-                let _ = write!(text, " {:.0} |", f64::from(*count) / spent.hours);
-            }
-            text += "\n";
+            let made = spent.made.iter().flatten();
+            let made = made.map(|count| format!("{:.0}", f64::from(*count) / spent.hours));
+            table.push(cells![label.as_str(), aim, format!("{:.2}", spent.hours)].into_iter().chain(made));
         }
-        let _ = writeln!(
-            text,
-            "\nGoals: {GOAL} windows of {WINDOW} packets at losses of 0.00008 to 0.05, and {LOW_GOAL} of {LARGE} to 0.0005, of each cause. Hours from an empty set, at this pace:"
+        let mut text = format!(
+            "\nWindows an hour of runs, by loss:\n\n{table}\nGoals: {GOAL} windows of {WINDOW} packets at losses of 0.00008 to 0.05, and {LOW_GOAL} of {LARGE} to 0.0005, of each cause. Hours from an empty set, at this pace:\n"
         );
         for (label, name) in CAUSES {
             let hours = self.hours(label, GOAL.into(), LOW_GOAL.into());
             let hours = hours
                 .map_or("unknown, for some band had no window".to_owned(), |hours| format!("{hours:.1}"));
             let (all, lowest) = tally.count(label);
-            let _ = writeln!(text, "{name} {hours} (there are {all} and {lowest});");
+            text += &format!("{name} {hours} (there are {all} and {lowest});\n");
         }
         text
     }
@@ -143,12 +138,7 @@ const LOW_GOAL: u32 = 1200;
 /// The paper has none; so many that a tenth of them tells a share to 3 points.
 const HYBRIDS: u32 = 2500;
 
-/// The lengths that these are counted in.
-pub(crate) const WINDOW: u32 = 20_000;
-pub(crate) const LARGE: u32 = 100_000;
-
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::kind::{Cpu, Net};
     use super::*;
@@ -180,6 +170,7 @@ mod tests {
         assert_eq!(pace([[1, 1, 1], [0; 3]], [[1, 1, 1], [0; 3]]).hours(Label::Cpu, 5000.0, 1200.0), None);
         assert_eq!(Pace::default().hours(Label::Net, 1.0, 1.0), None);
         let table = pace([[50, 0, 0], [0; 3]], [[0; 3]; 2]).table(&Tally::default());
+        let table = table.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(table.contains("| cpu | all bands | 0.50 | 100 | 0 |"), "{table}");
         assert!(table.contains("CPU unknown"), "{table}");
     }

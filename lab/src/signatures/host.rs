@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -14,6 +13,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::{Pid, gettid};
 
 use super::plan::Host;
+use crate::jobs::{Task, sleep};
 
 /// Which processor does what: the sender spins on one, the receiver reads on another.
 #[derive(Clone, Copy, Debug)]
@@ -50,126 +50,93 @@ pub(crate) fn ask_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
 
 /// What is under way at the receiver's host; ends when dropped.
 pub(crate) struct Load {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    _task: Option<Task<()>>,
     _group: Option<Group>,
 }
 
 impl Load {
     /// Starts it beside the receiver, whose process this is. What works inside the receiver needs nothing here.
     pub(crate) fn start(host: Host, cpus: Cpus, process_id: u32, seed: u64) -> anyhow::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let chance = Chance::new(seed, 2);
-        let worker = Worker { stop: Arc::clone(&stop), cpu: cpus.receiver, chance };
-        let mut load = Self { stop, thread: None, _group: None };
-        match host {
-            Host::Slow { .. } => {}
+        let mut chance = Chance::new(seed, 2);
+        let cpu = cpus.receiver;
+        let mut group = None;
+        let task = match host {
+            Host::Slow { .. } => None,
             Host::Gen { busy, run_ms, sleep_ms, .. } => {
-                load.thread = Some(thread::spawn(move || worker.generate(busy, run_ms, sleep_ms)));
+                Some(Task::start(move |stop| generate(busy, run_ms, sleep_ms, cpu, &mut chance, stop)))
             }
             Host::Preempt { stall_ms, every_ms } => {
                 let (tell, told) = std::sync::mpsc::channel();
-                load.thread = Some(thread::spawn(move || {
+                let task = Task::start(move |stop| {
                     // The other end waits, or the run is over.
                     let _ = tell.send(gettid().as_raw());
-                    worker.preempt(stall_ms, every_ms);
-                }));
+                    preempt(stall_ms, every_ms, cpu, &mut chance, stop);
+                });
                 // At most a wait for this thread to be scheduled.
                 ask_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
+                Some(task)
             }
             Host::Quota { period_us, share_of_need } => {
-                let group = Group::new(process_id)?;
-                let place = group.0.clone();
-                load.thread =
-                    Some(thread::spawn(move || worker.limit(&place, process_id, period_us, share_of_need)));
-                load._group = Some(group);
+                let place = group.insert(Group::new(process_id)?).0.clone();
+                Some(Task::start(move |stop| limit(&place, process_id, period_us, share_of_need, stop)))
             }
-        }
-        Ok(load)
+        };
+        Ok(Self { _task: task, _group: group })
     }
 }
 
-impl Drop for Load {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It panics at nothing, and there would be nobody to tell.
-            let _ = thread.join();
-        }
-    }
-}
-
-struct Worker {
-    stop: Arc<AtomicBool>,
+/// The paper's process generator (Dickens §3.1.4); to the scheduler a thread is as good as a process.
+fn generate(
+    busy: u32,
+    run_ms: [f64; 2],
+    sleep_ms: [f64; 2],
     cpu: usize,
-    chance: Chance,
+    chance: &mut Chance,
+    stop: &AtomicBool,
+) {
+    while !stop.load(Ordering::Relaxed) {
+        let count = chance.below(busy as usize + 1);
+        let until = Instant::now() + draw(chance, run_ms);
+        thread::scope(|scope| {
+            for _ in 0..count {
+                scope.spawn(move || {
+                    // On another processor it would not compete: better none.
+                    if pin(cpu).is_ok() {
+                        spin(until, stop);
+                    }
+                });
+            }
+        });
+        sleep(draw(chance, sleep_ms), stop);
+    }
 }
 
-impl Worker {
-    /// The paper's process generator (Dickens §3.1.4); to the scheduler a thread is as good as a process.
-    fn generate(mut self, busy: u32, run_ms: [f64; 2], sleep_ms: [f64; 2]) {
-        while !self.is_over() {
-            let count = self.chance.below(busy as usize + 1);
-            let until = Instant::now() + self.draw(run_ms);
-            let (stop, cpu) = (&self.stop, self.cpu);
-            thread::scope(|scope| {
-                for _ in 0..count {
-                    scope.spawn(move || {
-                        // On another processor it would not compete: better none.
-                        if pin(cpu).is_ok() {
-                            spin(until, stop);
-                        }
-                    });
-                }
-            });
-            let asleep = self.draw(sleep_ms);
-            self.sleep(asleep);
-        }
+fn preempt(stall_ms: [f64; 2], every_ms: f64, cpu: usize, chance: &mut Chance, stop: &AtomicBool) {
+    if pin(cpu).is_err() {
+        return;
     }
+    while !stop.load(Ordering::Relaxed) {
+        sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
+        let until = Instant::now() + draw(chance, stall_ms);
+        spin(until, stop);
+    }
+}
 
-    fn preempt(mut self, stall_ms: [f64; 2], every_ms: f64) {
-        if pin(self.cpu).is_err() {
-            return;
-        }
-        while !self.is_over() {
-            let asleep = Duration::from_secs_f64(self.chance.exponential(every_ms / 1e3));
-            self.sleep(asleep);
-            let until = Instant::now() + self.draw(stall_ms);
-            spin(until, &self.stop);
-        }
-    }
+/// Sees for a while what the receiver needs, then gives it a share of that.
+fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64, stop: &AtomicBool) {
+    sleep(SETTLED, stop);
+    let before = (Instant::now(), ran(process_id));
+    sleep(OBSERVED, stop);
+    let (elapsed, after) = (before.0.elapsed(), ran(process_id));
+    let Some((before, after)) = before.1.zip(after) else { return };
+    let need = after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64();
+    let quota_us = ((need * share_of_need * f64::from(period_us)) as u32).max(QUOTA_MIN_US);
+    // Where it cannot be set nothing is lost, which the table shows.
+    let _ = group.set(quota_us, period_us);
+}
 
-    /// Sees for a while what the receiver needs, then gives it a share of that.
-    fn limit(self, group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64) {
-        self.sleep(SETTLED);
-        let before = (Instant::now(), ran(process_id));
-        self.sleep(OBSERVED);
-        let (elapsed, after) = (before.0.elapsed(), ran(process_id));
-        let Some((before, after)) = before.1.zip(after) else { return };
-        let need = after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64();
-        let quota_us = ((need * share_of_need * f64::from(period_us)) as u32).max(QUOTA_MIN_US);
-        // Where it cannot be set nothing is lost, which the table shows.
-        let _ = group.set(quota_us, period_us);
-    }
-
-    fn draw(&mut self, [from_ms, to_ms]: [f64; 2]) -> Duration {
-        Duration::from_secs_f64((from_ms + (to_ms - from_ms) * self.chance.uniform()) / 1e3)
-    }
-
-    fn is_over(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while !self.is_over() {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
-            }
-            thread::sleep(left.min(TICK));
-        }
-    }
+fn draw(chance: &mut Chance, [from_ms, to_ms]: [f64; 2]) -> Duration {
+    Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3)
 }
 
 fn spin(until: Instant, stop: &AtomicBool) {
@@ -256,9 +223,6 @@ impl Drop for Group {
 /// Above ordinary threads, also the relay's; below the kernel's own (50).
 const PRIORITY: u8 = 20;
 
-/// How soon a load ends when it is told to.
-const TICK: Duration = Duration::from_millis(50);
-
 /// The first packets of a run cost more; then half a second is enough to see what the rest do.
 const SETTLED: Duration = Duration::from_millis(400);
 const OBSERVED: Duration = Duration::from_millis(500);
@@ -268,8 +232,6 @@ const QUOTA_MIN_US: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     /// What was written to a file below a folder.

@@ -129,7 +129,6 @@ impl FromStr for Kind {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -1,15 +1,14 @@
 //! One run: hosts, a path, a transfer, and what disturbs it.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use barograph_sim::{Chance, Host, Link, LinkSpec, Network, RelayOptions, Switch};
+use barograph_probe::io::Cancel;
+use barograph_sim::{Chance, Link, LinkSpec, Network, RelayOptions, Switch};
 use nix::unistd::gettid;
 
 use super::cut::Trace;
@@ -17,7 +16,10 @@ use super::host::{Cpus, Load, ask_realtime, pin};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
-use crate::mesh_parts::Process;
+use crate::emulation::void;
+use crate::iperf;
+use crate::jobs::{Task, sleep};
+use crate::process::Process;
 
 /// What became of a run.
 pub(crate) enum Made {
@@ -32,7 +34,7 @@ pub(crate) enum Made {
 ///
 /// # Errors
 /// What this machine cannot do, or a part that failed. Nothing is left behind.
-pub(crate) fn make(design: &Design, cpus: Cpus, stop: &AtomicBool) -> anyhow::Result<Made> {
+pub(crate) fn make(design: &Design, cpus: Cpus, stop: &Cancel) -> anyhow::Result<Made> {
     let network = Network::new(link(design))?;
     let receiver = Receiver::start(&network, design, cpus)?;
     let sink = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
@@ -43,8 +45,8 @@ pub(crate) fn make(design: &Design, cpus: Cpus, stop: &AtomicBool) -> anyhow::Re
         Ok(socket)
     };
     let (own, others) = (connected(receiver.address())?, connected(sink.local_addr()?)?);
-    let flows = (design.tcp_flows > 0).then(|| Flows::start(&network, design)).transpose()?;
-    let outages = design.outage_ms.map(|outage| Outages::start(&network, outage, design.seed)).transpose()?;
+    let flows = (design.tcp_flows > 0).then(|| start_flows(&network, design)).transpose()?;
+    let outages = design.outage_ms.map(|outage| start_outages(&network, outage, design.seed)).transpose()?;
     let load =
         design.host.map(|host| Load::start(host, cpus, receiver.process_id(), design.seed)).transpose()?;
     let sent = thread::scope(|scope| {
@@ -60,12 +62,12 @@ pub(crate) fn make(design: &Design, cpus: Cpus, stop: &AtomicBool) -> anyhow::Re
     drop((load, outages, flows));
     let Ok(behind) = sent else { bail!("the sender panicked") };
     let behind_s = behind?.as_secs_f64();
-    if stop.load(Ordering::Relaxed) {
+    if stop.is_cancelled() {
         return Ok(Made::Stopped);
     }
     let arrivals = receiver.finish()?;
-    if let Some(void) = network.report().and_then(|report| report.void()) {
-        return Ok(Made::Void(void.to_string()));
+    if let Some(why) = void(&network) {
+        return Ok(Made::Void(why));
     }
     if BEHIND_MAX * design.seconds < behind_s {
         return Ok(Made::Void(format!("the sender was late by {behind_s:.1} s in all")));
@@ -95,77 +97,35 @@ fn link(design: &Design) -> Link {
     }
 }
 
-/// TCP flows by iperf3, in the same queue.
-struct Flows {
-    _server: Process,
-    _client: Process,
-}
-
-impl Flows {
-    fn start(network: &Network, design: &Design) -> anyhow::Result<Self> {
-        let seconds = design.seconds.ceil() as u32 + 1;
-        let limit = (seconds + GRACE_S).to_string();
-        let inside = |host: &Host| -> Command {
-            let mut command = host.command("timeout");
-            command.args([limit.as_str(), "iperf3"]).stderr(Stdio::null());
-            command
-        };
-        let mut server =
-            Process::spawn(inside(&network.b).args(["-s", "-1", "--forceflush"]).stdout(Stdio::piped()))?;
-        let output = server.take_stdout().context("iperf3's output is piped")?;
-        if !BufReader::new(output)
-            .lines()
-            .any(|line| line.is_ok_and(|line| line.contains("Server listening")))
-        {
-            bail!("there is no iperf3, or it does not listen");
-        }
-        let to = network.b.v4().to_string();
-        let (flows, seconds) = (design.tcp_flows.to_string(), seconds.to_string());
-        let client = Process::spawn(
-            inside(&network.a).args(["-c", &to, "-P", &flows, "-t", &seconds]).stdout(Stdio::null()),
-        )?;
-        Ok(Self { _server: server, _client: client })
-    }
+/// TCP flows by iperf3, in the same queue: its server and its client.
+fn start_flows(network: &Network, design: &Design) -> anyhow::Result<[Process; 2]> {
+    let server = iperf::serve(&network.b, PORT)?;
+    let (to, port) = (network.b.v4().to_string(), PORT.to_string());
+    let (flows, seconds) = (design.tcp_flows.to_string(), (design.seconds.ceil() as u32 + 1).to_string());
+    let mut client = network.a.command("iperf3");
+    client.args(["-c", &to, "-p", &port, "-P", &flows, "-t", &seconds]);
+    Ok([server, Process::spawn(client.stdout(Stdio::null()).stderr(Stdio::null()))?])
 }
 
 /// Moments in which the switch passes nothing on.
-struct Outages {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Outages {
-    fn start(network: &Network, (length_ms, every_ms): ([f64; 2], f64), seed: u64) -> anyhow::Result<Self> {
-        let port = network.port().context("outages need a switch")?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
-            let mut chance = Chance::new(seed, 3);
-            while !stopped.load(Ordering::Relaxed) {
-                let until = Instant::now() + Duration::from_secs_f64(chance.exponential(every_ms / 1e3));
-                while Instant::now() < until && !stopped.load(Ordering::Relaxed) {
-                    thread::sleep(until.saturating_duration_since(Instant::now()).min(TICK));
-                }
-                let [from_ms, to_ms] = length_ms;
-                let length = Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3);
-                // Where it fails there are no outages, which the table shows.
-                let _ = port.set_open(false);
-                thread::sleep(length);
-                let _ = port.set_open(true);
-            }
-        });
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Outages {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It panics at nothing, and there would be nobody to tell.
-            let _ = thread.join();
+fn start_outages(
+    network: &Network,
+    (length_ms, every_ms): ([f64; 2], f64),
+    seed: u64,
+) -> anyhow::Result<Task<()>> {
+    let port = network.port().context("outages need a switch")?;
+    Ok(Task::start(move |stop| {
+        let mut chance = Chance::new(seed, 3);
+        while !stop.load(Ordering::Relaxed) {
+            sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
+            let [from_ms, to_ms] = length_ms;
+            let length = Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3);
+            // Where it fails there are no outages, which the table shows.
+            let _ = port.set_open(false);
+            thread::sleep(length);
+            let _ = port.set_open(true);
         }
-    }
+    }))
 }
 
 /// A packet that so many have overtaken is lost: some milliseconds, and far more than two processors put out of order.
@@ -177,10 +137,8 @@ const BEHIND_MAX: f64 = 0.2;
 /// As much as the kernel gives without being asked twice; a sender that waits for its buffer would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// More than iperf3 needs to begin and to end.
-const GRACE_S: u32 = 20;
+/// iperf3's own.
+const PORT: u16 = 5201;
 
 /// Below the relay's (10), which carries what it sends.
 const SENDER_PRIORITY: u8 = 5;
-
-const TICK: Duration = Duration::from_millis(50);

@@ -318,7 +318,7 @@ const LOW_PPS: u32 = 20_000;
 const LOW_BUFFER: usize = 425_984;
 
 /// How long such a run takes for a window of those that are counted (ms).
-const LOW_WINDOW_MS: f64 = super::goals::LARGE as f64 / LOW_PPS as f64 * 1e3;
+const LOW_WINDOW_MS: f64 = super::args::LARGE as f64 / LOW_PPS as f64 * 1e3;
 
 /// So large that the socket drops nothing, whatever the host does: seconds of packets.
 const BUFFER_OF_NET_RUNS: usize = 256 << 20;

@@ -4,7 +4,6 @@ use std::io::{BufWriter, IoSliceMut, Read, Write as _};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd as _;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver as Messages, channel};
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use super::cut::Arrival;
 use super::host::{Cpus, pin};
 use super::plan::{Design, Host, PAYLOAD_BYTES};
 use super::sender::{WARM_UP, now_ns};
-use crate::mesh_parts::Process;
+use crate::process::{Process, input_ends};
 
 /// The process, seen from the experiment.
 pub(crate) struct Receiver {
@@ -116,14 +115,7 @@ pub(crate) fn run(options: &[u64]) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(&socket.local_addr()?.port().to_le_bytes())?;
     out.flush()?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    std::thread::spawn({
-        let is_over = Arc::clone(&is_over);
-        move || {
-            std::io::stdin().lines().for_each(drop);
-            is_over.store(true, Ordering::Relaxed);
-        }
-    });
+    let is_over = input_ends();
     let arrivals = read(&socket, Duration::from_nanos(*work_ns), *expected as usize, &is_over)?;
     let mut out = BufWriter::new(out);
     for Arrival { sequence, delay_ns, sojourn_us, drops } in arrivals {

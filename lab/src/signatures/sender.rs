@@ -4,10 +4,10 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use barograph_probe::io::Cancel;
 use barograph_sim::Chance;
 
 use super::kind::Net;
@@ -15,7 +15,7 @@ use super::plan::{Design, Others, PAYLOAD_BYTES, Path};
 
 /// Sends the run's packets to the receiver, and the others' to nobody; ends when it is over, or told to stop. Returns for how long in all it
 /// was not running, or could not keep its pace.
-pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &AtomicBool) -> Duration {
+pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &Cancel) -> Duration {
     let mut payload = [0; PAYLOAD_BYTES];
     let filler = payload;
     warm_up(own, others, &mut payload);
@@ -25,7 +25,7 @@ pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &
     let (mut sequence, began) = (0_u64, Instant::now());
     let mut behind = Duration::ZERO;
     while let Some(Event { due, burst, is_own }) = timeline.next() {
-        if Duration::from_secs_f64(design.seconds) <= due || stop.load(Ordering::Relaxed) {
+        if Duration::from_secs_f64(design.seconds) <= due || stop.is_cancelled() {
             return behind;
         }
         let mut now = began.elapsed().saturating_sub(behind);

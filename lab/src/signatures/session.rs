@@ -3,35 +3,34 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use barograph_sim::{Error, Link, Network, say_skipped};
-use barograph_station::signals;
+use barograph_probe::io::Cancel;
+use barograph_sim::say_skipped;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::args::Args;
 use super::files::Files;
 use super::goals::{Pace, is_reached, is_wanted};
 use super::host::Cpus;
 use super::kind::Kind;
 use super::make::{Made, make};
 use super::plan::{Design, RELAY_STRETCH, Setting};
+use super::receiver;
 use super::tally::Tally;
-use super::{Args, receiver};
+use crate::emulation::is_permitted;
+use crate::jobs::stop_on_signal;
+use crate::machine;
+use crate::output::Output;
 
 /// Makes the set, and prints what it is.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if let Some(options) = &args.receiver {
         return receiver::run(options);
     }
-    match Network::new(Link::Veth { rate_bps: None }) {
-        Err(error @ Error::NotPermitted { .. }) => {
-            say_skipped(&format!("lab signatures: {error}"));
-            return Ok(());
-        }
-        tried => drop(tried.context("cannot make an emulated network")?),
+    if !is_permitted("signatures")? {
+        return Ok(());
     }
     let out = args.out.as_deref().context("--out says where to")?;
     let cpus = Cpus::find()?;
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             session.say(round);
         }
     }
-    session.close(out, args)
+    session.close(out, args, page)
 }
 
 struct Session {
@@ -90,7 +89,7 @@ struct Session {
     void: u32,
     bar: ProgressBar,
     cpus: Cpus,
-    stop: Arc<AtomicBool>,
+    stop: Cancel,
 }
 
 impl Session {
@@ -112,7 +111,7 @@ impl Session {
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        self.stop.is_cancelled()
     }
 
     /// How far a full set is.
@@ -154,7 +153,7 @@ impl Session {
         Ok(())
     }
 
-    fn close(self, out: &Path, args: &Args) -> anyhow::Result<()> {
+    fn close(self, out: &Path, args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
         let was_stopped = self.is_stopped();
         self.bar.finish_and_clear();
         self.files.finish()?;
@@ -165,8 +164,9 @@ impl Session {
         };
         let stopped = if was_stopped { "; it was stopped, the last run is left out" } else { "" };
         let mut text = format!(
-            "# Loss signatures of this machine\n\n{}. Seed {}. {scaled}{stopped}.\n\n{}",
-            machine(),
+            "# Loss signatures of this machine\n\n{}, {}. Seed {}. {scaled}{stopped}.\n\n{}",
+            machine::kernel(),
+            machine::processors(),
             args.seed,
             self.tally.table()
         );
@@ -180,8 +180,7 @@ impl Session {
             text += &format!("\nSKIPPED: {kind}: {why}\n");
         }
         fs::write(out.join("INDEX.md"), &text).context("cannot write the table")?;
-        print!("{text}");
-        Ok(())
+        Output::new(page, false).print(&text)
     }
 }
 
@@ -194,32 +193,6 @@ fn bar(args: &Args, kinds: &[Kind], setting: &Setting) -> ProgressBar {
     let bar = ProgressBar::new(all).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
-}
-
-/// The first signal ends the run under way, and the set; the second the program.
-fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let signals = signals::listen().context("signals cannot be handled")?;
-    std::thread::spawn(move || {
-        while signals.recv().is_ok() {
-            if stopped.swap(true, Ordering::Relaxed) {
-                std::process::exit(1);
-            }
-        }
-    });
-    Ok(stop)
-}
-
-/// Its kernel, its processor, and how many of them.
-fn machine() -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let kernel = read("/proc/sys/kernel/osrelease");
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("unknown processor", |(_, model)| model);
-    let count = std::thread::available_parallelism().map_or(1, usize::from);
-    format!("Linux {}, {count} processors ({model})", kernel.trim())
 }
 
 /// Hosts to make and to remove, and packets to warm up with.

@@ -1,13 +1,14 @@
 //! What was made: windows by kind and band; pure.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use barograph_loss::Metrics;
 
+use super::args::{LARGE, LENGTHS, WINDOW};
 use super::cut::{Label, Window};
-use super::goals::{LARGE, WINDOW};
 use super::kind::Kind;
+use crate::stats::{Rank, mean_of_some, quantile, sorted};
+use crate::table::{Table, cells, list, number};
 
 /// Counts of windows, for the closing table and for a set's goals.
 #[derive(Debug, Default)]
@@ -78,67 +79,54 @@ impl Tally {
 
     /// Markdown.
     pub(crate) fn table(&self) -> String {
-        let mut text = format!(
-            "Windows of {SHOWN} packets with at least one loss; complexity, success proportion (means), longest run of losses and \
-             delay before a loss (medians) of those that lose 0.00008 to 0.05.\n\n\
-             | label | kind | runs | below 8e-5 | to 5e-4 | to 5e-3 | to 5e-2 | above | C1 | sp | longest | delay (µs) |\n\
-             |---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
-        );
-        // Writing to a string cannot fail.
+        let mut kinds = Table::new([
+            "label",
+            "kind",
+            "runs",
+            "below 8e-5",
+            "to 5e-4",
+            "to 5e-3",
+            "to 5e-2",
+            "above",
+            "C1",
+            "sp",
+            "longest",
+            "delay (µs)",
+        ])
+        .text_columns(2);
         for ((label, kind), row) in &self.rows {
-            let bands: Vec<String> = row.bands.iter().map(u32::to_string).collect();
+            let middle =
+                |values: &[f64]| number(quantile(&sorted(values.iter().copied()), 0.5, Rank::Above), 0);
             let runs = self.runs.get(kind).copied().unwrap_or(0);
-            let _ = writeln!(
-                text,
-                "| {} | {kind} | {runs} | {} | {} | {} | {} | {} |",
-                label.as_str(),
-                bands.join(" | "),
-                shown(mean(&row.complexity), 3),
-                shown(mean(&row.success_proportion), 3),
-                shown(median(&row.longest), 0),
-                shown(median(&row.delay_us), 0),
-            );
+            let bands = row.bands.iter().map(u32::to_string);
+            kinds.push(cells![label.as_str(), kind, runs].into_iter().chain(bands).chain([
+                number(mean_of_some(&row.complexity), 3),
+                number(mean_of_some(&row.success_proportion), 3),
+                middle(&row.longest),
+                middle(&row.delay_us),
+            ]));
         }
-        let _ = writeln!(
-            text,
-            "\n| label | windows of 10 000 | 20 000 | 100 000 | of these at 0.00008 to 0.0005 |\n|---|--:|--:|--:|--:|"
-        );
+        let mut labels =
+            Table::new(["label", "windows of 10 000", "20 000", "100 000", "of these at 0.00008 to 0.0005"]);
         for label in Label::ALL {
-            let [small, middle, large] =
-                super::LENGTHS.map(|length| self.bands(length, label).iter().sum::<u32>());
-            let (_, lowest) = self.count(label);
-            let _ = writeln!(text, "| {} | {small} | {middle} | {large} | {lowest} |", label.as_str());
+            let lengths = LENGTHS.map(|length| self.bands(length, label).iter().sum::<u32>().to_string());
+            labels.push(cells![label.as_str()].into_iter().chain(lengths).chain(cells![self.count(label).1]));
         }
         let mismatches: u32 = self.mismatches.values().sum();
-        let kinds: Vec<String> = self.mismatches.iter().map(|(kind, n)| format!("{kind}: {n}")).collect();
-        let _ = writeln!(
-            text,
-            "\n{mismatches} windows are not what their run was designed for{}{}; in {} gaps the socket's count is above the loss.",
-            if kinds.is_empty() { "" } else { " – " },
-            kinds.join(", "),
+        let by_kind = list(self.mismatches.iter().map(|(kind, n)| format!("{kind}: {n}")));
+        format!(
+            "Windows of {SHOWN} packets with at least one loss; complexity, success proportion (means), longest run of losses and \
+             delay before a loss (medians) of those that lose 0.00008 to 0.05.\n\n{kinds}\n{labels}\n\
+             {mismatches} windows are not what their run was designed for{}{by_kind}; in {} gaps the socket's count is above the loss.\n",
+            if by_kind.is_empty() { "" } else { " – " },
             self.contradictions,
-        );
-        text
+        )
     }
 }
 
 /// Which band of loss a window is in.
 fn band(loss_rate: f64) -> usize {
     EDGES.iter().filter(|edge| **edge <= loss_rate).count()
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
-}
-
-fn shown(value: Option<f64>, decimals: usize) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
 /// The paper's classifier works from the first, with success proportions up to the second, and was fitted up to the last (Dickens §3).
@@ -178,7 +166,7 @@ mod tests {
         tally.note_run(poisson, 4);
         assert_eq!([Label::Net, Label::Cpu].map(|label| tally.bands(SHOWN, label)), [[1, 0, 1], [0; 3]]);
         assert_eq!(tally.count(Label::Net), (2, 0));
-        let table = tally.table();
+        let table = tally.table().split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(table.contains("| net | poisson | 1 | 0 | 1 | 0 | 1 | 0 |"), "{table}");
         assert!(table.contains("| cpu | slow | 0 | 1 | 0 | 0 | 0 | 0 | – | – | – | – |"), "{table}");
         assert!(

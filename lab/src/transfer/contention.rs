@@ -8,7 +8,8 @@ use serde_json::json;
 use super::host::{Busy, Host};
 use super::path::{PACKET, Path};
 use super::run::{Case, Ours, all};
-use super::{START_S, Setting, Table, percent};
+use super::setting::{START_S, Setting};
+use crate::table::{Section, Table, cells, percent};
 
 const MBIT_S: u64 = 300;
 const RTT_MS: u64 = 20;
@@ -28,11 +29,11 @@ const KINDS: [Kind; 6] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalab
 /// Who tells the causes: the kernel's count, the pattern alone, nobody.
 const EARS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
 
-pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
 }
 
-fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
+fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
     let (from, to) = (Duration::from_secs(START_S), Duration::from_secs(seconds));
     let mut paths = Vec::new();
@@ -53,14 +54,24 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
         .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
         .collect();
     let courses = all("contention", &cases)?;
-    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    let (mut table, mut numbers) = (
+        Table::new([
+            "host, buffer, random loss",
+            "could drain",
+            "controller",
+            "ear and kernel's count",
+            "ear, pattern only",
+            "no ear",
+        ]),
+        Vec::new(),
+    );
     let per_path = kinds.len() * EARS.len();
     for ((path, busy, buffer, drains), courses) in paths.iter().zip(courses.chunks(per_path)) {
         for (kind, courses) in kinds.iter().zip(courses.chunks(EARS.len())) {
-            let mut row = vec![
+            let mut row = cells![
                 format!("{}, {} kB, {} %", busy.name(), buffer / 1000, 100.0 * path.loss),
                 format!("{:.0}", drains / 125_000.0),
-                kind.name().to_owned(),
+                kind.name(),
             ];
             for (course, (has_ear, has_count)) in courses.iter().zip(EARS) {
                 let goodput = course.bytes_s(0, START_S, seconds);
@@ -77,7 +88,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
                     "could_drain_mbit_s": drains / 125_000.0, "of_drained": goodput / drains, "thrown_away": dropped,
                 }));
             }
-            cells.push(row);
+            table.push(row);
         }
     }
     let legend = format!(
@@ -86,21 +97,11 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
          packets sent that the host threw away; {} s after {START_S} s of start. Could drain: what it takes when the path is always full.",
         setting.seconds
     );
-    let header = [
-        "host, buffer, random loss",
-        "could drain",
-        "controller",
-        "ear and kernel's count",
-        "ear, pattern only",
-        "no ear",
-    ];
-    Ok(Table::new("A busy host", &legend, &header, cells, numbers))
+    Ok(Section::new("A busy host", &legend, &table, numbers))
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

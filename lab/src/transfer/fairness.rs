@@ -4,8 +4,10 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::path::Path;
-use super::run::{Case, Course, Ours, all};
-use super::{Setting, Table, percent};
+use super::run::{Case, Ours, all};
+use super::setting::Setting;
+use crate::stats::fair_from;
+use crate::table::{Section, Table, cells, percent};
 
 const MBIT_S: u64 = 100;
 
@@ -25,11 +27,11 @@ const SPAN_S: u64 = 10;
 
 const JAIN: f64 = 0.95;
 
-pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&Kind::ALL, &[20, 100], setting)
 }
 
-fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Table> {
+fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Section> {
     let seconds = LONGER * setting.seconds;
     let cases: Vec<Case> = kinds
         .iter()
@@ -46,21 +48,36 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Table
         .collect();
     let courses = all("fairness", &cases)?;
     let from = seconds / SETTLED;
-    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    let (mut table, mut numbers) = (
+        Table::new([
+            "controller, round trip",
+            "ours beside cubic",
+            "cubic's",
+            "queue (ms)",
+            "four: fair from (s)",
+            "Jain, 20–30 s",
+            "Jain, after the start",
+            "% of the bottleneck",
+            "queue (ms)",
+        ]),
+        Vec::new(),
+    );
     for (case, course) in cases.chunks(2).zip(courses.chunks(2)) {
         let ([case, _], [beside, four]) = (case, course) else { continue };
         let half = case.path.bytes_s() / 2.0;
         let (ours, cubic) = (beside.bytes_s(0, from, seconds) / half, beside.cubic(from, seconds).0 / half);
-        let (stays, jain) = (fair_from(four, seconds), four.jain(from, seconds));
+        let last_start = APART_S * (FLOWS - 1);
+        let is_fair = |second| JAIN <= four.jain(second, second + SPAN_S);
+        let (stays, jain) = (fair_from(last_start, seconds - SPAN_S, is_fair), four.jain(from, seconds));
         let early = four.jain(20.min(seconds - SPAN_S), 30.min(seconds));
         let all: f64 = (0..FLOWS as usize).map(|flow| four.bytes_s(flow, from, seconds)).sum();
         let kind = case.flows[0].kind.name();
-        cells.push(vec![
+        table.push(cells![
             format!("{kind}, {} ms", case.path.rtt_ms),
             format!("{ours:.2}"),
             format!("{cubic:.2}"),
             format!("{:.1}", beside.queue_ms(from, seconds)),
-            stays.map_or("never".to_owned(), |second| format!("{second}")),
+            stays.map_or_else(|| "never".to_owned(), |second| second.to_string()),
             format!("{early:.3}"),
             format!("{jain:.3}"),
             percent(all / case.path.bytes_s()),
@@ -77,35 +94,11 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Table
          {seconds} s. Four of a kind that start {APART_S} s apart: from when on Jain's index over {SPAN_S} s stays at {JAIN} or above (s after the first \
          starts; to {seconds} s), the index from 20 to 30 s and from {from} to {seconds} s, and what all four get of the bottleneck."
     );
-    let header = [
-        "controller, round trip",
-        "ours beside cubic",
-        "cubic's",
-        "queue (ms)",
-        "four: fair from (s)",
-        "Jain, 20–30 s",
-        "Jain, after the start",
-        "% of the bottleneck",
-        "queue (ms)",
-    ];
-    Ok(Table::new("Fairness", &legend, &header, cells, numbers))
-}
-
-/// From when on Jain's index stays high (s); `None` where it does not.
-fn fair_from(four: &Course, seconds: u64) -> Option<u64> {
-    let last_start = APART_S * (FLOWS - 1);
-    let is_fair = |second: &u64| JAIN <= four.jain(*second, second + SPAN_S);
-    let unfair = (last_start..=seconds - SPAN_S).rev().find(|second| !is_fair(second));
-    match unfair {
-        None => Some(last_start),
-        Some(second) => (second + SPAN_S < seconds).then_some(second + 1),
-    }
+    Ok(Section::new("Fairness", &legend, &table, numbers))
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

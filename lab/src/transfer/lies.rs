@@ -5,16 +5,17 @@ use serde_json::json;
 
 use super::path::Path;
 use super::run::{Case, Ours, all};
-use super::{START_S, Setting, Table, percent};
+use super::setting::{START_S, Setting};
+use crate::table::{Section, Table, cells, percent, shown};
 
 const MBIT_S: u64 = 100;
 const RTT_MS: u64 = 20;
 
-pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&Kind::ALL, setting)
 }
 
-fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
+fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
     let plain = Path::new(MBIT_S, RTT_MS, setting.seed);
     let paths = [
@@ -29,7 +30,17 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
         .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
         .collect();
     let courses = all("lies", &cases)?;
-    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    let (mut table, mut numbers) = (
+        Table::new([
+            "path, controller",
+            "honest",
+            "lying",
+            "lying ÷ honest",
+            "cubic beside the honest",
+            "beside the liar",
+        ]),
+        Vec::new(),
+    );
     for ((name, path), courses) in paths.iter().zip(courses.chunks(2 * kinds.len())) {
         for (kind, courses) in kinds.iter().zip(courses.chunks(2)) {
             let [honest, lying] = courses else { continue };
@@ -37,8 +48,8 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
                 [honest, lying].map(|course| course.bytes_s(0, START_S, seconds) / path.bytes_s());
             let [honest_cubic, lying_cubic] =
                 [honest, lying].map(|course| course.cubic(START_S, seconds).0 / path.bytes_s());
-            let cubic = |share: f64| if path.has_cubic { percent(share) } else { "–".to_owned() };
-            cells.push(vec![
+            let cubic = |share: f64| shown(path.has_cubic.then_some(share), percent);
+            table.push(cells![
                 format!("{name}, {}", kind.name()),
                 percent(honest_share),
                 percent(lying_share),
@@ -57,21 +68,11 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
          % of the bottleneck, {} s after {START_S} s of start.",
         setting.seconds
     );
-    let header = [
-        "path, controller",
-        "honest",
-        "lying",
-        "lying ÷ honest",
-        "cubic beside the honest",
-        "beside the liar",
-    ];
-    Ok(Table::new("A receiver that lies", &legend, &header, cells, numbers))
+    Ok(Section::new("A receiver that lies", &legend, &table, numbers))
 }
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

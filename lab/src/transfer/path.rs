@@ -9,8 +9,8 @@ use barograph_transfer::testkit::{
     pair::{Arrived, Link, Load, Parcel},
 };
 
+use super::hold::{Hold, Predictor, known};
 use super::host::Host;
-use super::stalls::{Hold, Predictor, known};
 
 /// Bytes of a full packet, headers included: what Ethernet carries.
 pub(crate) const PACKET: u32 = 1500;

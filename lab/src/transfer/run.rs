@@ -1,17 +1,15 @@
 //! Flows over one path in virtual time, and what came of them second by second.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use barograph_transfer::testkit::controller::{Config, Kind};
 use barograph_transfer::testkit::pair::{Flow, Pair, Taker};
 use barograph_transfer::testkit::wire::{Evidence, Feedback, Totals};
 use barograph_transfer::testkit::{Arrival, Receiver, ReceiverConfig, Sender, SenderConfig};
 
 use super::path::{Bottleneck, Count, OVERHEAD, PACKET, Path};
+use crate::jobs;
+use crate::stats::jain;
 
 /// One of our flows.
 #[derive(Clone, Copy, Debug)]
@@ -101,12 +99,11 @@ impl Course {
         1e3 * (after.0 - before.0) / (after.1 - before.1).max(1) as f64
     }
 
-    /// Jain's index of all our flows: (Σx)² ÷ (n Σx²).
+    /// Jain's index of all our flows.
     pub(crate) fn jain(&self, from_s: u64, to_s: u64) -> f64 {
         let count = self.seconds.first().map_or(0, |second| second.flows.len());
         let rates: Vec<f64> = (0..count).map(|flow| self.bytes_s(flow, from_s, to_s)).collect();
-        let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-        rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
+        jain(&rates)
     }
 }
 
@@ -195,26 +192,7 @@ impl Taker for Liar {
     }
 }
 
-/// Runs them all, on all processors, and tells how far it is; in their order.
+/// Runs them all, on all processors; in their order.
 pub(crate) fn all(name: &str, cases: &[Case]) -> anyhow::Result<Vec<Course>> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(Vec::new());
-    let work = || {
-        while let Some((number, case)) = cases.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
-            let course = case.go();
-            let Ok(mut done) = done.lock() else { return };
-            done.push((number, course));
-            if done.len() % 20 == 0 || done.len() == cases.len() {
-                eprintln!("{name}: {} of {} runs", done.len(), cases.len());
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
-    });
-    let mut done = done.into_inner().ok().context("a run failed")?;
-    done.sort_by_key(|(number, _)| *number);
-    done.into_iter().map(|(_, course)| course).collect()
+    jobs::all(cases, |_| name.to_owned(), Case::go).into_iter().collect()
 }

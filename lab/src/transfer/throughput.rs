@@ -5,7 +5,9 @@ use serde_json::json;
 
 use super::path::{PACKET, Path};
 use super::run::{Case, Course, Ours, all};
-use super::{START_S, Setting, Table, percent};
+use super::setting::{START_S, Setting};
+use crate::stats::{mean, range};
+use crate::table::{Section, Table, bold, cells, percent};
 
 /// Mbit/s and round trip (ms).
 const PATHS: [(u64, u64); 9] =
@@ -16,7 +18,7 @@ const LOSSES: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 /// A third as long at 1 Gbit/s, where more packets are sent in that time than on any other path.
 const LARGE_MBIT_S: u64 = 1000;
 
-pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     let paths: Vec<Path> = PATHS
         .iter()
         .flat_map(|&(mbit_s, rtt_ms)| {
@@ -26,11 +28,16 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
     over(&paths, setting)
 }
 
-fn over(paths: &[Path], setting: Setting) -> anyhow::Result<Table> {
+fn over(paths: &[Path], setting: Setting) -> anyhow::Result<Section> {
     let cases: Vec<Case> = paths.iter().flat_map(|path| cases(path, setting.seconds)).collect();
     let courses = all("throughput", &cases)?;
     let per_path = Kind::ALL.len() + 1;
-    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    let (mut table, mut numbers) = (
+        Table::new(["Mbit/s, round trip, random loss"])
+            .and(Kind::ALL.map(Kind::name))
+            .and(["cubic (RFC 9438)", "highspeed's equation"]),
+        Vec::new(),
+    );
     let mut shares = vec![Vec::new(); per_path];
     for ((path, courses), cases) in paths.iter().zip(courses.chunks(per_path)).zip(cases.chunks(per_path)) {
         let equation = equation(path);
@@ -47,24 +54,20 @@ fn over(paths: &[Path], setting: Setting) -> anyhow::Result<Table> {
             }));
         }
         row.push(percent(equation));
-        cells.push(row);
+        table.push(row);
     }
-    let mut last = vec!["**share: mean; least**".to_owned()];
+    let mut last = cells!["**share: mean; least**"];
     last.extend(shares.iter().map(|shares| {
-        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        format!("**{}; {}**", percent(mean), percent(shares.iter().copied().fold(f64::INFINITY, f64::min)))
+        let least = range(shares.iter().copied()).0;
+        bold(&format!("{}; {}", percent(mean(shares)), percent(least)))
     }));
-    last.push(String::new());
-    cells.push(last);
-    let mut header = vec!["Mbit/s, round trip, random loss"];
-    header.extend(Kind::ALL.map(Kind::name));
-    header.extend(["cubic (RFC 9438)", "highspeed's equation"]);
+    table.push(last);
     let legend = format!(
         "% of the bottleneck that came and was new / % of packets lost / mean wait in the queue (ms). A queue of one product, at least 32 packets; \
          {} s after {START_S} s of start, a third of that at 1 Gbit/s. `fixed` sends 95 % of the bottleneck, and the paper's begin with that.",
         setting.seconds
     );
-    Ok(Table::new("Throughput of one flow alone", &legend, &header, cells, numbers))
+    Ok(Section::new("Throughput of one flow alone", &legend, &table, numbers))
 }
 
 fn cases(path: &Path, seconds: u64) -> Vec<Case> {
@@ -101,8 +104,6 @@ fn equation(path: &Path) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     #[test]

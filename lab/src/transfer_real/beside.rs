@@ -11,10 +11,11 @@ use barograph_transfer::controller::Kind;
 
 use super::flow::{Course, Flow, Ours, now_ms};
 use super::path::Path;
-use super::peer::iperf;
-use super::tool::run;
+use crate::emulation::void;
+use crate::iperf;
 use crate::signatures::plan::Others;
 use crate::signatures::sender::Timeline;
+use crate::stats::mean_of_some;
 
 /// What shares the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,21 +70,20 @@ pub(crate) fn beside(
     let ours = ours(path, kind, seed);
     let (course, began_ms, other_bps, offered_bps) = match other {
         Other::Tcp { congestion, flows } => {
-            let _server = iperf::serve(&network, PORT)?;
+            let _server = iperf::serve(&network.b, PORT)?;
             let flow = Flow::start(&network, &ours)?;
             let began_ms = now_ms();
-            let [to, port, time, flows] =
-                [network.b.v4().to_string(), PORT.to_string(), seconds.to_string(), flows.to_string()];
-            let mut words = vec!["iperf3", "-c", &to, "-p", &port, "-J", "-i", "1", "-t", &time];
-            words.extend(["-C", congestion, "-P", &flows]);
-            let ended = run(&network.a, &words, seconds + GRACE_S);
+            let (time, flows) = (seconds.to_string(), flows.to_string());
+            let options = ["-i", "1", "-t", &time, "-C", congestion, "-P", &flows];
+            let report =
+                iperf::report(&network.a, (network.b.v4(), PORT), seconds + iperf::GRACE_S, &options);
             let course = flow.stop()?;
-            let report = iperf::parse(ended?)?;
+            let report = report?;
             let intervals = report["intervals"].as_array().context("iperf3 tells no intervals")?;
             let rates = intervals.iter().skip(from as usize);
             let rates: Vec<f64> =
                 rates.filter_map(|interval| interval["sum"]["bits_per_second"].as_f64()).collect();
-            (course, began_ms, rates.iter().sum::<f64>() / rates.len().max(1) as f64, None)
+            (course, began_ms, mean_of_some(&rates).unwrap_or(0.0), None)
         }
         Other::OnOff => {
             let flow = Flow::start(&network, &ours)?;
@@ -166,13 +166,7 @@ pub(crate) fn queue_ms(course: &Course, path: &Path, from_ms: u64, to_ms: u64) -
     Some((1e3 * median - path.rtt_ms as f64).max(0.0))
 }
 
-/// Why a run is no evidence, if so.
-pub(crate) fn void(network: &Network) -> Option<String> {
-    network.report().and_then(|report| report.void()).map(|void| void.to_string())
-}
-
 const PORT: u16 = 5202;
-const GRACE_S: u64 = 15;
 
 /// What fills an Ethernet packet over IPv4 and UDP; and the whole packet, as the relay counts.
 const DATAGRAM_BYTES: usize = 1472;

@@ -1,6 +1,5 @@
 //! To a host that does not always read: the paper's generator, a quota, and both causes at once.
 
-use std::thread;
 use std::time::Duration;
 
 use barograph_sim::{Link, Network, Switch};
@@ -8,14 +7,13 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::cells::{AROUND, Plan, for_people};
-use super::flow::{Flow, Ours, SenderSaid, now_ms};
+use super::flow::{self, Flow, Ours, SenderSaid};
 use super::goal::{self, Bound};
-use super::output::widest;
 use super::raw::Flood;
 use super::session::Session;
 use crate::signatures::host::{self, Load, limit_to};
 use crate::signatures::plan::Host;
-use crate::transfer::percent;
+use crate::table::{Table, cells, dash, number, percent};
 
 /// What keeps the receiver from reading, and what the network loses beside.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +56,7 @@ fn groups(session: &Session) -> Vec<Group> {
         for (buffer, full, quick) in
             [(BUFFERS[0], ALL.as_slice(), SOME.as_slice()), (BUFFERS[1], SOME.as_slice(), &[])]
         {
-            let kinds = if session.is_full { full } else { quick };
-            let kinds: Vec<Kind> = kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect();
+            let kinds = session.kinds_of(full, quick);
             if !kinds.is_empty() {
                 groups.push(Group { trouble, buffer, kinds });
             }
@@ -96,7 +93,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         for_people(measured(session)),
         for_people(START)
     );
-    let header = [
+    let table = Table::new([
         "trouble, buffer",
         "could drain",
         "ours at fixed rate",
@@ -106,8 +103,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "host: told packets / drops counted",
         "network: told packets / drops counted",
         "unknown",
-    ];
-    session.output.begin("A busy host", &legend, &header, widest(groups(session).iter().map(Group::name)))?;
+    ]);
+    session.report.begin("A busy host", &legend, table, groups(session).iter().map(Group::name))?;
     let mut lines = Vec::new();
     for group in groups(session) {
         let name = group.name();
@@ -122,8 +119,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             .inspect_err(|error| lines.push(format!("- {name}: fixed did not run: {error:#}\n")))
             .ok();
         for kind in group.kinds.iter().copied() {
-            let fixed = fixed_bps.map_or_else(|| "–".to_owned(), |bps| format!("{:.0}", bps / 1e6));
-            let mut cells = vec![name.clone(), format!("{:.0}", drains / 1e6), fixed, kind.name().to_owned()];
+            let fixed = number(fixed_bps.map(|bps| bps / 1e6), 0);
+            let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
             for has_ear in [true, false] {
                 session.note(format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" }));
@@ -133,8 +130,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 let Course { bps, said, socket_drops, link_drops } = match found {
                     Ok(course) => course,
                     Err(error) => {
-                        cells.push("–".to_owned());
-                        causes.extend(has_ear.then(|| ["–"; 3].map(str::to_owned)).into_iter().flatten());
+                        cells.push(dash());
+                        causes.extend(has_ear.then(|| [dash(), dash(), dash()]).into_iter().flatten());
                         let failure = format!("{error:#}");
                         lines.push(format!("- {name}: {kind} did not run: {failure}\n"));
                         rows.push(json!({
@@ -172,10 +169,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 }));
             }
             cells.extend(causes);
-            session.output.row(&cells, rows)?;
+            session.report.row(&cells, rows)?;
         }
     }
-    session.output.end(&lines)
+    session.report.end(&lines)
 }
 
 /// A cell that drained more than could be drained.
@@ -209,11 +206,8 @@ fn one(session: &Session, trouble: Trouble, ours: &Ours) -> anyhow::Result<Cours
     let network = Network::new(link(trouble))?;
     let waiting = Flow::prepare(&network, ours)?;
     let load = trouble.start(session, waiting.process_id())?;
-    let flow = waiting.go(&network, ours)?;
-    thread::sleep(START);
-    let from_ms = now_ms();
-    thread::sleep(measured(session));
-    let to_ms = now_ms();
+    let flow = waiting.go(&network)?;
+    let [from_ms, to_ms] = flow::measured(START, measured(session));
     // Before the receiver is asked: it has to answer.
     drop(load);
     let (socket_drops, link_drops) = (flow.socket_drops(&network)?, network.dropped()?);

@@ -1,11 +1,9 @@
 //! Cells of a table: several at once where a machine has room, and how long they take.
 
 use std::ops::{Add, AddAssign};
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
+
+use crate::jobs;
 
 /// How much a part has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -61,7 +59,7 @@ impl Lanes {
         if self.0 == 1 {
             return jobs.iter().map(run).collect();
         }
-        let found = at_once(jobs, self.0, &run);
+        let found = jobs::at_once(jobs, self.0, &run);
         let spoilt = found.iter().filter(|came| is_void(came)).count();
         if jobs.len() < 3 * spoilt {
             self.0 = 1;
@@ -69,25 +67,6 @@ impl Lanes {
         let again = |(came, job): (T, &J)| if is_void(&came) { run(job) } else { came };
         found.into_iter().zip(jobs).map(again).collect()
     }
-}
-
-fn at_once<J: Sync, T: Send>(jobs: &[J], count: usize, run: impl Fn(&J) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let found: Mutex<Vec<(usize, T)>> = Mutex::default();
-    let work = || loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        let Some(job) = jobs.get(number) else { return };
-        let came = run(job);
-        found.lock().unwrap_or_else(PoisonError::into_inner).push((number, came));
-    };
-    thread::scope(|scope| {
-        for _ in 0..count {
-            scope.spawn(work);
-        }
-    });
-    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.sort_by_key(|(number, _)| *number);
-    found.into_iter().map(|(_, came)| came).collect()
 }
 
 /// A length of time for people: `45 s`, `12 min`.
@@ -101,6 +80,9 @@ pub(crate) const AROUND: Duration = Duration::from_millis(400);
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Mutex, PoisonError};
+
     use super::*;
 
     #[test]

@@ -7,21 +7,15 @@ use serde_json::json;
 
 use super::beside::{Beside, Other, Window, beside};
 use super::cells::{AROUND, Lanes, Plan};
-use super::output::widest;
 use super::path::Path;
 use super::session::Session;
-use crate::transfer::percent;
+use crate::table::{Table, dash, percent};
 
 const OTHERS: [Other; 3] = [
     Other::OnOff,
     Other::Tcp { congestion: "cubic", flows: 1 },
     Other::Tcp { congestion: "cubic", flows: 4 },
 ];
-
-fn kinds(session: &Session) -> Vec<Kind> {
-    let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
-    kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect()
-}
 
 fn paths(session: &Session) -> Vec<Path> {
     let all = [20, 100].map(|rtt_ms| Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed });
@@ -39,26 +33,21 @@ fn plan_of(session: &Session, path: &Path, cells: usize) -> Plan {
 }
 
 pub(crate) fn plan(session: &Session) -> Plan {
-    let cells = kinds(session).len() * OTHERS.len();
+    let cells = session.kinds().len() * OTHERS.len();
     paths(session).iter().map(|path| plan_of(session, path, cells)).sum()
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
-    let (kinds, window) = (kinds(session), window(session));
+    let (kinds, window) = (session.kinds(), window(session));
     let legend = format!(
         "{MBIT_S} Mbit/s, no random loss, a queue of one product; both begin together, {} s, counted after {} s. Cells: ours / the others (Mbit/s; ours \
          without headers, iperf3's without, the datagrams' with). On-off datagrams: four sources, each 1/8 of the bottleneck for 1 s, then silent for \
          1 s (means); in parentheses what % of theirs arrived. cubic: iperf3. * The emulator was late or lost packets itself; – it did not run.",
         window.seconds, window.from
     );
-    let header: Vec<&str> =
-        std::iter::once("round trip, others").chain(kinds.iter().map(|kind| kind.name())).collect();
-    session.output.begin(
-        "Beside traffic that does not ask",
-        &legend,
-        &header,
-        widest(OTHERS.iter().map(|other| format!("100 ms, {}", other.name()))),
-    )?;
+    let table = Table::new(["round trip, others"]).and(kinds.iter().map(|kind| kind.name()));
+    let names = OTHERS.iter().map(|other| format!("100 ms, {}", other.name()));
+    session.report.begin("Beside traffic that does not ask", &legend, table, names)?;
     for path in paths(session) {
         let mut lanes = Lanes::new(path.at_once(session));
         for other in OTHERS {
@@ -83,14 +72,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                     "failure": found.as_ref().err().map(|error| format!("{error:#}")),
                 })
             });
-            session.output.row(&cells, rows.collect())?;
+            session.report.row(&cells, rows.collect())?;
         }
     }
-    session.output.end(&[])
+    session.report.end(&[])
 }
 
 fn cell(found: &anyhow::Result<Beside>) -> String {
-    let Ok(of) = found else { return "–".to_owned() };
+    let Ok(of) = found else { return dash() };
     let arrived = of.offered_bps.filter(|offered| 0.0 < *offered);
     let arrived =
         arrived.map_or_else(String::new, |offered| format!(" ({})", percent(of.other_bps / offered)));

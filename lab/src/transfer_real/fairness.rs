@@ -8,14 +8,15 @@ use barograph_sim::Network;
 use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
-use super::beside::{Beside, Other, Window, beside, ours, queue_ms, void};
+use super::beside::{Beside, Other, Window, beside, ours, queue_ms};
 use super::cells::{AROUND, Lanes, Plan};
 use super::flow::{Course, Flow, now_ms};
 use super::goal::{self, Bound};
-use super::output::widest;
 use super::path::Path;
 use super::session::Session;
-use crate::transfer::percent;
+use crate::emulation::void;
+use crate::stats::{fair_from, jain};
+use crate::table::{Table, dash, number, percent};
 
 const MBIT_S: u64 = 100;
 /// An equal share of two.
@@ -65,11 +66,6 @@ impl Found {
     }
 }
 
-fn kinds(session: &Session) -> Vec<Kind> {
-    let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
-    kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect()
-}
-
 /// How long two flows share; a look takes less.
 fn seconds(session: &Session) -> u64 {
     if session.is_full { FULL_S } else { LONGER * session.seconds }
@@ -90,7 +86,7 @@ fn plan_of(session: &Session, what: What) -> Plan {
 
 pub(crate) fn plan(session: &Session) -> Plan {
     let of_kind = || JOBS.iter().map(|(_, what)| plan_of(session, *what)).sum::<Plan>();
-    kinds(session).iter().map(|_| of_kind()).sum()
+    session.kinds().iter().map(|_| of_kind()).sum()
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
@@ -103,7 +99,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         FULL_S + SPAN_S,
         FULL_S / SETTLED
     );
-    let header = [
+    let table = Table::new([
         "controller, round trip",
         "ours / cubic",
         "queue (ms)",
@@ -113,16 +109,12 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "fair after (s)",
         "% of the bottleneck",
         "queue (ms)",
-    ];
-    session.output.begin(
-        "Fairness",
-        &legend,
-        &header,
-        widest(kinds(session).iter().map(|kind| format!("{kind}, 100 ms"))),
-    )?;
+    ]);
+    let names = session.kinds().into_iter().map(|kind| format!("{kind}, 100 ms"));
+    session.report.begin("Fairness", &legend, table, names)?;
     let mut goals = Vec::new();
     let mut lanes = Lanes::new(session.at_once);
-    for kind in kinds(session) {
+    for kind in session.kinds() {
         let measure = |(rtt_ms, what): &(u64, What)| {
             let path = path(session, *rtt_ms);
             let found = match what {
@@ -148,10 +140,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 row.add(*what, found);
             }
             goals.extend(row.goals());
-            session.output.row(&row.cells(), row.numbers)?;
+            session.report.row(&row.cells(), row.numbers)?;
         }
     }
-    session.output.end(&goals)
+    session.report.end(&goals)
 }
 
 /// One controller at one round trip.
@@ -198,8 +190,7 @@ impl Row {
     }
 
     fn cells(&self) -> Vec<String> {
-        let dash = || "–".to_owned();
-        let queue = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.1}"));
+        let queue = |ms: Option<f64>| number(ms, 1);
         let mut cells = vec![format!("{}, {} ms", self.kind, self.rtt_ms)];
         for beside in [&self.cubic, &self.bbr] {
             let Some(of) = beside else {
@@ -274,11 +265,12 @@ fn four(session: &Session, path: &Path, kind: Kind) -> anyhow::Result<Four> {
         courses.iter().map(|course| course.bps(from_ms, to_ms)).collect()
     };
     let shares = between(from_ms, to_ms);
-    let at = |second: u64| jain(&between(last_ms + 1000 * second, last_ms + 1000 * (second + SPAN_S)));
+    let is_fair =
+        |second: u64| JAIN <= jain(&between(last_ms + 1000 * second, last_ms + 1000 * (second + SPAN_S)));
     let first = courses.first().ok_or_else(|| anyhow!("no flow"))?;
     Ok(Four {
         jain: jain(&shares),
-        fair_after_s: fair_from(0, FULL_S, at),
+        fair_after_s: fair_from(0, FULL_S, is_fair),
         share: shares.iter().sum::<f64>() / path.bps() as f64,
         queue_ms: queue_ms(first, path, from_ms, to_ms),
         is_void,
@@ -289,32 +281,9 @@ fn mark(is_void: bool) -> &'static str {
     if is_void { "*" } else { "" }
 }
 
-/// Jain, Chiu and Hawe (1984): 1 where all get the same, 1/n where one gets all.
-fn jain(rates: &[f64]) -> f64 {
-    let sum: f64 = rates.iter().sum();
-    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-    if squares > 0.0 { sum * sum / (rates.len() as f64 * squares) } else { 0.0 }
-}
-
-/// The first second from which on the index stays high until the last; `None` where it does not.
-fn fair_from(first: u64, last: u64, at: impl Fn(u64) -> f64) -> Option<u64> {
-    let unfair = (first..=last).rev().find(|second| at(*second) < JAIN);
-    match unfair {
-        None => (first <= last).then_some(first),
-        Some(second) => (second < last).then_some(second + 1),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jains_index_lies_between_a_share_and_one() {
-        assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
-        assert_eq!(jain(&[8.0, 0.0, 0.0, 0.0]), 0.25);
-        assert_eq!(jain(&[0.0, 0.0]), 0.0);
-    }
 
     #[test]
     fn a_run_that_is_never_fair_misses_and_a_void_one_says_nothing() {
@@ -330,14 +299,5 @@ mod tests {
         (four.fair_after_s, four.is_void) = (None, true);
         row.four = Some(four);
         assert!(last(&row).ends_with("not measured\n"));
-    }
-
-    #[test]
-    fn fairness_counts_from_where_it_stays() {
-        let at = |second| if second == 3 || second > 5 { 1.0 } else { 0.5 };
-        assert_eq!(fair_from(0, 9, at), Some(6));
-        assert_eq!(fair_from(6, 9, at), Some(6));
-        assert_eq!(fair_from(0, 5, at), None);
-        assert_eq!(fair_from(7, 6, at), None, "too short to tell");
     }
 }

@@ -1,20 +1,20 @@
 //! Figures of what was measured, from the rows alone.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::Context as _;
 use barograph_transfer::controller::Kind;
 use plotters::element::Rectangle;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color as _, RGBColor};
 use serde_json::Value;
 
-use super::Part;
-use crate::reduction::plot::{
+use super::args::Part;
+use crate::figure::chart::largest;
+use crate::figure::{
     Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, svg, text,
     write as label,
 };
+use crate::output::save;
 
 /// Writes a part's figure to a folder, where it has one and there is something in it.
 pub(crate) fn write(part: Part, rows: &[Value], folder: &Path) -> anyhow::Result<()> {
@@ -24,8 +24,7 @@ pub(crate) fn write(part: Part, rows: &[Value], folder: &Path) -> anyhow::Result
         _ => return Ok(()),
     };
     let Some(figure) = figure else { return Ok(()) };
-    let path = folder.join(name);
-    fs::write(&path, figure).with_context(|| format!("cannot write {}", path.display()))
+    save(folder, name, &figure).map(drop)
 }
 
 /// A line of a panel: goodput as a share of the bottleneck by loss.
@@ -85,23 +84,15 @@ fn series(rows: &[Value], mbit_s: u64, is_ours: bool) -> Vec<Series> {
 }
 
 fn panel(root: &Area<'_>, left: i32, top: i32, title: &str, series: &[Series]) -> anyhow::Result<()> {
-    let axes = Axes {
-        left,
-        top,
-        width: PANEL_WIDTH,
-        height: PANEL_HEIGHT,
-        x: Scale::Log(NO_LOSS, 1e-2),
-        y: Scale::Linear(0.0, 1.0),
-    };
+    let (x, y) = (Scale::Log(NO_LOSS, 1e-2), Scale::Linear(0.0, 1.0));
+    let axes = Axes::new([left, top, PANEL_WIDTH, PANEL_HEIGHT], x, y);
     let losses = [(NO_LOSS, "0"), (1e-4, "0.01 %"), (1e-3, "0.1 %"), (1e-2, "1 %")];
     let losses = losses.map(|(loss, name)| (loss, name.to_owned()));
     let shares = [0, 25, 50, 75, 100].map(|percent| (f64::from(percent) / 100.0, format!("{percent} %")));
     axes.frame(root, title, ("random loss", &losses), ("goodput, of the bottleneck", &shares))?;
     for (i, (series, colour)) in series.iter().zip(COLOURS.iter().cycle()).enumerate() {
         axes.line(root, &series.points, *colour, 2)?;
-        for (x, y) in &series.points {
-            Mark::Dot.draw(root, axes.at(*x, *y), *colour)?;
-        }
+        axes.marks(root, &series.points, Mark::Dot, *colour)?;
         let at = (left + PANEL_WIDTH + 24, top + 10 + 26 * i as i32);
         Mark::Dot.draw(root, at, *colour)?;
         label(root, &series.name, (at.0 + 14, at.1), text(SMALL, HPos::Left, VPos::Center))?;
@@ -116,7 +107,7 @@ fn uncontended(rows: &[Value]) -> anyhow::Result<Option<String>> {
         .filter(|row| row["what"] != "blake3" && row["void"].is_null())
         .filter_map(|row| Some((row["what"].as_str()?, row["bit_s"].as_f64()? / 1e9)))
         .collect();
-    let largest = bars.iter().map(|(_, gbit_s)| *gbit_s).fold(0.0, f64::max);
+    let largest = largest(bars.iter().map(|(_, gbit_s)| *gbit_s));
     if largest <= 0.0 {
         return Ok(None);
     }

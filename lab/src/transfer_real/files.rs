@@ -13,13 +13,14 @@ use self::limited::Disk;
 use super::cells::{AROUND, Plan};
 use super::goal::{self, Bound};
 use super::job::Job;
-use super::peer::{Bench, Peer};
-use super::session::{Session, median, prepare_tcp, rate, ratio};
-use crate::transfer::Table;
+use super::peer::Peer;
+use super::peer::bench::Bench;
+use super::session::{Rounds, Session, prepare_tcp, ratio};
+use crate::table::{Section, Table, cells, number, shown};
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for make in [one, limited, many] {
-        session.output.table(make(session)?)?;
+        session.report.section(make(session)?)?;
     }
     Ok(())
 }
@@ -45,7 +46,7 @@ fn file_bytes(session: &Session) -> u64 {
 }
 
 /// One file, as fast as it goes.
-fn one(session: &Session) -> anyhow::Result<Table> {
+fn one(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let bytes = file_bytes(session);
     let job = Job::file(folder.path(), folder.path(), bytes)?;
@@ -66,7 +67,7 @@ fn one(session: &Session) -> anyhow::Result<Table> {
 }
 
 /// One file to a disk that is the limit.
-fn limited(session: &Session) -> anyhow::Result<Table> {
+fn limited(session: &Session) -> anyhow::Result<Section> {
     let title = "File to file, where the disk is the limit";
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let bytes = BYTES;
@@ -74,7 +75,7 @@ fn limited(session: &Session) -> anyhow::Result<Table> {
         Ok(disk) => disk,
         Err(error) => {
             let legend = format!("Did not run: {error:#}.");
-            return Ok(Table::new(title, &legend, &[""], vec![], vec![]));
+            return Ok(Section::new(title, &legend, &Table::new([""]), vec![]));
         }
     };
     let job = Job::file(folder.path(), disk.path(), bytes)?;
@@ -94,7 +95,7 @@ fn limited(session: &Session) -> anyhow::Result<Table> {
 }
 
 /// Many small files.
-fn many(session: &Session) -> anyhow::Result<Table> {
+fn many(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let job = Job::tree(folder.path(), folder.path(), FILES)?;
     let mut study = Study::new(session, &job, rounds(session)[2]);
@@ -164,8 +165,7 @@ struct Study<'a> {
 
 struct Row {
     subject: Subject,
-    bps: Vec<f64>,
-    failure: Option<String>,
+    rounds: Rounds,
 }
 
 impl<'a> Study<'a> {
@@ -175,7 +175,7 @@ impl<'a> Study<'a> {
 
     fn copies(&mut self, subjects: &[Subject]) {
         let wanted = subjects.iter().filter(|subject| self.session.wants(&subject.name()));
-        self.rows.extend(wanted.map(|subject| Row { subject: *subject, bps: vec![], failure: None }));
+        self.rows.extend(wanted.map(|subject| Row { subject: *subject, rounds: Rounds::default() }));
     }
 
     /// Each round measures everything, so that what the machine does beside is in all rows alike.
@@ -183,10 +183,7 @@ impl<'a> Study<'a> {
         for _ in 0..self.rounds {
             for row in &mut self.rows {
                 self.session.note(row.subject.name());
-                match row.subject.measure(self.session, self.job) {
-                    Ok(bps) => row.bps.push(bps),
-                    Err(error) => row.failure = Some(format!("{error:#}")),
-                }
+                row.rounds.add(row.subject.measure(self.session, self.job));
             }
         }
     }
@@ -194,7 +191,7 @@ impl<'a> Study<'a> {
     /// The best of some.
     fn best(&self, is_meant: impl Fn(Subject) -> bool) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| is_meant(row.subject));
-        rows.filter_map(|row| median(&row.bps)).max_by(f64::total_cmp)
+        rows.filter_map(|row| row.rounds.median()).max_by(f64::total_cmp)
     }
 
     fn goal(&self, ours: Subject, others: &[Subject], bound: Bound) -> String {
@@ -214,28 +211,23 @@ impl<'a> Study<'a> {
     }
 
     /// Rates, beside that of one row, where that ran.
-    fn table(&self, title: &str, legend: &str, base: Subject, goals: &[String]) -> Table {
+    fn table(&self, title: &str, legend: &str, base: Subject, goals: &[String]) -> Section {
         let base_bps = self.best(|row| row == base);
-        let (mut cells, mut rows) = (Vec::new(), Vec::new());
+        let over = format!("÷ {}", if base == Subject::Written { "the disk's" } else { "cp's" });
+        let files = (1 < self.job.files).then_some("files/s");
+        let (mut table, mut rows) = (Table::new(["", "rate", &over]).and(files), Vec::new());
         for row in &self.rows {
-            let (what, bps) = (row.subject.name(), median(&row.bps));
-            let text = rate(&row.bps, self.rounds, row.failure.as_deref());
-            let share = bps.map_or_else(|| "–".to_owned(), |bps| ratio(bps, base_bps));
+            let (what, bps) = (row.subject.name(), row.rounds.median());
+            let text = row.rounds.told(self.rounds);
+            let share = shown(bps, |bps| ratio(bps, base_bps));
             let files_s = bps.map(|bps| bps / 8.0 / self.job.bytes as f64 * self.job.files as f64);
-            let mut line = vec![what.clone(), text, share];
-            if 1 < self.job.files {
-                line.push(files_s.map_or("–".to_owned(), |files_s| format!("{files_s:.0}")));
-            }
-            cells.push(line);
+            table.push(cells![what, text, share].into_iter().chain(files.map(|_| number(files_s, 0))));
             rows.push(json!({
-                "table": title, "what": what, "bit_s": bps, "rounds": row.bps, "failure": row.failure,
+                "table": title, "what": what, "bit_s": bps, "rounds": row.rounds.bps, "failure": row.rounds.failure,
                 "bytes": self.job.bytes, "files": self.job.files,
             }));
         }
-        let over = format!("÷ {}", if base == Subject::Written { "the disk's" } else { "cp's" });
-        let mut header = vec!["", "rate", &over];
-        header.extend((1 < self.job.files).then_some("files/s"));
-        Table::new(title, legend, &header, cells, rows).with(goals)
+        Section::new(title, legend, &table, rows).with(goals)
     }
 }
 

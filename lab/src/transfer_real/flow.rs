@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
@@ -18,12 +18,15 @@ use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
 use super::memory::{COLD_BYTES, HOT_BYTES, Memory};
-use super::role::{Ready, Role, Worker, input_ends, say};
+use super::worker::{Ready, Worker, say};
+use crate::process::input_ends;
 use crate::signatures::host::pin;
+use crate::stats::{Rank, quantile, sorted};
 
 /// How a flow is sent.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ours {
+    #[serde(with = "by_name")]
     pub(crate) kind: Kind,
     pub(crate) is_sealed: bool,
     /// Whether losses are told apart.
@@ -59,28 +62,31 @@ impl Ours {
     }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct SendPlan {
-    to: SocketAddr,
-    kind: String,
-    is_sealed: bool,
-    has_ear: bool,
-    is_hashed: bool,
-    is_cold: bool,
-    rate_bytes_s: Option<f64>,
-    seed: u64,
-    cpu: Option<usize>,
+/// A controller by its name.
+mod by_name {
+    use barograph_transfer::controller::Kind;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(kind: &Kind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(kind.name())
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Kind, D::Error> {
+        String::deserialize(from)?.parse().map_err(de::Error::custom)
+    }
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SendPlan {
+    to: SocketAddr,
+    ours: Ours,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct ReceivePlan {
     at: IpAddr,
     from: IpAddr,
-    is_sealed: bool,
-    is_hashed: bool,
-    is_cold: bool,
-    buffer_bytes: usize,
-    cpu: Option<usize>,
+    ours: Ours,
 }
 
 /// What the sender says at the end.
@@ -124,18 +130,16 @@ pub(crate) struct Course {
 impl Flow {
     /// From A to B.
     pub(crate) fn start(network: &Network, ours: &Ours) -> anyhow::Result<Self> {
-        Self::prepare(network, ours)?.go(network, ours)
+        Self::prepare(network, ours)?.go(network)
     }
 
     /// The receiver alone, so that its host can be made busy before anything comes.
     pub(crate) fn prepare(network: &Network, ours: &Ours) -> anyhow::Result<Waiting> {
-        let Ours { is_sealed, is_hashed, is_cold, receive_buffer: buffer_bytes, receiver_cpu: cpu, .. } =
-            *ours;
         let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
-        let plan = ReceivePlan { at, from, is_sealed, is_hashed, is_cold, buffer_bytes, cpu };
-        let receiver = Worker::start(&network.b, &Role::Receive(plan))?;
+        let plan = ReceivePlan { at, from, ours: *ours };
+        let receiver = Worker::start(&network.b, "Receive", &plan)?;
         let ready: Ready = receiver.hear()?;
-        Ok(Waiting { receiver, at: SocketAddr::new(at, ready.port) })
+        Ok(Waiting { receiver, ours: *ours, at: SocketAddr::new(at, ready.port) })
     }
 
     /// Packets that the receiver's socket dropped so far, as the kernel counts: one for each that waited there, which where trains come whole
@@ -163,6 +167,7 @@ impl Flow {
 /// A receiver that waits for its sender.
 pub(crate) struct Waiting {
     receiver: Worker,
+    ours: Ours,
     at: SocketAddr,
 }
 
@@ -171,14 +176,8 @@ impl Waiting {
         self.receiver.process_id()
     }
 
-    pub(crate) fn go(self, network: &Network, ours: &Ours) -> anyhow::Result<Flow> {
-        let Ours {
-            kind, is_sealed, has_ear, is_hashed, is_cold, rate_bytes_s, seed, sender_cpu: cpu, ..
-        } = *ours;
-        let kind = kind.name().to_owned();
-        let plan =
-            SendPlan { to: self.at, kind, is_sealed, has_ear, is_hashed, is_cold, rate_bytes_s, seed, cpu };
-        let sender = Worker::start(&network.a, &Role::Send(plan))?;
+    pub(crate) fn go(self, network: &Network) -> anyhow::Result<Flow> {
+        let sender = Worker::start(&network.a, "Send", &SendPlan { to: self.at, ours: self.ours })?;
         Ok(Flow { sender, receiver: self.receiver, at: self.at })
     }
 }
@@ -193,9 +192,8 @@ impl Course {
     /// The median of smoothed round trips between two moments, and their 95th percentile (s).
     pub(crate) fn rtts_s(&self, from_ms: u64, to_ms: u64) -> Option<[f64; 2]> {
         let within = self.sender.rtts.iter().filter(|(at, _)| (from_ms..to_ms).contains(at));
-        let mut rtts: Vec<f64> = within.map(|(_, rtt)| *rtt).collect();
-        rtts.sort_by(f64::total_cmp);
-        Some([*rtts.get(rtts.len() / 2)?, *rtts.get(rtts.len() * 19 / 20)?])
+        let rtts = sorted(within.map(|(_, rtt)| *rtt));
+        Some([quantile(&rtts, 0.5, Rank::Above)?, quantile(&rtts, 0.95, Rank::Above)?])
     }
 }
 
@@ -224,50 +222,42 @@ pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
+/// Lets a flow begin, and then run for some time; from when to when that was (ms since the epoch).
+pub(crate) fn measured(start: Duration, time: Duration) -> [u64; 2] {
+    [start, time].map(|time| {
+        thread::sleep(time);
+        now_ms()
+    })
+}
+
 /// The sending process.
 pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
-    if let Some(cpu) = plan.cpu {
-        pin(cpu)?;
-    }
-    let any = if plan.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let SendPlan { to, ours } = *plan;
+    ours.sender_cpu.map_or(Ok(()), pin)?;
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let mut socket = Socket::bind(any.parse()?, SOCKET)?;
-    socket.connect(plan.to)?;
-    let suite = suite(plan.is_sealed);
+    socket.connect(to)?;
+    let suite = suite(ours.is_sealed);
     let sealer = Sealer::new(suite, &DATA);
     let frame = HEADER_BYTES + DATA_HEAD_BYTES + sealer.seal_bytes();
     let payload_bytes = socket.datagram_bytes_max()?.checked_sub(frame).context("a tiny path")? as u32;
     let overhead_bytes = (frame + IP_UDP_BYTES) as u32;
-    let kind: Kind = plan.kind.parse()?;
-    let default = Config::default();
     let config = Config {
-        rate_bytes_s: plan.rate_bytes_s.unwrap_or(default.rate_bytes_s),
+        rate_bytes_s: ours.rate_bytes_s.unwrap_or(Config::default().rate_bytes_s),
         packet_bytes: payload_bytes + overhead_bytes,
-        seed: plan.seed,
+        seed: ours.seed,
     };
     let sender = Sender::new(
-        SenderConfig { payload_bytes, overhead_bytes, seed: plan.seed, has_ear: plan.has_ear },
+        SenderConfig { payload_bytes, overhead_bytes, seed: ours.seed, has_ear: ours.has_ear },
         OBJECT_BYTES,
         &RangeSet::new(),
-        kind.controller(config),
+        ours.kind.controller(config),
     )?;
-    let origin = Box::new(memory(plan.is_cold, plan.is_hashed));
+    let origin = Box::new(memory(&ours));
     let opener = Opener::new(suite, &FEEDBACK);
     let outflow = Outflow { socket, sealer, opener, transfer: 1, sender, origin, silence_max: SILENCE_MAX };
     let watch = Arc::new(Watch::default());
-    let is_over = input_ends();
-    let sampler = thread::spawn({
-        let watch = Arc::clone(&watch);
-        move || {
-            let mut rtts = Vec::new();
-            while !is_over.load(Ordering::Relaxed) {
-                thread::sleep(SAMPLE_EACH);
-                let rtt = watch.seen.lock().ok().and_then(|seen| seen.rtt);
-                rtts.extend(rtt.map(|rtt| (now_ms(), rtt.as_secs_f64())));
-            }
-            watch.stop.store(true, Ordering::Relaxed);
-            rtts
-        }
-    });
+    let sampler = sampler(&watch, Vec::new(), |watch| Some(watch.seen.lock().ok()?.rtt?.as_secs_f64()));
     let ended = outflow.run(&watch).map(drop);
     let seen = watch.seen.lock().map(|seen| *seen).unwrap_or_default();
     let failure = failure(ended);
@@ -290,17 +280,16 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
 
 /// The receiving process.
 pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
-    if let Some(cpu) = plan.cpu {
-        pin(cpu)?;
-    }
-    let config = SocketConfig { buffer_bytes: plan.buffer_bytes, ..SOCKET };
-    let socket = Socket::bind(SocketAddr::new(plan.at, 0), config)?;
+    let ReceivePlan { at, from, ours } = *plan;
+    ours.receiver_cpu.map_or(Ok(()), pin)?;
+    let config = SocketConfig { buffer_bytes: ours.receive_buffer, ..SOCKET };
+    let socket = Socket::bind(SocketAddr::new(at, 0), config)?;
     let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
     // Before the sender is told, so that it meets a receiver that reads.
-    let sink = memory(plan.is_cold, plan.is_hashed);
+    let sink = memory(&ours);
     let count = sink.count();
     say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
-    let suite = suite(plan.is_sealed);
+    let suite = suite(ours.is_sealed);
     let inflow = Inflow {
         socket,
         opener: Opener::new(suite, &DATA),
@@ -312,27 +301,32 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
             RangeSet::new(),
         )?,
         sink: Box::new(sink),
-        from: plan.from,
+        from,
         silence_max: SILENCE_MAX,
     };
     let watch = Arc::new(Watch::default());
-    let is_over = input_ends();
-    let sampler = thread::spawn({
-        let watch = Arc::clone(&watch);
-        move || {
-            let mut written = vec![(now_ms(), 0)];
-            while !is_over.load(Ordering::Relaxed) {
-                thread::sleep(SAMPLE_EACH);
-                written.push((now_ms(), count.load(Ordering::Relaxed)));
-            }
-            watch.stop.store(true, Ordering::Relaxed);
-            written
-        }
-    });
+    let sampler = sampler(&watch, vec![(now_ms(), 0)], move |_| Some(count.load(Ordering::Relaxed)));
     // On this thread, whose CPU time the limits of control groups are taken from.
     let failure = failure(inflow.run(&watch).map(drop));
     let written = if failure.is_some() { Vec::new() } else { sampler.join().unwrap_or_default() };
     say(&ReceiverSaid { written, failure })
+}
+
+/// Looks every so often until the input ends, and then stops the flow: what it saw, and when.
+fn sampler<T: Send + 'static>(
+    watch: &Arc<Watch>,
+    mut seen: Vec<(u64, T)>,
+    look: impl Fn(&Watch) -> Option<T> + Send + 'static,
+) -> JoinHandle<Vec<(u64, T)>> {
+    let (watch, is_over) = (Arc::clone(watch), input_ends());
+    thread::spawn(move || {
+        while !is_over.load(Ordering::Relaxed) {
+            thread::sleep(SAMPLE_EACH);
+            seen.extend(look(&watch).map(|found| (now_ms(), found)));
+        }
+        watch.stop.store(true, Ordering::Relaxed);
+        seen
+    })
 }
 
 fn failure(ended: Result<(), FlowError>) -> Option<String> {
@@ -342,8 +336,8 @@ fn failure(ended: Result<(), FlowError>) -> Option<String> {
     }
 }
 
-fn memory(is_cold: bool, is_hashed: bool) -> Memory {
-    Memory::new(if is_cold { COLD_BYTES } else { HOT_BYTES }, is_hashed)
+fn memory(ours: &Ours) -> Memory {
+    Memory::new(if ours.is_cold { COLD_BYTES } else { HOT_BYTES }, ours.is_hashed)
 }
 
 fn suite(is_sealed: bool) -> Suite {

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
-use super::tool::{Ended, make_file};
+use crate::tool::{Ended, make_file};
 
 /// What is copied, and where to.
 pub(crate) struct Job {

@@ -13,7 +13,8 @@ use super::flow::Ours;
 use super::goal::{self, Bound};
 use super::raw;
 use super::session::{Session, gbit_s};
-use crate::transfer::Table;
+use crate::stats::{mean, mean_and_error, mean_of_some};
+use crate::table::{Section, Table, cells};
 
 fn pairs(session: &Session) -> u64 {
     if session.is_full { 30 } else { 4 }
@@ -24,7 +25,7 @@ pub(crate) fn plan(session: &Session) -> Plan {
     limit + Plan::of(3 * 2 * pairs(session), START + MEASURED + AROUND, 1)
 }
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let pairs = pairs(session);
     session.note("the limit");
     let network = Network::new(Link::Veth { rate_bps: None })?;
@@ -46,7 +47,15 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             GIGABIT as f64,
         ),
     ];
-    let (mut cells, mut rows, mut goals) = (Vec::new(), Vec::new(), Vec::new());
+    let mut table = Table::new([
+        "line",
+        "pairs",
+        "without (%)",
+        "with (%)",
+        "with − without (points)",
+        "thread clock (%)",
+    ]);
+    let (mut rows, mut goals) = (Vec::new(), Vec::new());
     for (name, link, line_bps) in lines {
         let flow = |has_ear| Ours {
             has_ear,
@@ -75,14 +84,14 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             }
         }
         let differences: Vec<f64> = on.iter().zip(&off).map(|(on, off)| on - off).collect();
-        let (mean, half) = interval(&differences);
-        let share = (!shares.is_empty()).then(|| mean_of(&shares));
-        cells.push(vec![
-            name.clone(),
-            on.len().to_string(),
-            format!("{:.2}", 100.0 * mean_of(&off)),
-            format!("{:.2}", 100.0 * mean_of(&on)),
-            format!("{:+.2} ± {:.2}", 100.0 * mean, 100.0 * half),
+        let (difference, half) = interval(&differences);
+        let share = mean_of_some(&shares);
+        table.push(cells![
+            name,
+            on.len(),
+            format!("{:.2}", 100.0 * mean(&off)),
+            format!("{:.2}", 100.0 * mean(&on)),
+            format!("{:+.2} ± {:.2}", 100.0 * difference, 100.0 * half),
             share.map_or_else(|| "not told".to_owned(), |share| format!("{:.4}", 100.0 * share)),
         ]);
         goals.push(goal::line(
@@ -91,7 +100,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             share.map(|share| 100.0 * share),
         ));
         rows.push(json!({
-            "line": name, "line_bit_s": line_bps, "off": off, "on": on, "difference": mean, "half_width": half,
+            "line": name, "line_bit_s": line_bps, "off": off, "on": on, "difference": difference, "half_width": half,
             "classifier_cpu_share": share,
         }));
     }
@@ -104,19 +113,14 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         MEASURED.as_secs_f64(),
         START.as_secs_f64()
     );
-    let header = ["line", "pairs", "without (%)", "with (%)", "with − without (points)", "thread clock (%)"];
-    Ok(Table::new("A fixed rate, with and without the classifier", &legend, &header, cells, rows)
-        .with(&goals))
-}
-
-fn mean_of(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+    let section = Section::new("A fixed rate, with and without the classifier", &legend, &table, rows);
+    session.report.section(section.with(&goals))
 }
 
 /// The mean, and 1.96 standard errors of it.
 fn interval(values: &[f64]) -> (f64, f64) {
-    let variance = barograph_study::compare::Moments::of(values.iter().copied()).variance.unwrap_or(f64::NAN);
-    (mean_of(values), 1.96 * (variance / values.len() as f64).sqrt())
+    let (mean, error) = mean_and_error(values);
+    (mean, 1.96 * error)
 }
 
 /// The paper's.

@@ -2,9 +2,8 @@
 //! processor that has most time to spare.
 
 use std::fs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::Duration;
 
 use barograph_sim::{Link, Network};
@@ -15,10 +14,12 @@ use serde_json::json;
 
 use super::busy::{GENERATOR, RATE};
 use super::cells::Plan;
-use super::flow::{Flow, Ours, now_ms};
-use super::session::{Run, Session, median};
+use super::flow::{Flow, Ours, measured};
+use super::session::{Run, Session};
+use crate::jobs::Task;
 use crate::signatures::host::Load;
-use crate::transfer::{Table, percent};
+use crate::stats::median;
+use crate::table::{Section, Table, cells, number, percent};
 
 /// Where the receiver's thread may run. It begins on the generator's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,15 +49,16 @@ pub(crate) fn plan(session: &Session) -> Plan {
     Plan::of(ROUNDS * Place::ALL.len() as u64, Duration::from_secs(START_S + LONGER * session.seconds + 1), 1)
 }
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
-    let (mut cells, mut rows) = (Vec::new(), Vec::new());
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
+    let (mut table, mut rows) =
+        (Table::new(["round", "kept", "left to the scheduler", "moved to the idlest"]), Vec::new());
     let mut all: Vec<Vec<f64>> = vec![Vec::new(); Place::ALL.len()];
     // One after the other in each round, so that what else the machine does meets all alike.
     for round in 0..ROUNDS {
-        let mut row = vec![format!("seed {}", session.seed + round)];
+        let mut row = cells![format!("seed {}", session.seed + round)];
         for (place, all) in Place::ALL.iter().zip(&mut all) {
             session.note(format!("round {round}: {}", place.name()));
-            let (run, moves) = run(session, *place, session.seed + round)?;
+            let (run, moves) = one(session, *place, session.seed + round)?;
             let said = &run.course.sender;
             let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
             let moves = if *place == Place::Moved { format!(", {moves} moves") } else { String::new() };
@@ -67,21 +69,20 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
                 "lost_host": said.lost_host, "lost_network": said.lost_network,
             }));
         }
-        cells.push(row);
+        table.push(row);
     }
-    let middle = all.iter().map(|all| median(all).map_or("–".into(), |bps| format!("{:.0}", bps / 1e6)));
-    cells.push(std::iter::once("median".to_owned()).chain(middle).collect());
+    let middle = all.iter().map(|all| number(median(all).map(|bps| bps / 1e6), 0));
+    table.push(cells!["median"].into_iter().chain(middle));
     let legend = format!(
         "`{}` over 1 Gbit/s at native delay, sealed, the sender kept on the other processor; the generator of `busy` on that on which the receiver \
          begins. Goodput (Mbit/s) / % of the packets lost; {} s after {START_S} s of start.",
         Kind::DEFAULT,
         session.seconds * LONGER
     );
-    let header = ["round", "kept", "left to the scheduler", "moved to the idlest"];
-    Ok(Table::new("A receiver that moves", &legend, &header, cells, rows))
+    session.report.section(Section::new("A receiver that moves", &legend, &table, rows))
 }
 
-fn run(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)> {
+fn one(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)> {
     let ours = Ours {
         receiver_cpu: Some(session.cpus.receiver),
         sender_cpu: Some(session.cpus.sender),
@@ -102,58 +103,35 @@ fn run(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)>
             sched_setaffinity(thread, &allowed)?;
             None
         }
-        Place::Moved => Some(Mover::start(thread, session.cpus.receiver)),
+        Place::Moved => Some(mover(thread, session.cpus.receiver)),
     };
-    let flow = waiting.go(&network, &ours)?;
-    thread::sleep(Duration::from_secs(START_S));
-    let from_ms = now_ms();
-    thread::sleep(Duration::from_secs(session.seconds * LONGER));
-    let to_ms = now_ms();
+    let flow = waiting.go(&network)?;
+    let [from_ms, to_ms] =
+        measured(Duration::from_secs(START_S), Duration::from_secs(session.seconds * LONGER));
     drop(load);
-    let moves = mover.map_or(0, Mover::stop);
+    let moves = mover.and_then(Task::finish).unwrap_or(0);
     let course = flow.stop()?;
     Ok((Run { bps: course.bps(from_ms, to_ms), course, void: None }, moves))
 }
 
-/// Keeps a thread where most time is to spare.
-struct Mover {
-    stop: Arc<AtomicBool>,
-    moves: Arc<AtomicU32>,
-    thread: JoinHandle<()>,
-}
-
-impl Mover {
-    fn start(thread: Pid, cpu: usize) -> Self {
-        let (stop, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-        let work = {
-            let (stop, moves) = (Arc::clone(&stop), Arc::clone(&moves));
-            move || {
-                let (mut chooser, mut before) = (Chooser { cpu, better: None }, idle());
-                while !stop.load(Ordering::Relaxed) {
-                    thread::sleep(LOOK_EVERY);
-                    let now = idle();
-                    let (Ok(earlier), Ok(later)) = (&before, &now) else { return };
-                    let spare: Vec<u64> =
-                        later.iter().zip(earlier).map(|(now, before)| now.saturating_sub(*before)).collect();
-                    if let Some(cpu) = chooser.choose(&spare) {
-                        let mut cpus = CpuSet::new();
-                        if cpus.set(cpu).and_then(|()| sched_setaffinity(thread, &cpus)).is_ok() {
-                            moves.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                    before = now;
-                }
+/// Keeps a thread where most time is to spare; how often it was moved.
+fn mover(thread: Pid, cpu: usize) -> Task<u32> {
+    Task::start(move |stop| {
+        let (mut chooser, mut before, mut moves) = (Chooser { cpu, better: None }, idle(), 0);
+        while !stop.load(Ordering::Relaxed) {
+            thread::sleep(LOOK_EVERY);
+            let now = idle();
+            let (Ok(earlier), Ok(later)) = (&before, &now) else { break };
+            let spare: Vec<u64> =
+                later.iter().zip(earlier).map(|(now, before)| now.saturating_sub(*before)).collect();
+            if let Some(cpu) = chooser.choose(&spare) {
+                let mut cpus = CpuSet::new();
+                moves += u32::from(cpus.set(cpu).and_then(|()| sched_setaffinity(thread, &cpus)).is_ok());
             }
-        };
-        Self { stop, moves, thread: thread::spawn(work) }
-    }
-
-    fn stop(self) -> u32 {
-        self.stop.store(true, Ordering::Relaxed);
-        // It panics at nothing.
-        let _ = self.thread.join();
-        self.moves.load(Ordering::Relaxed)
-    }
+            before = now;
+        }
+        moves
+    })
 }
 
 /// Time that each processor had to spare so far (ticks; proc(5), /proc/stat): idle, waiting for disks, and of processes that give way to others.

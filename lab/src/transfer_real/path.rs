@@ -9,10 +9,9 @@ use serde_json::{Value, json};
 use super::cells::{AROUND, Lanes, Plan};
 use super::flow::Ours;
 use super::goal::{self, Bound};
-use super::output::widest;
 use super::peer::Peer;
 use super::session::Session;
-use crate::transfer::percent;
+use crate::table::{Table, dash, percent};
 
 /// A path: its bottleneck, its round trip and its random loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -159,16 +158,17 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         session.seconds, session.at_once
     );
     let names: Vec<String> = columns.iter().map(|column| column.name()).collect();
-    let header: Vec<&str> = std::iter::once("path").chain(names.iter().map(String::as_str)).collect();
-    session.output.begin(
+    let table = Table::new(["path"]).and(&names);
+    let paths_of = paths(session);
+    session.report.begin(
         "Bottlenecks with delay and loss",
         &legend,
-        &header,
-        widest(paths(session).iter().map(Path::name)),
+        table,
+        paths_of.iter().map(Path::name),
     )?;
     let mut goals = Vec::new();
     let (mut lanes, mut lanes_of) = (Lanes::new(1), None);
-    for path in paths(session) {
+    for path in paths_of {
         // What spoils cells hangs on the rate: each begins anew.
         let key = (path.mbit_s, path.at_once(session));
         if lanes_of.replace(key) != Some(key) {
@@ -189,9 +189,9 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let rows: Vec<Value> =
             names.iter().zip(&measured).map(|(name, measured)| row_of(&path, name, measured)).collect();
         goals.extend(goals_of(&path, &rows));
-        session.output.row(&cells, rows)?;
+        session.report.row(&cells, rows)?;
     }
-    session.output.end(&goals)
+    session.report.end(&goals)
 }
 
 /// What is to be reached on a path, from its rows; cells that are no evidence are none here either.
@@ -262,7 +262,7 @@ fn cell(measured: &Measured, line: f64) -> String {
             let mark = if void.is_some() { "*" } else { "" };
             format!("{:.1} ({}){mark}", bps / 1e6, percent(bps / line))
         }
-        Err(_) => "–".to_owned(),
+        Err(_) => dash(),
     }
 }
 

@@ -21,7 +21,8 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setso
 use serde::{Deserialize, Serialize};
 
 use super::memory::{HOT_BYTES, Memory};
-use super::role::{Ready, Role, Worker, input_ends, say};
+use super::worker::{Ready, Worker, say};
+use crate::process::input_ends;
 use crate::signatures::host::{Cpus, pin};
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -62,6 +63,22 @@ struct Came {
     bytes: u64,
     /// Between the first and the last.
     seconds: f64,
+}
+
+impl ReceivePlan {
+    /// A receiver that waits, and where.
+    fn start(&self, network: &Network) -> anyhow::Result<(Worker, SocketAddr)> {
+        let receiver = Worker::start(&network.b, "RawReceive", self)?;
+        let Ready { port, .. } = receiver.hear()?;
+        Ok((receiver, SocketAddr::new(self.at, port)))
+    }
+}
+
+impl Came {
+    /// Bit/s of what datagrams carried, between the first and the last.
+    fn bps(&self) -> f64 {
+        8.0 * self.bytes as f64 / self.seconds.max(1e-3)
+    }
 }
 
 /// The greatest rate without loss, and what it took to find it.
@@ -123,18 +140,16 @@ fn trial(
 ) -> anyhow::Result<Trial> {
     let at = IpAddr::V4(network.b.v4());
     let (buffer_bytes, cpu) = (RECEIVE_BUFFER_BYTES, cpus.receiver);
-    let receive = ReceivePlan { at, is_sealed, buffer_bytes, is_copied: false, cpu };
-    let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
-    let Ready { port, .. } = receiver.hear()?;
-    let to = SocketAddr::new(at, port);
+    let plan = ReceivePlan { at, is_sealed, buffer_bytes, is_copied: false, cpu };
+    let (receiver, to) = plan.start(network)?;
     let send = SendPlan { to, is_sealed, rate_bytes_s, train: TRAIN, milliseconds, cpu: cpus.sender };
-    let sent: Sent = Worker::start(&network.a, &Role::RawSend(send))?.hear()?;
+    let sent: Sent = Worker::start(&network.a, "RawSend", &send)?.hear()?;
     // What waits in the receiver's buffer is read before it looks whether its input ended.
     let came: Came = receiver.finish()?;
     let share = came.datagrams as f64 / sent.datagrams.max(1) as f64;
     Ok(Trial {
         offered_bytes_s: sent.datagrams as f64 * SEGMENT_BYTES as f64 / sent.seconds,
-        received_bps: 8.0 * came.bytes as f64 / came.seconds.max(1e-3),
+        received_bps: came.bps(),
         loss: (1.0 - share).max(0.0),
     })
 }
@@ -149,10 +164,8 @@ impl Flood {
     /// Receives, opens and copies.
     pub(crate) fn prepare(network: &Network, buffer_bytes: usize, cpu: usize) -> anyhow::Result<Self> {
         let at = IpAddr::V4(network.b.v4());
-        let receive = ReceivePlan { at, is_sealed: true, buffer_bytes, is_copied: true, cpu };
-        let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
-        let Ready { port, .. } = receiver.hear()?;
-        Ok(Self { receiver, to: SocketAddr::new(at, port) })
+        let plan = ReceivePlan { at, is_sealed: true, buffer_bytes, is_copied: true, cpu };
+        plan.start(network).map(|(receiver, to)| Self { receiver, to })
     }
 
     pub(crate) fn process_id(&self) -> u32 {
@@ -172,13 +185,12 @@ impl Flood {
         let rate_bytes_s = Some(rate_bytes_s * SEGMENT_BYTES as f64 / PACKET_BYTES);
         let milliseconds = time.as_millis() as u64;
         let plan = SendPlan { to: self.to, is_sealed: true, rate_bytes_s, train, milliseconds, cpu };
-        Worker::start(&network.a, &Role::RawSend(plan))?.hear_after::<Sent>(time).map(drop)
+        Worker::start(&network.a, "RawSend", &plan)?.hear_after::<Sent>(time).map(drop)
     }
 
     /// What came: bit/s of what datagrams carried, between the first and the last.
     pub(crate) fn finish(self) -> anyhow::Result<f64> {
-        let came: Came = self.receiver.finish()?;
-        Ok(8.0 * came.bytes as f64 / came.seconds.max(1e-3))
+        self.receiver.finish::<Came>().map(|came| came.bps())
     }
 }
 

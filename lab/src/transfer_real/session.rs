@@ -1,21 +1,25 @@
 //! A run of the study: what all its parts share, and its printing.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use barograph_sim::{Error, Link, Network, say_skipped};
-use clap::ValueEnum as _;
+use anyhow::Context as _;
+use barograph_sim::{Link, Network};
+use barograph_transfer::controller::Kind;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::args::Args;
 use super::cells::{Plan, for_people};
-use super::flow::{Course, Flow, Ours, now_ms};
-use super::output::Output;
-use super::peer::{Bench, Peer, Tools};
-use super::{Args, Part, busy, cross, fairness, figures, files, line_rate, mover, path, role, uncontended};
-use crate::equivalence::hosts;
+use super::flow::{Course, Flow, Ours, measured};
+use super::peer::Peer;
+use super::peer::bench::{Bench, Tools};
+use super::report::Report;
+use crate::emulation::{forget_connections, set_tcp, void};
+use crate::output::Output;
 use crate::signatures::host::Cpus;
+use crate::stats::median;
+use crate::table::shown;
 
 /// What all parts share.
 pub(crate) struct Session {
@@ -31,7 +35,7 @@ pub(crate) struct Session {
     pub(crate) tools: Tools,
     pub(crate) disk: PathBuf,
     pub(crate) program: PathBuf,
-    pub(crate) output: Output,
+    pub(crate) report: Report,
     bar: ProgressBar,
     progress: Mutex<Progress>,
 }
@@ -43,136 +47,52 @@ struct Progress {
     began: Instant,
 }
 
-/// Runs what was asked for and prints it, each part when it is done, and those that take long row by row.
-pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    if let Some(role) = &args.role {
-        return role::run(role);
-    }
-    match Network::new(Link::Veth { rate_bps: None }) {
-        Err(error @ Error::NotPermitted { .. }) => {
-            say_skipped(&format!("lab transfer-real: {error}"));
-            return Ok(());
-        }
-        tried => drop(tried.context("cannot make an emulated network")?),
-    }
-    if let Some(folder) = &args.figures {
-        std::fs::create_dir_all(folder).with_context(|| format!("--figures {}", folder.display()))?;
-    }
-    let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{bar:30} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    let session = Session {
-        seconds: args.seconds.unwrap_or(if args.full { 20 } else { 2 }),
-        is_full: args.full,
-        seed: args.seed,
-        at_once: args.at_once,
-        only: args.only.clone(),
-        paths: args.paths.clone(),
-        cpus: Cpus::find()?,
-        tools: Tools::new()?,
-        disk: args.disk.clone().unwrap_or_else(std::env::temp_dir),
-        // As processes in other folders are to find it.
-        program: std::path::absolute(&args.program)?,
-        output: Output::new(args.json, bar.clone()),
-        bar,
-        progress: Mutex::new(Progress { all: Plan::default(), done: Plan::default(), began: Instant::now() }),
-    };
-    let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.parts.contains(part)).collect();
-    session.say_plan(&parts, args.plan)?;
-    if args.plan {
-        return Ok(());
-    }
-    session.bar.enable_steady_tick(Duration::from_secs(1));
-    let (mut planned, mut failures) = (Plan::default(), Vec::new());
-    for part in parts {
-        session.output.begin_part(&part.name());
-        let began = Instant::now();
-        // What one part cannot do is no reason to lose the others.
-        if let Err(error) = part.run(&session) {
-            session.output.say(&format!("\n{} ended: {error:#}\n", part.name()))?;
-            failures.push(format!("{}: {error:#}", part.name()));
-        }
-        planned += part.plan(&session);
-        session.reach(planned);
-        session.output.say(&format!("\nMade in {}.\n", for_people(began.elapsed())))?;
-        if let Some(folder) = &args.figures {
-            figures::write(part, &session.output.rows_of(&part.name()), folder)?;
-        }
-    }
-    session.bar.finish_and_clear();
-    ensure!(failures.is_empty(), "{}", failures.join("; "));
-    Ok(())
-}
-
-impl Part {
-    fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    fn run(self, session: &Session) -> anyhow::Result<()> {
-        match self {
-            Self::Uncontended => session.output.table(uncontended::table(session)?),
-            Self::Files => files::run(session),
-            Self::LineRate => session.output.table(line_rate::table(session)?),
-            Self::Busy => busy::run(session),
-            Self::Network => path::run(session),
-            Self::Cross => cross::run(session),
-            Self::Fairness => fairness::run(session),
-            Self::Mover => session.output.table(mover::table(session)?),
-        }
-    }
-
-    fn plan(self, session: &Session) -> Plan {
-        match self {
-            Self::Uncontended => uncontended::plan(session),
-            Self::Files => files::plan(session),
-            Self::LineRate => line_rate::plan(session),
-            Self::Busy => busy::plan(session),
-            Self::Network => path::plan(session),
-            Self::Cross => cross::plan(session),
-            Self::Fairness => fairness::plan(session),
-            Self::Mover => mover::plan(session),
-        }
-    }
-}
-
 impl Session {
-    /// Says what will be measured, and about how long that takes; on the standard error where rows of JSON are to come.
-    fn say_plan(&self, parts: &[Part], is_all: bool) -> anyhow::Result<()> {
-        let plans: Vec<(String, Plan)> = parts.iter().map(|part| (part.name(), part.plan(self))).collect();
-        let all: Plan = plans.iter().map(|(_, plan)| *plan).sum();
-        let part = |(name, plan): &(String, Plan)| {
-            format!("{name} {} ({} cells)", for_people(plan.time), plan.cells)
-        };
-        let estimate = format!(
-            "About {} for {} cells: {}.\n",
-            for_people(all.time),
-            all.cells,
-            plans.iter().map(part).collect::<Vec<_>>().join(", ")
-        );
-        eprint!("{estimate}");
-        if is_all {
-            return Ok(());
-        }
+    pub(crate) fn new(args: &Args, page: Option<&std::path::Path>) -> anyhow::Result<Self> {
+        let bar = ProgressBar::new(0);
+        let style = ProgressStyle::with_template("{bar:30} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Ok(Self {
+            seconds: args.seconds.unwrap_or(if args.full { 20 } else { 2 }),
+            is_full: args.full,
+            seed: args.seed,
+            at_once: args.at_once,
+            only: args.only.clone(),
+            paths: args.paths.clone(),
+            cpus: Cpus::find()?,
+            tools: Tools::new()?,
+            disk: args.disk.clone().unwrap_or_else(std::env::temp_dir),
+            // As processes in other folders are to find it.
+            program: std::path::absolute(&args.program)?,
+            report: Report::new(Output::new(page, args.json).beside(bar.clone())),
+            bar,
+            progress: Mutex::new(Progress {
+                all: Plan::default(),
+                done: Plan::default(),
+                began: Instant::now(),
+            }),
+        })
+    }
+
+    /// Begins with so much to do.
+    pub(crate) fn begin(&self, all: Plan) {
         self.bar.set_length(all.time.as_secs());
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).all = all;
-        self.output.say(&format!(
-            "# Transfers over real sockets\n\n{}; {}; {}. Load of the machine at the start: {}. TCP of programs that do not choose (scp, rsync, GridFTP): {}. Runs of {} s, seed {}, {} at once where there is room.\n",
-            hosts::kernel(),
-            hosts::processors(),
-            hosts::memory(),
-            hosts::load(),
-            TCP,
-            self.seconds,
-            self.seed,
-            self.at_once
-        ))
+        self.progress().all = all;
+        self.bar.enable_steady_tick(Duration::from_secs(1));
+    }
+
+    pub(crate) fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says what is under way.
     pub(crate) fn note(&self, what: impl Into<String>) {
         let text = {
-            let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+            let progress = self.progress();
             let left = progress.left();
             let cell = (progress.done.cells + 1).min(progress.all.cells);
             format!("cell {cell} of {}, {} left: {}", progress.all.cells, for_people(left), what.into())
@@ -182,12 +102,12 @@ impl Session {
 
     /// Counts what is done.
     pub(crate) fn done(&self, plan: Plan) {
-        let now = self.progress.lock().unwrap_or_else(PoisonError::into_inner).done + plan;
+        let now = self.progress().done + plan;
         self.reach(now);
     }
 
-    fn reach(&self, done: Plan) {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner).done = done;
+    pub(crate) fn reach(&self, done: Plan) {
+        self.progress().done = done;
         self.bar.set_position(done.time.as_secs());
     }
 
@@ -206,6 +126,17 @@ impl Session {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
+    /// The controllers that are asked for: all, or in short runs those that tell most.
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
+        self.kinds_of(&Kind::ALL, &[Kind::Model, Kind::HighSpeed])
+    }
+
+    /// Those that are asked for, of some in full and in short runs.
+    pub(crate) fn kinds_of(&self, full: &[Kind], quick: &[Kind]) -> Vec<Kind> {
+        let kinds = if self.is_full { full } else { quick };
+        kinds.iter().copied().filter(|kind| self.wants(kind.name())).collect()
+    }
+
     /// A flow of ours alone on a fresh link: its goodput (bit/s) after `start`, over `time`, and all that is known of it.
     pub(crate) fn ours(
         &self,
@@ -216,12 +147,9 @@ impl Session {
     ) -> anyhow::Result<Run> {
         let network = Network::new(link.clone())?;
         let flow = Flow::start(&network, ours)?;
-        std::thread::sleep(start);
-        let from_ms = now_ms();
-        std::thread::sleep(time);
-        let to_ms = now_ms();
+        let [from_ms, to_ms] = measured(start, time);
         let course = flow.stop()?;
-        let void = network.report().and_then(|report| report.void()).map(|void| void.to_string());
+        let void = void(&network);
         Ok(Run { bps: course.bps(from_ms, to_ms), course, void })
     }
 
@@ -237,7 +165,7 @@ impl Session {
         prepare_tcp(&network, peer)?;
         let bps =
             peer.measure(&Bench { network: &network, tools: &self.tools, seconds, rate_bps, job: None })?;
-        Ok((bps, network.report().and_then(|report| report.void()).map(|void| void.to_string())))
+        Ok((bps, void(&network)))
     }
 }
 
@@ -247,48 +175,35 @@ impl Session {
 /// # Errors
 /// The namespaces' default is another algorithm, and this machine does not allow to change it.
 pub(crate) fn prepare_tcp(network: &Network, peer: Peer) -> anyhow::Result<()> {
+    forget_connections(network)?;
+    if !peer.uses_default_congestion_control() {
+        return Ok(());
+    }
     for host in [&network.a, &network.b] {
-        host.run(|| {
-            // What the kernel remembers of one connection would help, or hamper, the next to the same address.
-            write_setting("tcp_no_metrics_save", "1")?;
-            if peer.uses_default_congestion_control() { default_to_shipped() } else { Ok(()) }
-        })??;
+        let read = |name: &str| {
+            let path = format!("/proc/sys/net/ipv4/{name}");
+            let text =
+                host.run(|| std::fs::read_to_string(&path))?.with_context(|| format!("cannot read {path}"));
+            text.map(|text| text.trim().to_owned())
+        };
+        // A namespace begins with the machine's default, and takes another one only from the machine's list of those allowed
+        // to every user, also as root (Linux, `tcp_set_default_congestion_control`).
+        let default = "tcp_congestion_control";
+        if read(default)? != TCP {
+            set_tcp(host, default, TCP).with_context(|| {
+                let allowed = read("tcp_allowed_congestion_control").unwrap_or_default();
+                format!(
+                    "TCP of programs that do not choose cannot be {TCP} here; to allow it: \
+                     sysctl -w net.ipv4.tcp_allowed_congestion_control='{allowed} {TCP}'"
+                )
+            })?;
+        }
     }
     Ok(())
 }
 
-/// Makes [`TCP`] the default of the calling thread's namespace. A namespace begins with the machine's default, and takes
-/// another one only from the machine's list of those allowed to every user, also as root (Linux,
-/// `tcp_set_default_congestion_control`).
-fn default_to_shipped() -> anyhow::Result<()> {
-    let default = "tcp_congestion_control";
-    if read_setting(default)? == TCP {
-        return Ok(());
-    }
-    write_setting(default, TCP).with_context(|| {
-        let allowed = read_setting("tcp_allowed_congestion_control").unwrap_or_default();
-        format!(
-            "TCP of programs that do not choose cannot be {TCP} here; to allow it: \
-             sysctl -w net.ipv4.tcp_allowed_congestion_control='{allowed} {TCP}'"
-        )
-    })
-}
-
-fn read_setting(name: &str) -> anyhow::Result<String> {
-    let path = format!("{SETTINGS}/{name}");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    Ok(text.trim().to_owned())
-}
-
-fn write_setting(name: &str, value: &str) -> anyhow::Result<()> {
-    let path = format!("{SETTINGS}/{name}");
-    std::fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
-}
-
-const SETTINGS: &str = "/proc/sys/net/ipv4";
-
 /// Linux's own default (net/ipv4/Kconfig, DEFAULT_TCP_CONG).
-const TCP: &str = "cubic";
+pub(crate) const TCP: &str = "cubic";
 
 impl Progress {
     /// What is left by the estimates, and by how well they held so far.
@@ -311,17 +226,34 @@ pub(crate) struct Run {
     pub(crate) void: Option<String>,
 }
 
-/// The middle one.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
-    barograph_probe::reduce::median(values)
+/// What the rounds of a row found (bit/s), and why the last of those that failed did, if one did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rounds {
+    pub(crate) bps: Vec<f64>,
+    pub(crate) failure: Option<String>,
 }
 
-/// The median of some rounds, and of how many and why the others failed, where some did.
-pub(crate) fn rate(bps: &[f64], rounds: usize, failure: Option<&str>) -> String {
-    match (median(bps), failure) {
-        (Some(rate), None) => gbit_s(rate),
-        (Some(rate), Some(why)) => format!("{} ({} of {rounds} rounds: {why})", gbit_s(rate), bps.len()),
-        (None, why) => format!("did not run: {}", why.unwrap_or_default()),
+impl Rounds {
+    pub(crate) fn add(&mut self, measured: anyhow::Result<f64>) {
+        match measured {
+            Ok(bps) => self.bps.push(bps),
+            Err(error) => self.failure = Some(format!("{error:#}")),
+        }
+    }
+
+    pub(crate) fn median(&self) -> Option<f64> {
+        median(&self.bps)
+    }
+
+    /// Their median, and of how many of `rounds` where some failed.
+    pub(crate) fn told(&self, rounds: usize) -> String {
+        match (self.median(), self.failure.as_deref()) {
+            (Some(rate), None) => gbit_s(rate),
+            (Some(rate), Some(why)) => {
+                format!("{} ({} of {rounds} rounds: {why})", gbit_s(rate), self.bps.len())
+            }
+            (None, why) => format!("did not run: {}", why.unwrap_or_default()),
+        }
     }
 }
 
@@ -332,5 +264,5 @@ pub(crate) fn gbit_s(bps: f64) -> String {
 
 /// A ratio of two rates; a dash where there is none.
 pub(crate) fn ratio(bps: f64, to: Option<f64>) -> String {
-    to.filter(|to| 0.0 < *to).map_or_else(|| "–".to_owned(), |to| format!("{:.2}", bps / to))
+    shown(to.filter(|to| 0.0 < *to), |to| format!("{:.2}", bps / to))
 }

@@ -11,9 +11,10 @@ use super::flow::Ours;
 use super::goal::{self, Bound};
 use super::peer::Peer;
 use super::raw::{self, Limit, digest_bytes_s, rest};
-use super::session::{Session, gbit_s, median, rate, ratio};
+use super::session::{Rounds, Session, gbit_s, ratio};
 use crate::signatures::host::Cpus;
-use crate::transfer::Table;
+use crate::stats::median;
+use crate::table::{Section, Table, cells, dash};
 
 const LINK: Link = Link::Veth { rate_bps: None };
 
@@ -27,8 +28,7 @@ enum Subject {
 /// What came of a row.
 #[derive(Default)]
 struct Found {
-    bps: Vec<f64>,
-    failure: Option<String>,
+    rounds: Rounds,
     lost: u64,
     sent: u64,
 }
@@ -70,7 +70,7 @@ pub(crate) fn plan(session: &Session) -> Plan {
     Plan { cells: round.cells * u64::from(rounds(session)), time: round.time * rounds(session) }
 }
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let subjects = subjects(session);
     let mut found: Vec<Found> = subjects.iter().map(|_| Found::default()).collect();
     let rounds = rounds(session);
@@ -97,8 +97,11 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
     let [sealed, clear] = limits.each_ref().map(|limits| of(limits));
     let is_cubic = |subject: &Subject| matches!(subject, Subject::Peer(Peer::Tcp("cubic")));
     let cubic = subjects.iter().zip(&found).find(|(subject, _)| is_cubic(subject));
-    let cubic = cubic.and_then(|(_, found)| median(&found.bps));
-    let (mut cells, mut rows) = (Vec::new(), Vec::new());
+    let cubic = cubic.and_then(|(_, found)| found.rounds.median());
+    let (mut table, mut rows) = (
+        Table::new(["", "version", "rate", "÷ limit, sealed", "÷ limit, clear", "÷ iperf3 cubic"]),
+        Vec::new(),
+    );
     for (what, limits) in [("limit, sealed", &limits[0]), ("limit, clear", &limits[1])] {
         let unpaced: Vec<f64> = limits.iter().map(|limit| limit.unpaced_bps).collect();
         let loss: Vec<f64> = limits.iter().map(|limit| limit.unpaced_loss).collect();
@@ -107,17 +110,18 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         let text = lossless.map_or_else(|| "none without loss".to_owned(), gbit_s);
         let version = format!("unpaced {}, {:.1} % lost", gbit_s(unpaced), 100.0 * loss);
         let bps = lossless.unwrap_or(0.0);
-        cells.push(row(what, &version, text, [ratio(bps, sealed), ratio(bps, clear), ratio(bps, cubic)]));
+        let ratios = [sealed, clear, cubic].map(|to| ratio(bps, to));
+        table.push(cells![what, version, text].into_iter().chain(ratios));
         rows.push(json!({ "what": what, "bit_s": lossless, "unpaced_bit_s": unpaced, "unpaced_loss": loss }));
     }
     for (subject, found) in subjects.iter().zip(&found) {
         let (what, version) = (name(subject), version(session, subject, found));
-        let text = rate(&found.bps, rounds as usize, found.failure.as_deref());
-        let ratios = match median(&found.bps) {
+        let text = found.rounds.told(rounds as usize);
+        let ratios = match found.rounds.median() {
             Some(bps) => [sealed, clear, cubic].map(|to| ratio(bps, to)),
-            None => ["–", "–", "–"].map(str::to_owned),
+            None => [dash(), dash(), dash()],
         };
-        cells.push(row(&what, &version, text, ratios));
+        table.push(cells![what, version, text].into_iter().chain(ratios));
         rows.push(of_subject(&what, &version, found));
     }
     let digest = 8.0 * digest_bytes_s();
@@ -132,10 +136,9 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         gbit_s(digest),
         if rounds == 1 { String::new() } else { format!(" Medians of {rounds} rounds.") }
     );
-    let header = ["", "version", "rate", "÷ limit, sealed", "÷ limit, clear", "÷ iperf3 cubic"];
     let best = |is_wanted: &dyn Fn(&Subject) -> bool| {
         let found = subjects.iter().zip(&found).filter(|(subject, _)| is_wanted(subject));
-        found.filter_map(|(_, found)| median(&found.bps)).max_by(f64::total_cmp)
+        found.filter_map(|(_, found)| found.rounds.median()).max_by(f64::total_cmp)
     };
     // One row each of ours, whatever others of its kind reach.
     let of_ours = |wanted: &str| best(&|subject| name(subject) == wanted);
@@ -174,7 +177,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             over(free, of_peer(other)),
         ));
     }
-    Ok(Table::new("An uncontended path", &legend, &header, cells, rows).with(&goals))
+    session.report.section(Section::new("An uncontended path", &legend, &table, rows).with(&goals))
 }
 
 impl Found {
@@ -191,10 +194,7 @@ impl Found {
                 run.bps
             }),
         };
-        match measured {
-            Ok(bps) => self.bps.push(bps),
-            Err(error) => self.failure = Some(format!("{error:#}")),
-        }
+        self.rounds.add(measured);
     }
 }
 
@@ -243,7 +243,7 @@ fn name(subject: &Subject) -> String {
 
 fn version(session: &Session, subject: &Subject, found: &Found) -> String {
     match subject {
-        Subject::Peer(peer) => peer.version(&session.tools).unwrap_or_else(|_| "–".to_owned()),
+        Subject::Peer(peer) => peer.version(&session.tools).unwrap_or_else(|_| dash()),
         Subject::Ours(_) => {
             let share = 100.0 * found.lost as f64 / found.sent.max(1) as f64;
             format!("{}, {share:.2} % sent again", env!("CARGO_PKG_VERSION"))
@@ -251,13 +251,9 @@ fn version(session: &Session, subject: &Subject, found: &Found) -> String {
     }
 }
 
-fn row(what: &str, version: &str, rate: String, ratios: [String; 3]) -> Vec<String> {
-    [what.to_owned(), version.to_owned(), rate].into_iter().chain(ratios).collect()
-}
-
 fn of_subject(what: &str, version: &str, found: &Found) -> Value {
     json!({
-        "what": what, "version": version, "bit_s": median(&found.bps), "failure": found.failure,
+        "what": what, "version": version, "bit_s": found.rounds.median(), "failure": found.rounds.failure,
         "sent_packets": found.sent, "lost_packets": found.lost,
     })
 }

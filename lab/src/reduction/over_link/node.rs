@@ -43,11 +43,11 @@ type Incoming = mpsc::UnboundedReceiver<Vec<u8>>;
 pub(super) fn tree(
     scenario: &Scenario,
     weather: &Shared<Weather<'static>>,
-    timeouts: Vec<Box<dyn Timeout>>,
+    timeouts: Vec<Box<dyn Timeout + Send>>,
     copies: Copies,
 ) -> (Vec<Node>, Servers) {
     let nodes = scenario.nodes;
-    let integers = INTEGERS_MAX.min(((super::sizes(scenario).0 - HEADER_BYTES) / 4) as usize);
+    let integers = INTEGERS_MAX.min(((sizes(scenario).0 - HEADER_BYTES) / 4) as usize);
     let node = |index| Node {
         index,
         nodes,
@@ -120,7 +120,7 @@ impl Outgoing {
         index: usize,
         tries: u32,
         dial: Dial,
-        inner: Box<dyn Timeout>,
+        inner: Box<dyn Timeout + Send>,
         sending: Shared<Sending>,
         weather: Shared<Weather<'static>>,
     ) -> Self {
@@ -210,6 +210,16 @@ impl Servers {
             ensure!(counters.protocol_errors + counters.rejected + counters.declined == 0, "{counters:?}");
         }
         Ok(())
+    }
+}
+
+/// The least and the greatest size of a message.
+pub(super) fn sizes(scenario: &Scenario) -> (u64, u64) {
+    let all = &scenario.message_bytes;
+    match scenario.message_bytes_range {
+        // Rounded to whole bytes when drawn.
+        Some(range) => (range.min.floor() as u64, range.max.ceil() as u64),
+        None => (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0)),
     }
 }
 

@@ -96,7 +96,7 @@ impl Accept for Door {
 /// A timeout that, once a message has used up its tries, waits for it without one and learns nothing, as the
 /// engine does.
 pub(super) struct Patient {
-    pub(super) inner: Box<dyn Timeout>,
+    pub(super) inner: Box<dyn Timeout + Send>,
     pub(super) waits: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The engine computes what the real link does.
 
 use super::*;
-use crate::reduction::row::mean;
 use crate::reduction::{load, tree};
+use crate::stats::mean;
 use std::path::Path;
 
 fn scenario(text: &str) -> Scenario {

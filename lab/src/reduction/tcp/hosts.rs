@@ -4,9 +4,10 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::Context;
-use barograph_sim::{Host, Link, LinkSpec, Loss, Network, Queue, RelayOptions};
+use barograph_sim::{Chance, Host, Link, LinkSpec, Loss, Network, Queue, RelayOptions};
 use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::emulation::{Traffic, forget_connections, set_tcp};
 
 /// Runtimes for the nodes. Sockets stay in the namespace of the thread that makes them, so each host has
 /// threads of its own.
@@ -22,11 +23,10 @@ impl Hosts {
     pub(crate) fn joined(network: Network) -> anyhow::Result<Self> {
         let hosts = [&network.a, &network.b];
         for host in hosts {
-            // What most of TCP did in the paper's days, and no connection that starts with what another
-            // strategy's have learnt.
-            set(host, "tcp_congestion_control", CONGESTION_CONTROL)?;
-            set(host, "tcp_no_metrics_save", "1")?;
+            // What most of TCP did in the paper's days.
+            set_tcp(host, "tcp_congestion_control", CONGESTION_CONTROL)?;
         }
+        forget_connections(&network)?;
         // Threads that a runtime starts are where the thread was that made it.
         let runtimes = hosts.map(|host| host.run(runtime));
         let runtimes = runtimes.into_iter().map(|made| Ok(made??)).collect::<anyhow::Result<_>>()?;
@@ -46,13 +46,27 @@ impl Hosts {
 
     /// Where a node runs: levels of the tree take turns, so that every message goes through the bottleneck.
     pub(crate) fn of_node(&self, node: usize) -> (&Handle, IpAddr) {
-        self.of_side((node + 1).ilog2() as usize)
+        let index = (node + 1).ilog2() as usize % self.runtimes.len();
+        (self.runtimes[index].handle(), self.addresses[index])
     }
 
-    /// One of the two hosts.
-    pub(crate) fn of_side(&self, side: usize) -> (&Handle, IpAddr) {
-        let index = side % self.runtimes.len();
-        (self.runtimes[index].handle(), self.addresses[index])
+    /// Background traffic from both hosts to the other, where there is a network: [`QUIET`] of the bottleneck's rate, and
+    /// [`LOUD`] of it in spells.
+    pub(crate) fn start_traffic(&self, seed: u64) -> anyhow::Result<Vec<Traffic>> {
+        let hosts = self.network.as_ref().map(|network| [[&network.a, &network.b], [&network.b, &network.a]]);
+        let start = |(side, hosts): (usize, [&Host; 2])| {
+            let mut draws = Chance::new(seed, side as u64);
+            let (mut loud, mut until) = (false, Duration::ZERO);
+            Traffic::start(hosts, move |now| {
+                if until <= now {
+                    loud = !loud;
+                    until =
+                        now + Duration::from_secs_f64(draws.exponential(if loud { LOUD_S } else { QUIET_S }));
+                }
+                RATE_BPS as f64 * if loud { LOUD } else { QUIET }
+            })
+        };
+        hosts.into_iter().flatten().enumerate().map(start).collect()
     }
 
     /// The network between them, if there is one.
@@ -63,12 +77,6 @@ impl Hosts {
 
 fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(1).enable_all().build()
-}
-
-/// Changes a setting of TCP in one host alone.
-fn set(host: &Host, setting: &str, value: &str) -> anyhow::Result<()> {
-    let path = format!("/proc/sys/net/ipv4/{setting}");
-    host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {path}"))
 }
 
 /// The bottleneck.
@@ -103,7 +111,7 @@ const DELAY: Duration = Duration::from_millis(15);
 
 /// What a relay carries beside everything else on two processors; sixteen leaves that send at once take
 /// 0.2 s.
-pub(crate) const RATE_BPS: u64 = 40_000_000;
+const RATE_BPS: u64 = 40_000_000;
 
 /// Room for the first windows of sixteen leaves.
 const QUEUE_BDP: f64 = 4.0;
@@ -115,3 +123,12 @@ const QUEUE_BDP: f64 = 4.0;
 const LOSS: Loss = Loss::Bursts { enter: 0.00015, leave: 0.003, good_loss: 0.0005, bad_loss: 0.7 };
 
 const CONGESTION_CONTROL: &str = "reno";
+
+/// Shares of the bottleneck's rate: a murmur that keeps its loss moving, and spells in which others leave
+/// the messages a third.
+const QUIET: f64 = 0.05;
+const LOUD: f64 = 0.65;
+
+/// Mean lengths, exponential: a fifth of the time is loud, for about as long as a reduction takes.
+const QUIET_S: f64 = 4.0;
+const LOUD_S: f64 = 1.0;

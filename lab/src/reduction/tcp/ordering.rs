@@ -4,8 +4,7 @@ use barograph_sim::Chance;
 use serde::Serialize;
 use std::cmp::Ordering;
 
-use super::super::row::Summary;
-use super::simulated::quantile;
+use crate::stats::{Rank, Summary, interval, mean, quantile, resampled, sorted};
 
 /// Times of one strategy, block by block. In each block all strategies met the same weather.
 pub(crate) type Blocks = Vec<Vec<f64>>;
@@ -28,10 +27,9 @@ impl Statistic {
     }
 
     fn of(self, times: &[f64]) -> f64 {
-        let summary = Summary::of(times);
         match self {
-            Self::Mean => summary.mean,
-            Self::P95 => summary.p95,
+            Self::Mean => mean(times),
+            Self::P95 => Summary::of(times).p95,
         }
     }
 }
@@ -57,17 +55,14 @@ impl Standing {
             let times = |of: &Blocks| blocks.iter().flat_map(|block| of[*block].clone()).collect::<Vec<_>>();
             strategies.iter().map(|of| statistic.of(&times(of))).collect()
         };
-        let mut draws = Chance::new(seed, 0);
-        let resamples: Vec<Vec<f64>> = (0..RESAMPLES)
-            .map(|_| of_blocks(&all.iter().map(|_| all[draws.below(all.len())]).collect::<Vec<_>>()))
-            .collect();
+        let resamples = resampled(all.len(), RESAMPLES, &mut Chance::new(seed, 0), of_blocks);
         let count = strategies.len();
         let mut pairs = vec![vec![Ordering::Equal; count]; count];
         let mut widths = Vec::new();
         for one in 0..count {
             for other in (0..count).filter(|other| *other != one) {
                 let differences = resamples.iter().map(|values| values[one] - values[other]).collect();
-                let (low, high) = interval(differences);
+                let (low, high) = interval(differences, 0.05).unwrap_or_default();
                 widths.push((high - low) / 2.0);
                 pairs[one][other] = match (low, high) {
                     (_, high) if high < 0.0 => Ordering::Less,
@@ -76,8 +71,8 @@ impl Standing {
                 };
             }
         }
-        widths.sort_by(f64::total_cmp);
-        Self { values: of_blocks(&all), pairs, told_apart_s: quantile(&widths, 0.5) }
+        let told_apart_s = quantile(&sorted(widths), 0.5, Rank::Nearest).unwrap_or(f64::NAN);
+        Self { values: of_blocks(&all), pairs, told_apart_s }
     }
 
     /// As text, the best first; ≈ stands between neighbours that are a tie.
@@ -94,12 +89,6 @@ impl Standing {
         }
         line
     }
-}
-
-/// From the 5th to the 95th percentile.
-fn interval(mut differences: Vec<f64>) -> (f64, f64) {
-    differences.sort_by(f64::total_cmp);
-    (quantile(&differences, 0.05), quantile(&differences, 0.95))
 }
 
 /// How two experiments agree, pair by pair.

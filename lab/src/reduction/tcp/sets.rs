@@ -6,13 +6,16 @@ use std::time::Instant;
 
 use anyhow::Context;
 use barograph_sim::{Network, Report};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use super::super::strategy::Strategy;
 use super::hosts::{Hosts, bottleneck};
-use super::simulated::{UNCUT_S, quantile};
-use super::traffic::Traffic;
+use super::simulated::UNCUT_S;
 use super::turns::{Contestant, Outcome, Plan, take_turns};
+use crate::emulation::Traffic;
+use crate::jobs::bar;
+use crate::machine::load;
+use crate::stats::{Rank, quantile, sorted};
 
 /// What came of all sets.
 pub(crate) struct Sets {
@@ -38,7 +41,7 @@ pub(crate) struct Sets {
 struct Set {
     plan: Plan,
     // Declared before the hosts, so dropped before them.
-    traffic: Traffic,
+    traffic: Vec<Traffic>,
     hosts: Hosts,
 }
 
@@ -47,11 +50,11 @@ impl Sets {
     pub(crate) fn run(plan: &Plan, strategies: &[Strategy], simulated_median_s: f64) -> anyhow::Result<Self> {
         let (load_before, began) = (load(), Instant::now());
         let sets: Vec<Set> = (0..plan.sets).map(|set| Set::new(plan, set)).collect::<anyhow::Result<_>>()?;
-        let bar = bar(plan, strategies.len());
+        let reductions = plan.sets * (plan.pilot + plan.blocks * plan.turn * strategies.len());
+        let bar = bar(reductions as u64, "reductions: {msg}");
         bar.set_message("how long a message takes");
-        let mut uncut_s = all(&sets, |set| set.uncut(&bar))?.concat();
-        uncut_s.sort_by(f64::total_cmp);
-        let scale = quantile(&uncut_s, 0.5) / simulated_median_s;
+        let uncut_s = sorted(all(&sets, |set| set.uncut(&bar))?.concat());
+        let scale = quantile(&uncut_s, 0.5, Rank::Nearest).unwrap_or(f64::NAN) / simulated_median_s;
         bar.set_message("strategies in turns");
         let done = all(&sets, |set| set.turns(strategies, scale, &bar))?;
         bar.finish_and_clear();
@@ -71,7 +74,7 @@ impl Sets {
             void_blocks,
             reports: sets.iter().filter_map(|set| set.hosts.network()?.report()).collect(),
             took_s: began.elapsed().as_secs_f64(),
-            background_bytes: sets.iter().map(|set| set.traffic.bytes()).sum(),
+            background_bytes: sets.iter().flat_map(|set| &set.traffic).map(Traffic::bytes).sum(),
             load_before,
             load_after: load(),
         })
@@ -83,7 +86,7 @@ impl Set {
         let plan = Plan { seed: plan.seed.wrapping_add(SEEDS_APART * number as u64), ..*plan };
         let network = Network::new(bottleneck(plan.seed)).context("cannot make an emulated network")?;
         let hosts = Hosts::joined(network)?;
-        let traffic = Traffic::start(&hosts, plan.seed)?;
+        let traffic = hosts.start_traffic(plan.seed)?;
         Ok(Self { plan, traffic, hosts })
     }
 
@@ -115,19 +118,6 @@ fn all<T: Send>(sets: &[Set], work: impl Fn(&Set) -> anyhow::Result<T> + Sync) -
         let threads: Vec<_> = sets.iter().map(|set| scope.spawn(move || work(set))).collect();
         threads.into_iter().map(|thread| thread.join().expect("work does not panic")).collect()
     })
-}
-
-fn bar(plan: &Plan, strategies: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} reductions: {msg}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
-    let reductions = plan.sets * (plan.pilot + plan.blocks * plan.turn * strategies);
-    ProgressBar::new(reductions as u64).with_style(style)
-}
-
-/// The machine's load over the last minute.
-fn load() -> String {
-    let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    loads.split(' ').next().unwrap_or_default().to_owned()
 }
 
 /// So that runs with neighbouring seeds have no set in common.

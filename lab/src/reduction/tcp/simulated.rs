@@ -1,10 +1,12 @@
 //! The simulated P1, run as the paper ran its experiment, for comparison.
 
-use super::super::engine::Run;
-use super::super::paper::{P1, REDUCTIONS, SETS, TRIES, built_in};
+use super::super::experiment::{P1, REDUCTIONS, SETS, TRIES, built_in};
+use super::super::run::Run;
 use super::super::strategy::Strategy;
-use super::super::{jobs, tree};
+use super::super::tree;
 use super::ordering::Blocks;
+use crate::jobs;
+use crate::stats::{Rank, quantile, sorted};
 
 /// What came of it.
 pub(crate) struct Simulated {
@@ -23,23 +25,17 @@ impl Simulated {
         let runs = jobs::all(strategies, |strategy| format!("simulated {}", strategy.name()), work);
         let mut uncut_s = Vec::new();
         tree::run(&scenario, 1, Strategy::Static(UNCUT_S), |sent| uncut_s.push(sent.took_s));
-        uncut_s.sort_by(f64::total_cmp);
-        Ok(Self { runs, uncut_s })
+        Ok(Self { runs, uncut_s: sorted(uncut_s) })
     }
 
     pub(crate) fn median_s(&self) -> f64 {
-        quantile(&self.uncut_s, 0.5)
+        quantile(&self.uncut_s, 0.5, Rank::Nearest).unwrap_or(f64::NAN)
     }
 
     /// The times of each strategy, ten reductions a block.
     pub(crate) fn times(&self) -> Vec<Blocks> {
         self.runs.iter().map(|run| run.times.chunks(BLOCK).map(<[f64]>::to_vec).collect()).collect()
     }
-}
-
-/// The value below which so large a share lies; `sorted` is not empty.
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    sorted[(share * (sorted.len() - 1) as f64).round() as usize]
 }
 
 /// A static timeout that cuts off nothing.

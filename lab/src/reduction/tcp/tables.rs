@@ -4,14 +4,15 @@ use anyhow::ensure;
 use barograph_sim::Report;
 use serde::Serialize;
 
-use super::super::paper::{REDUCTIONS, SETS};
+use super::super::experiment::{REDUCTIONS, SETS};
 use super::super::row::Row;
 use super::hosts;
 use super::ordering::{Agreement, Standing, Statistic};
 use super::sets::Sets;
-use super::simulated::{Simulated, quantile};
+use super::simulated::Simulated;
 use super::turns::{Outcome, Plan};
-use crate::report::aligned;
+use crate::stats::{Rank, quantile};
+use crate::table::{Table, cells};
 
 /// Everything that was measured, and how it stands to the simulation.
 #[derive(Serialize)]
@@ -94,11 +95,12 @@ impl Findings {
         };
         let strategies = sets.outcomes.iter().map(|of| of.strategy);
         let [tcp, there] = [&sets.uncut_s, &simulated.uncut_s];
-        let medians = [quantile(tcp, 0.5), quantile(there, 0.5)];
+        let at = |of: &[f64], share| quantile(of, share, Rank::Nearest).unwrap_or(f64::NAN);
+        let medians = [at(tcp, 0.5), at(there, 0.5)];
         let tail = |share| Tail {
             share,
-            tcp: quantile(tcp, share) / medians[0],
-            simulated: quantile(there, share) / medians[1],
+            tcp: at(tcp, share) / medians[0],
+            simulated: at(there, share) / medians[1],
         };
         Ok(Self {
             network: hosts::about(),
@@ -160,7 +162,7 @@ pub(crate) fn markdown(findings: &Findings) -> String {
     let mut text = circumstances(findings);
     text += &tail(findings);
     text += &voids(findings);
-    text += &table(findings);
+    text += &table(findings).to_string();
     text += "\nAn abandoned message is waited for without a timeout, so its reduction enters the means. A retry was \
          in vain where a copy that had been cut off arrived first: the system goes on sending what a closed \
          connection has in its buffer, so most copies arrive, and load the path, in the end. Each message was \
@@ -199,18 +201,18 @@ fn circumstances(findings: &Findings) -> String {
 }
 
 fn tail(findings: &Findings) -> String {
-    let mut table = vec![vec!["messages never cut off, in medians".to_owned()]];
-    table[0].extend(findings.tail.iter().map(|tail| match tail.share {
+    let shares = findings.tail.iter().map(|tail| match tail.share {
         1.0 => "max".to_owned(),
         share => format!("{} %", 100.0 * share),
-    }));
-    for (name, of) in
-        [("TCP", (|tail| tail.tcp) as fn(&Tail) -> f64), ("simulated P1", |tail| tail.simulated)]
-    {
+    });
+    let mut table = Table::new(["messages never cut off, in medians"]).and(shares);
+    let mut push = |name: &str, of: fn(&Tail) -> f64| {
         let values = findings.tail.iter().map(|tail| format!("{:.2}", of(tail)));
-        table.push(std::iter::once(name.to_owned()).chain(values).collect());
-    }
-    aligned(&table) + "\n"
+        table.push(cells![name].into_iter().chain(values));
+    };
+    push("TCP", |tail| tail.tcp);
+    push("simulated P1", |tail| tail.simulated);
+    format!("{table}\n")
 }
 
 fn voids(findings: &Findings) -> String {
@@ -225,8 +227,8 @@ fn voids(findings: &Findings) -> String {
     text + "\n\n"
 }
 
-fn table(findings: &Findings) -> String {
-    let header = [
+fn table(findings: &Findings) -> Table {
+    let mut table = Table::new([
         "strategy",
         "mean s",
         "p95",
@@ -241,24 +243,20 @@ fn table(findings: &Findings) -> String {
         "p95, P1",
         "retried %, P1",
         "retries a retried, P1",
-    ];
-    let mut table = vec![header.map(str::to_owned).to_vec()];
+    ]);
     let share = |row: &Row| format!("{:.2}", 100.0 * row.retried_share);
-    let retries = |row: &Row| match row.retried_share {
-        0.0 => "–".to_owned(),
-        _ => format!("{:.2}", row.retries_per_retried),
-    };
+    let time = |time: f64| format!("{time:.3}");
     for (Measured { row, duplicates, in_vain_share }, there) in findings.rows.iter().zip(&findings.simulated)
     {
         let mut cells = vec![row.strategy.clone()];
-        cells.extend([row.mean_s, row.p95_s, row.max_s, row.sd_s].map(|time| format!("{time:.3}")));
-        cells.extend([share(row), retries(row), format!("{:.0}", 100.0 * in_vain_share)]);
+        cells.extend([row.mean_s, row.p95_s, row.max_s, row.sd_s].map(time));
+        cells.extend([share(row), row.retries(2), format!("{:.0}", 100.0 * in_vain_share)]);
         cells.extend([duplicates.to_string(), row.abandoned.to_string()]);
-        cells.extend([there.mean_s, there.p95_s].map(|time| format!("{time:.3}")));
-        cells.extend([share(there), retries(there)]);
+        cells.extend([there.mean_s, there.p95_s].map(time));
+        cells.extend([share(there), there.retries(2)]);
         table.push(cells);
     }
-    aligned(&table)
+    table
 }
 
 fn compared(comparison: &Comparison) -> String {

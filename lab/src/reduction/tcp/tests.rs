@@ -7,7 +7,6 @@ use indicatif::ProgressBar;
 
 use super::super::strategy::Strategy;
 use super::hosts::Hosts;
-use super::traffic::Traffic;
 use super::turns::{Contestant, Outcome, Plan, take_turns};
 
 const PLAN: Plan = Plan {
@@ -72,7 +71,7 @@ fn a_tree_through_a_bottleneck_with_losses_has_the_right_maxima_everywhere_once(
         ..LinkSpec::default()
     }));
     let hosts = Hosts::joined(network).expect("runtimes in the namespaces");
-    let traffic = Traffic::start(&hosts, 1).expect("sockets");
+    let traffic = hosts.start_traffic(1).expect("sockets");
     let strategies = [Strategy::Static(2.0), Strategy::Default];
     let new = |strategy: &Strategy| Contestant::new(&hosts, &PLAN, *strategy, 0.1).expect("nodes");
     let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect();
@@ -83,7 +82,7 @@ fn a_tree_through_a_bottleneck_with_losses_has_the_right_maxima_everywhere_once(
         assert!(reduced.iter().all(|reduced| 0.03 < reduced.time_s), "{reduced:?}");
         assert_eq!(reduced.iter().map(|reduced| reduced.sent.len()).sum::<usize>(), 3 * 12);
     }
-    assert!(0 < traffic.bytes());
+    assert!(traffic.iter().all(|traffic| 0 < traffic.bytes()));
     let report = hosts.network().and_then(|network| network.report()).expect("a relay");
     assert!(500 < report.forward.forwarded && 500 < report.back.forwarded, "{report:?}");
 }

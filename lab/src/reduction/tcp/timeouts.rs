@@ -1,13 +1,9 @@
 //! The strategies on a network that is quicker than the paper's.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use barograph_timeout::{
-    Adaptive, Attempt, Config, Decision, Ended, Host, LIMIT, Nws, NwsEscalating, Reason, Rfc6298, START,
-    Static, Timeout,
-};
+use barograph_timeout::{Attempt, Decision, Ended, LIMIT, Reason, Timeout};
 
 use super::super::strategy::Strategy;
 
@@ -59,34 +55,18 @@ impl Timeout for Patient {
     }
 }
 
-/// A timeout for each path, of which `owners` names the sending node. Numbers that the paper sets by hand –
-/// a static timeout, the generous start – are `scale` times as long; what is learned needs no scale.
+/// A timeout for each path; see [`Strategy::timeouts`].
 pub(crate) fn timeouts(
     strategy: Strategy,
     owners: &[usize],
     scale: f64,
     tries: u32,
 ) -> anyhow::Result<Vec<Patient>> {
-    let start = START.mul_f64(scale);
-    let mut hosts: BTreeMap<usize, Host> = BTreeMap::new();
-    let mut paths = Vec::new();
-    for owner in owners {
-        let inner: Box<dyn Timeout + Send> = match strategy {
-            Strategy::Static(seconds) => Box::new(Static(Duration::from_secs_f64(seconds * scale))),
-            Strategy::Nws(k) => Box::new(Nws::new(k).with_start(start)),
-            Strategy::NwsEscalating => Box::new(NwsEscalating(Nws::new(2.0).with_start(start))),
-            Strategy::Rfc6298 => Box::new(Rfc6298::default()),
-            Strategy::Default => {
-                let config = Config { start, ..Config::default() };
-                Box::new(Adaptive::new(&config, hosts.entry(*owner).or_default()))
-            }
-            Strategy::StaticBest | Strategy::DefaultHedged => {
-                bail!("{} cannot be run over TCP: a link has one attempt at a time", strategy.name())
-            }
-        };
-        paths.push(Patient { inner, tries });
+    if matches!(strategy, Strategy::StaticBest | Strategy::DefaultHedged) {
+        bail!("{} cannot be run over TCP: a link has one attempt at a time", strategy.name());
     }
-    Ok(paths)
+    let patient = |inner| Patient { inner, tries };
+    Ok(strategy.timeouts(owners, scale).into_iter().map(patient).collect())
 }
 
 /// A message that gets no connection so many times in a row has no network to go over.
@@ -95,7 +75,7 @@ const CONNECTING_MAX: u32 = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use barograph_timeout::Exchange;
+    use barograph_timeout::{Exchange, START};
 
     #[test]
     fn the_estimator_sees_its_own_tries_and_nothing_after() {

@@ -7,7 +7,7 @@ use anyhow::ensure;
 use barograph_sim::{Chance, Counts, Report, Void};
 use indicatif::ProgressBar;
 
-use super::super::engine::Run;
+use super::super::run::Run;
 use super::super::strategy::Strategy;
 use super::super::tree::owners;
 use super::hosts::Hosts;
@@ -116,13 +116,7 @@ impl Outcome {
             run.times.push(reduced.time_s);
             run.gave_up.push(reduced.sent.iter().any(|sent| sent.abandoned));
             for sent in &reduced.sent {
-                let extra = u64::from(sent.attempts.saturating_sub(1));
-                run.sends += 1;
-                run.retried += u64::from(0 < extra);
-                run.retries += extra;
-                run.bytes.0 += message_bytes;
-                run.bytes.1 += extra * message_bytes;
-                run.longest_s = run.longest_s.max(sent.took_s);
+                run.count(message_bytes, sent.attempts, sent.took_s);
             }
         }
         run

@@ -1,9 +1,8 @@
 //! What copies: a plain program, and ours.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::Write as _;
 use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -11,8 +10,8 @@ use barograph_sim::{Link, Network};
 
 use super::super::job::{Copied, Job, NAME, SECONDS_MAX};
 use super::super::session::Session;
-use super::super::tool::{Ended, run};
-use crate::mesh_parts::Process;
+use crate::process::Process;
+use crate::tool::{Ended, run};
 
 /// What the disk takes (bytes a second), synced.
 pub(super) fn written(job: &Job) -> anyhow::Result<f64> {
@@ -55,17 +54,15 @@ pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: b
         receiver.arg("--clear");
     }
     let mut receiver = Process::spawn(receiver.stdout(Stdio::piped()).stderr(Stdio::null()))?;
-    let output = receiver.take_stdout().context("its output is piped")?;
-    let (tell, told) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // A line may be a command to paste, with the address in it.
-            let found = line.split_whitespace().find(|word| word.starts_with("brg://")).map(str::to_owned);
-            // Nobody listens any more once there is one.
-            let _ = found.map(|line| tell.send(line));
+    let (lines, until) = (receiver.lines()?, Instant::now() + START_MAX);
+    let line = loop {
+        let line = lines.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let line = line.context("`barograph recv` prints no line")?;
+        // A line may be a command to paste, with the address in it.
+        if let Some(found) = line.split_whitespace().find(|word| word.starts_with("brg://")) {
+            break found.to_owned();
         }
-    });
-    let line = told.recv_timeout(START_MAX).context("`barograph recv` prints no line")?;
+    };
     let source_text = job.source().to_string_lossy();
     let mut words = vec![&*program, "send", "--quiet"];
     words.extend(is_clear.then_some("--clear"));

@@ -1,14 +1,13 @@
 //! quinn: `lab/quinn`, a workspace of its own, which is built when it is wanted and by nobody else.
 
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use super::super::tool::run;
-use super::{Bench, Tools};
-use crate::mesh_parts::Process;
+use super::bench::{Bench, Tools};
+use crate::process::Process;
+use crate::tool::run;
 
 /// The program.
 pub(super) fn built(tools: &Tools) -> Result<PathBuf, String> {
@@ -54,12 +53,11 @@ pub(super) fn measure(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64
     let mut server = bench.network.b.command("timeout");
     server.args([&bench.limit_s().to_string(), &*program, "serve", &at]).stdout(Stdio::piped());
     let mut server = Process::spawn(server.stderr(Stdio::null()))?;
-    let output = server.take_stdout().context("its output is piped")?;
-    let mut lines = BufReader::new(output).lines();
-    lines.next().context("quinn's server ended before it listened")??;
+    let lines = server.lines()?;
+    lines.recv().context("quinn's server ended before it listened")?;
     let seconds = bench.seconds.to_string();
     run(&bench.network.a, &[&program, "send", &at, &seconds, congestion], bench.limit_s())?;
-    let said = lines.next().context("quinn's server ended without a word")??;
+    let said = lines.recv().context("quinn's server ended without a word")?;
     let (bytes, seconds) = said.split_once(' ').context("quinn's server says no rate")?;
     let (bytes, seconds): (f64, f64) = (bytes.parse()?, seconds.parse()?);
     ensure!(0.0 < seconds, "quinn moved nothing");

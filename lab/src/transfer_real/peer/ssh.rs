@@ -1,15 +1,15 @@
 //! scp and rsync, over a server of OpenSSH's with keys of its own, and rsync's daemon.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
-use super::super::tool::{find, run, wait_for_port};
-use super::Bench;
-use crate::mesh_parts::Process;
+use super::bench::Bench;
+use crate::process::Process;
+use crate::tool::{find, run};
 
 pub(super) fn scp(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let server = Server::start(bench)?;
@@ -47,10 +47,8 @@ pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
             "port = {DAEMON_PORT}\nuse chroot = no\nuid = root\ngid = root\n[there]\npath = {root}\nread only = no\n"
         ),
     )?;
-    let mut server = bench.network.b.command("rsync");
-    server.args(["--daemon", "--no-detach"]).arg(format!("--config={}", config.display()));
-    let _server = Process::spawn(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))?;
-    wait_for_port(&bench.network.b, "tcp", DAEMON_PORT)?;
+    let words = ["--daemon", "--no-detach", &format!("--config={}", config.display())];
+    let _server = bench.serve(&bench.network.b, Path::new("rsync"), &words, ("tcp", DAEMON_PORT))?;
     let address = bench.network.b.v4();
     bench.copied(|from, to, limit_s| {
         let below = to.strip_prefix(bench.root()).context("copies are below the folder")?;
@@ -96,10 +94,8 @@ impl Server {
         // Where sshd separates its privileges; a system that has not started it since boot lacks the folder.
         fs::create_dir_all("/run/sshd").context("sshd needs /run/sshd")?;
         let program = find("sshd").unwrap_or_else(|| PathBuf::from("sshd"));
-        let mut server = bench.network.b.command(&program.to_string_lossy());
-        server.args(["-D", "-e", "-f"]).arg(&config).stdin(Stdio::null());
-        let process = Process::spawn(server.stdout(Stdio::null()).stderr(Stdio::null()))?;
-        wait_for_port(&bench.network.b, "tcp", PORT)?;
+        let words = ["-D", "-e", "-f", &config.to_string_lossy()];
+        let process = bench.serve(&bench.network.b, &program, &words, ("tcp", PORT))?;
         let options = ["-F", "none", "-i", &user.to_string_lossy()].map(str::to_owned);
         let settings =
             ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "BatchMode=yes"];

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use super::super::tool::{Ended, run, wait_for_port};
-use super::{Bench, Tools};
-use crate::mesh_parts::Process;
+use super::bench::{Bench, Tools};
+use crate::stats::mean;
+use crate::tool::{Ended, run};
 
 /// The folder of its examples.
 pub(super) fn built(tools: &Tools) -> Result<PathBuf, String> {
@@ -56,16 +56,7 @@ fn read(folder: &Path, name: &str) -> anyhow::Result<String> {
 /// The rate that its client shows each second, all but the first.
 pub(super) fn memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = built(bench.tools).map_err(anyhow::Error::msg)?;
-    let _server = Process::spawn(
-        bench
-            .network
-            .b
-            .command(&folder.join("appserver").to_string_lossy())
-            .arg(PORT_TEXT)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null()),
-    )?;
-    wait_for_port(&bench.network.b, "udp", PORT)?;
+    let _server = bench.serve(&bench.network.b, &folder.join("appserver"), &[PORT_TEXT], ("udp", PORT))?;
     let (to, client) = (bench.network.b.v4().to_string(), folder.join("appclient"));
     let log = folder.join("appclient.log");
     // It ends after 100 GB, which is stopped before, so its output goes to a file.
@@ -75,28 +66,19 @@ pub(super) fn memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
         client.display(),
         log.display()
     );
-    let _ = run(&bench.network.a, &["sh", "-c", &line], bench.seconds + super::GRACE_S)?;
+    let _ = run(&bench.network.a, &["sh", "-c", &line], bench.seconds + super::bench::GRACE_S)?;
     let text = fs::read_to_string(&log)?;
     let rates: Vec<f64> =
         text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).skip(1).collect();
     ensure!(!rates.is_empty(), "appclient showed no rate");
-    Ok(1e6 * rates.iter().sum::<f64>() / rates.len() as f64)
+    Ok(1e6 * mean(&rates))
 }
 
 /// A file, which the far host asks for.
 pub(super) fn file(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = built(bench.tools).map_err(anyhow::Error::msg)?;
-    let (server, client) = (folder.join("sendfile"), folder.join("recvfile"));
-    let _server = Process::spawn(
-        bench
-            .network
-            .a
-            .command(&server.to_string_lossy())
-            .arg(PORT_TEXT)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null()),
-    )?;
-    wait_for_port(&bench.network.a, "udp", PORT)?;
+    let client = folder.join("recvfile");
+    let _server = bench.serve(&bench.network.a, &folder.join("sendfile"), &[PORT_TEXT], ("udp", PORT))?;
     let from_host = bench.network.a.v4().to_string();
     bench.copied(|from, to, limit_s| -> anyhow::Result<Ended> {
         let (from, to) = (from.to_string_lossy(), to.join("source"));

@@ -1,13 +1,11 @@
 //! UFTP, to one receiver, unsealed.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use anyhow::{Context as _, bail};
 
-use super::super::tool::{Ended, run, wait_for_port};
-use super::Bench;
-use crate::mesh_parts::Process;
+use super::bench::Bench;
+use crate::tool::{Ended, run};
 
 /// At the rate it is told: that of the bottleneck, else the best of some. Its own time counts, for it waits three seconds for receivers first.
 pub(super) fn measure(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
@@ -35,10 +33,8 @@ fn at(bench: &Bench<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Result<
     let own = std::cell::Cell::new(None);
     let copied = bench.copied_in(
         &|from: &Path, to: &Path, limit_s| {
-            let mut server = bench.network.b.command("uftpd");
-            server.args(["-d", "-I", DEVICE, "-B", BUFFER_BYTES, "-D"]).arg(to);
-            let _server = Process::spawn(server.stdout(Stdio::null()).stderr(Stdio::null()))?;
-            wait_for_port(&bench.network.b, "udp", PORT)?;
+            let words = ["-d", "-I", DEVICE, "-B", BUFFER_BYTES, "-D", &to.to_string_lossy()];
+            let _server = bench.serve(&bench.network.b, Path::new("uftpd"), &words, ("udp", PORT))?;
             let to = bench.network.b.v4().to_string();
             let (rate, from) = (rate_kbit_s.to_string(), from.to_string_lossy());
             let mut words = vec!["uftp", "-M", &to, "-P", &to, "-I", DEVICE, "-R", &rate, "-B", BUFFER_BYTES];

@@ -3,12 +3,13 @@
 use barograph_sim::scenario::Shift;
 use barograph_sim::{Scenario, Weather};
 
-use super::Figure;
-use crate::reduction::engine::Sent;
-use crate::reduction::paper::Experiment;
-use crate::reduction::plot::{Axes, BLUE, INK, Mark, ORANGE, Scale, VERMILION, legend, svg, ticks};
-use crate::reduction::strategy::Strategy;
-use crate::reduction::tree;
+use super::engine::Sent;
+use super::experiment::Experiment;
+use super::strategy::Strategy;
+use super::tree;
+use crate::figure::{Axes, BLUE, Figure, INK, Mark, ORANGE, Scale, VERMILION, legend, svg, ticks};
+use crate::stats::range;
+use crate::table::joined;
 
 /// Figure 5: one link over 100 reductions.
 pub(super) fn one(experiment: &Experiment) -> anyhow::Result<Figure> {
@@ -91,34 +92,27 @@ fn counts(panels: &[Panel]) -> String {
         let retried = panel.sends.iter().filter(|sent| 1 < sent.attempts).count();
         format!("{}, {retried} of {} retried", panel.title, panel.sends.len())
     };
-    panels.iter().map(count).collect::<Vec<_>>().join("; ")
+    joined(panels.iter().map(count), "; ")
 }
 
 /// The panels in two columns, the first strategy on the left.
 fn draw(panels: &[Panel]) -> anyhow::Result<String> {
     let rows = panels.len() / 2;
-    let highest = panels.iter().flat_map(|panel| &panel.sends).map(|sent| sent.took_s).fold(1.0, f64::max);
+    let (least, highest) = range(panels.iter().flat_map(|panel| &panel.sends).map(|sent| sent.took_s));
     let all: Vec<f64> = vec![0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
     let top = all.iter().copied().find(|tick| 45.0_f64.max(highest) <= *tick).unwrap_or(100.0);
-    let least = panels.iter().flat_map(|panel| &panel.sends).map(|sent| sent.took_s).fold(1.0, f64::min);
-    let bottom = all.iter().copied().rev().find(|tick| *tick <= least).unwrap_or(0.1);
+    let bottom = all.iter().copied().rev().find(|tick| *tick <= least.min(1.0)).unwrap_or(0.1);
     svg(1240, 76 + 400 * rows as i32, |root| {
         let items = [
             (Mark::Dot, BLUE, "message, from its first attempt to its acknowledgement"),
             (Mark::Ring, VERMILION, "retried"),
             (Mark::Line, ORANGE, "timeout of the first attempt"),
         ];
-        legend(root, 90, 26, &items.map(|(mark, colour, name)| (mark, colour, name.to_owned())))?;
+        legend(root, 90, 26, items)?;
         for (i, panel) in panels.iter().enumerate() {
             let (column, row) = ((i / rows) as i32, (i % rows) as i32);
-            let axes = Axes {
-                left: 96 + 600 * column,
-                top: 86 + 400 * row,
-                width: 510,
-                height: 290,
-                x: Scale::Linear(0.0, 100.0),
-                y: Scale::Log(bottom, top),
-            };
+            let area = [96 + 600 * column, 86 + 400 * row, 510, 290];
+            let axes = Axes::new(area, Scale::Linear(0.0, 100.0), Scale::Log(bottom, top));
             let y: Vec<f64> = all.iter().copied().filter(|tick| (bottom..=top).contains(tick)).collect();
             let x = ticks(&[0.0, 20.0, 40.0, 60.0, 80.0, 100.0], "");
             axes.frame(root, &panel.title, ("reduction", &x), ("time (s), logarithmic", &ticks(&y, "")))?;
@@ -128,12 +122,10 @@ fn draw(panels: &[Panel]) -> anyhow::Result<String> {
             axes.line(root, &timeouts, ORANGE, 2)?;
             let times: Vec<(f64, f64)> = panel.sends.iter().map(|sent| point(sent, sent.took_s)).collect();
             axes.line(root, &times, INK, 1)?;
-            for (sent, (x, y)) in panel.sends.iter().zip(&times) {
-                Mark::Dot.draw(root, axes.at(*x, *y), BLUE)?;
-                if 1 < sent.attempts {
-                    Mark::Ring.draw(root, axes.at(*x, *y), VERMILION)?;
-                }
-            }
+            axes.marks(root, &times, Mark::Dot, BLUE)?;
+            let retried = panel.sends.iter().filter(|sent| 1 < sent.attempts);
+            let retried: Vec<(f64, f64)> = retried.map(|sent| point(sent, sent.took_s)).collect();
+            axes.marks(root, &retried, Mark::Ring, VERMILION)?;
         }
         Ok(())
     })

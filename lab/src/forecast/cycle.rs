@@ -5,7 +5,7 @@ use barograph_forecast::{Battery, Config, Loss};
 use barograph_study::input::Sample;
 use serde::Serialize;
 
-use crate::score::FIRST_STEP;
+use super::score::FIRST_STEP;
 
 /// Errors divided by those of the last value, under one loss.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -111,8 +111,6 @@ const LEVEL_GAIN: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
-
     use super::*;
 
     /// The experiment can find a cycle where there is one: noise on a square wave of a day.

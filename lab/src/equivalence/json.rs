@@ -3,12 +3,13 @@
 use barograph_study::compare::{Side, Study};
 use serde_json::{Value, json as object};
 
-use super::{Results, by_scatter};
-use crate::equivalence::overhead::Overhead;
-use crate::equivalence::{ClockName, hosts};
+use super::args::ClockName;
+use super::overhead::Overhead;
+use super::results::{REGIME, Results, by_scatter};
+use crate::machine;
 
-/// One object on a line.
-pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
+/// One object.
+pub(crate) fn json(results: &Results) -> Value {
     let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
     let links: Vec<Value> = links
         .iter()
@@ -38,17 +39,17 @@ pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
             })
         })
         .collect();
-    let answer = object!({
+    object!({
         "is_cancelled": is_cancelled,
-        "regime": super::REGIME,
+        "regime": REGIME,
         "jitter": jitter,
         "links": links,
         "machine": {
-            "kernel": hosts::kernel(),
-            "congestion": hosts::congestion(),
-            "processors": hosts::processors(),
-            "memory": hosts::memory(),
-            "load": hosts::load(),
+            "kernel": machine::kernel(),
+            "congestion": machine::congestion(),
+            "processors": machine::processors(),
+            "memory": machine::memory(),
+            "load": machine::load(),
             "native": env!("CARGO_PKG_VERSION"),
             "is_release": !cfg!(debug_assertions),
         },
@@ -56,8 +57,7 @@ pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
         "buffers": buffers,
         "rates": rates,
         "overhead": added(overhead),
-    });
-    Ok(serde_json::to_string(&answer)? + "\n")
+    })
 }
 
 fn compared(study: &Study) -> Value {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use serde_json::{Value, json};
 
-use super::{Port, Process, get};
+use crate::http::get;
+use crate::process::{Port, Process};
 
 /// The program: what was named, else `NATS_SERVER`, else on the path, else where
 /// `scripts/install-test-needs` puts it; `None` = there is none.

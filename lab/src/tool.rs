@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use barograph_sim::Host;
+use barograph_sim::{Chance, Host};
 
 /// How a program ended.
 pub(crate) enum Ended {
@@ -28,16 +28,12 @@ pub(crate) fn run(host: &Host, words: &[&str], seconds_max: u64) -> anyhow::Resu
     if output.status.code() == Some(TIME_UP) {
         return Ok(Ended::TimeUp);
     }
-    let text = said(&output);
+    let text = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said)).concat();
     if !output.status.success() {
         let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word of why").trim();
         bail!("{} failed: {last}", words.first().copied().unwrap_or_default());
     }
     Ok(Ended::Done(text))
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
 /// Waits until somebody in the host has this port (of `tcp` or `udp`).
@@ -89,17 +85,11 @@ pub(crate) fn package_version(package: &str) -> Option<String> {
 /// Makes a file of so many bytes that do not repeat within a block and are on no disk as zeros.
 pub(crate) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     use std::io::Write as _;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let block: Vec<u8> = std::iter::repeat_with(|| {
-        // Marsaglia (2003), Xorshift RNGs.
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    })
-    .take((bytes.min(BLOCK_BYTES as u64) as usize).div_ceil(8))
-    .flatten()
-    .collect();
+    let mut chance = Chance::new(bytes, 0);
+    let block: Vec<u8> = std::iter::repeat_with(|| chance.bits().to_le_bytes())
+        .take((bytes.min(BLOCK_BYTES as u64) as usize).div_ceil(8))
+        .flatten()
+        .collect();
     let mut file = fs::File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut left = bytes;
     while 0 < left {

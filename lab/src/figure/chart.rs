@@ -1,41 +1,41 @@
 //! Charts in columns, each with its legend and, where it has costs, a second axis of bytes an hour.
 
-use plotters::element::{PathElement, Rectangle};
+use plotters::element::Rectangle;
 use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color, FontTransform, RGBColor};
 
-use crate::reduction::plot::{
-    Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, legend, svg,
-    text, write,
+use super::{
+    Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, legend, line,
+    svg, text, write,
 };
 
 /// One chart.
 pub(crate) struct Chart {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
+    title: String,
+    x: Axis,
+    y: Axis,
     /// The axis on the right and its line.
-    pub(crate) right: Option<(Axis, Vec<(f64, f64)>)>,
-    pub(crate) layers: Vec<Layer>,
+    right: Option<(Axis, Vec<(f64, f64)>)>,
+    layers: Vec<Layer>,
 }
 
 /// An axis that is as long as its data.
 pub(crate) struct Axis {
-    pub(crate) name: String,
-    pub(crate) is_log: bool,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
+    name: String,
+    is_log: bool,
+    low: f64,
+    high: f64,
     /// Places of the marks; empty for five of equal distance.
-    pub(crate) ticks: Vec<(f64, String)>,
+    ticks: Vec<(f64, String)>,
 }
 
 /// What is drawn in one colour.
 pub(crate) struct Layer {
-    pub(crate) name: String,
-    pub(crate) shape: Shape,
+    name: String,
+    shape: Shape,
     pub(crate) points: Vec<(f64, f64)>,
     /// Which of [`COLOURS`].
-    pub(crate) colour: usize,
+    colour: usize,
 }
 
 /// How points are drawn.
@@ -96,15 +96,18 @@ pub(crate) fn charts(charts: &[Chart], columns: usize) -> anyhow::Result<String>
 }
 
 impl Chart {
+    pub(crate) fn new(title: impl Into<String>, x: Axis, y: Axis, layers: Vec<Layer>) -> Self {
+        Self { title: title.into(), x, y, right: None, layers }
+    }
+
+    /// With an axis on the right, and its line.
+    pub(crate) fn with_right(self, right: Option<(Axis, Vec<(f64, f64)>)>) -> Self {
+        Self { right, ..self }
+    }
+
     fn draw(&self, root: &Area<'_>, left: i32, top: i32) -> anyhow::Result<()> {
-        let axes = |y: &Axis| Axes {
-            left: left + LEFT,
-            top: top + TOP,
-            width: WIDTH - LEFT - RIGHT,
-            height: HEIGHT - TOP - BOTTOM,
-            x: self.x.scale(),
-            y: y.scale(),
-        };
+        let area = [left + LEFT, top + TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM];
+        let axes = |y: &Axis| Axes::new(area, self.x.scale(), y.scale());
         let main = axes(&self.y);
         let (x, y) = (self.x.marks(), self.y.marks());
         main.frame(root, "", (&self.x.name, &x), (&self.y.name, &y))?;
@@ -127,37 +130,37 @@ impl Chart {
             let edge = right.left + right.width;
             for (value, label) in axis.marks() {
                 let at = right.at(1.0, value).1;
-                root.draw(&PathElement::new([(edge, at), (edge + 6, at)], INK.stroke_width(1)))?;
+                line(root, [(edge, at), (edge + 6, at)], INK)?;
                 write(root, &label, (edge + 10, at), text(SMALL, HPos::Left, VPos::Center))?;
             }
             let upright = text(NORMAL, HPos::Center, VPos::Top).transform(FontTransform::Rotate270);
             write(root, &axis.name, (edge + RIGHT - 34, right.top + right.height / 2), upright)?;
             names.push((Mark::Line, COST, axis.name.clone()));
         }
-        legend(root, left + LEFT, top + 58, &names)
+        legend(root, left + LEFT, top + 58, names)
     }
 }
 
 impl Layer {
+    pub(crate) fn new(name: impl Into<String>, shape: Shape, points: Vec<(f64, f64)>, colour: usize) -> Self {
+        Self { name: name.into(), shape, points, colour }
+    }
+
     fn colour(&self) -> RGBColor {
         COLOURS[self.colour % COLOURS.len()]
     }
 
     fn draw(&self, root: &Area<'_>, axes: &Axes) -> anyhow::Result<()> {
         let colour = self.colour();
-        match self.shape {
-            Shape::Line | Shape::Thin => {
-                // A value that is missing parts a line in two.
-                for run in self.points.split(|(_, y)| !y.is_finite()).filter(|run| !run.is_empty()) {
-                    axes.line(root, run, colour, if self.shape == Shape::Thin { 1 } else { 2 })?;
-                }
-                if self.shape == Shape::Line {
-                    for (x, y) in self.points.iter().filter(|(_, y)| y.is_finite()) {
-                        Mark::Dot.draw(root, axes.at(*x, *y), colour)?;
-                    }
-                }
+        if matches!(self.shape, Shape::Line | Shape::Thin) {
+            // A value that is missing parts a line in two.
+            for run in self.points.split(|(_, y)| !y.is_finite()).filter(|run| !run.is_empty()) {
+                axes.line(root, run, colour, if self.shape == Shape::Thin { 1 } else { 2 })?;
             }
-            Shape::Dots => {
+        }
+        match self.shape {
+            Shape::Thin => {}
+            Shape::Line | Shape::Dots => {
                 for (x, y) in self.points.iter().filter(|(_, y)| y.is_finite()) {
                     Mark::Dot.draw(root, axes.at(*x, *y), colour)?;
                 }
@@ -180,6 +183,11 @@ impl Layer {
 /// The largest of the numbers that are finite.
 pub(crate) fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
     numbers.filter(|number| number.is_finite()).fold(0.0, f64::max)
+}
+
+/// The largest of all that is drawn.
+pub(crate) fn highest(layers: &[Layer]) -> f64 {
+    largest(layers.iter().flat_map(|layer| &layer.points).map(|point| point.1))
 }
 
 /// A number on an axis.

@@ -1,0 +1,48 @@
+//! What a station knows of a path before it lets a test end early: its calibration, and a forecast of its rate.
+
+use barograph_forecast::{Battery, Config};
+use barograph_probe::Streamed;
+use barograph_probe::calibration::{Calibration, Partials};
+use barograph_probe::stop::Guard;
+use barograph_probe::stream::{Early, Ended};
+
+/// A path's tests so far.
+pub(crate) struct Calibrated {
+    calibration: Calibration,
+    battery: Battery,
+}
+
+impl Calibrated {
+    pub(crate) fn new() -> Self {
+        Self { calibration: Calibration::default(), battery: Battery::new(&Config::default()) }
+    }
+
+    /// Whether the next test may end early, and what it has to go by.
+    pub(crate) fn early(&self) -> Option<Early> {
+        let interval = self.battery.interval(LEVEL)?;
+        let guard = Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper };
+        let expected = self.calibration.expected()?;
+        Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
+    }
+
+    /// Learns a test of full length.
+    pub(crate) fn learn_full(&mut self, partials: &Partials, rate_bit_s: f64) -> anyhow::Result<()> {
+        self.calibration.learn_full(partials, rate_bit_s);
+        Ok(self.battery.update(rate_bit_s)?)
+    }
+
+    /// Learns a test, which might end early or not.
+    pub(crate) fn learn(&mut self, test: &Streamed, was_allowed: bool) -> anyhow::Result<()> {
+        let rate_bit_s = test.rate_bit_s();
+        match test.ended {
+            Ended::Early(reason) => self.calibration.learn_early(&reason),
+            _ if !was_allowed => self.calibration.learn_full(&test.partials, rate_bit_s),
+            _ if test.surprised => self.calibration.learn_surprise(&test.partials, rate_bit_s),
+            _ => {}
+        }
+        Ok(self.battery.update(rate_bit_s)?)
+    }
+}
+
+/// The interval that the station shows and alerts on.
+const LEVEL: f64 = 0.9;

@@ -1,0 +1,135 @@
+//! What all studies on emulated networks do to one: whether there may be one, how its TCP is set, and what else it carries.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use barograph_probe::Target;
+use barograph_probe::io::{Limits, Listener};
+use barograph_sim::{Error, Host, Link, Network, say_skipped};
+
+use crate::jobs::Task;
+
+/// Whether this process may make networks; where not, it is reported as a skip of `verb`.
+pub(crate) fn is_permitted(verb: &str) -> anyhow::Result<bool> {
+    match Network::new(Link::Veth { rate_bps: None }) {
+        Err(error @ Error::NotPermitted { .. }) => {
+            say_skipped(&format!("lab {verb}: {error}"));
+            Ok(false)
+        }
+        tried => tried.map(|_| true).context("cannot make an emulated network"),
+    }
+}
+
+/// Why what was measured on a network is no evidence, if so.
+pub(crate) fn void(network: &Network) -> Option<String> {
+    network.report().and_then(|report| report.void()).map(|void| void.to_string())
+}
+
+/// Changes a setting of TCP in one host alone.
+pub(crate) fn set_tcp(host: &Host, setting: &str, value: &str) -> anyhow::Result<()> {
+    let path = format!("/proc/sys/net/ipv4/{setting}");
+    host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {value} to {path}"))
+}
+
+/// Makes each connection begin without what the kernel learnt from earlier ones to the same address, which would help, or
+/// hamper, the second of two programs.
+pub(crate) fn forget_connections(network: &Network) -> anyhow::Result<()> {
+    [&network.a, &network.b].into_iter().try_for_each(|host| set_tcp(host, "tcp_no_metrics_save", "1"))
+}
+
+/// A connection from the near host on which two bytes come back from the far one, as long as it lasts.
+pub(crate) fn ping_pong(network: &Network, limit: Duration) -> anyhow::Result<TcpStream> {
+    let listener = network.b.run(|| TcpListener::bind((network.b.v4(), 0)))??;
+    let to = listener.local_addr()?;
+    thread::spawn(move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut bytes = [0; 2];
+        loop {
+            stream.read_exact(&mut bytes)?;
+            stream.write_all(&bytes)?;
+        }
+    });
+    let stream = network.a.run(|| TcpStream::connect_timeout(&to, limit))??;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(limit))?;
+    Ok(stream)
+}
+
+/// A responder in a host, and how it is addressed from another.
+pub(crate) struct Responder(Listener);
+
+impl Responder {
+    pub(crate) fn start(host: &Host, limits: Limits) -> anyhow::Result<Self> {
+        Ok(Self(host.run(|| Listener::start((host.v4(), 0).into(), limits))??))
+    }
+
+    /// As `host:port`.
+    pub(crate) fn target(&self) -> anyhow::Result<Target> {
+        Ok(Target::parse(&self.0.address().to_string())?)
+    }
+
+    /// As `http://host:port/`.
+    pub(crate) fn url(&self) -> anyhow::Result<Target> {
+        Ok(Target::parse(&format!("http://{}/", self.0.address()))?)
+    }
+}
+
+/// Datagrams of others at a rate that varies, until dropped.
+pub(crate) struct Traffic {
+    bytes: Arc<AtomicU64>,
+    _sender: Task<()>,
+    /// Takes what arrives, and drops it when its buffer is full.
+    _sink: UdpSocket,
+}
+
+impl Traffic {
+    /// From one host to another; `rate_bps` says how fast (bit/s) after so much time.
+    pub(crate) fn start(
+        [from, to]: [&Host; 2],
+        mut rate_bps: impl FnMut(Duration) -> f64 + Send + 'static,
+    ) -> anyhow::Result<Self> {
+        let bound =
+            |host: &Host| host.run(|| UdpSocket::bind((host.v4(), 0)))?.context("no socket for traffic");
+        let (sink, socket) = (bound(to)?, bound(from)?);
+        socket.connect(sink.local_addr()?)?;
+        socket.set_nonblocking(true)?;
+        let bytes = Arc::new(AtomicU64::new(0));
+        let sent = Arc::clone(&bytes);
+        let sender = Task::start(move |stop| {
+            let payload = [0; DATAGRAM_BYTES];
+            let (began, mut last, mut due) = (Instant::now(), Instant::now(), 0.0);
+            while !stop.load(Ordering::Relaxed) {
+                thread::sleep(TICK);
+                let now = Instant::now();
+                // What a busy machine missed is not made up for in one go.
+                due += rate_bps(now - began) / 8.0 * (now - last).min(GAP_MAX).as_secs_f64();
+                last = now;
+                while DATAGRAM_BYTES as f64 <= due {
+                    due -= DATAGRAM_BYTES as f64;
+                    // A full buffer drops it, as a full queue would.
+                    if socket.send(&payload).is_ok() {
+                        sent.fetch_add(DATAGRAM_BYTES as u64, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        Ok(Self { bytes, _sender: sender, _sink: sink })
+    }
+
+    /// Bytes that were sent so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A packet of a middling size, with headers below every MTU.
+const DATAGRAM_BYTES: usize = 1000;
+
+const TICK: Duration = Duration::from_millis(2);
+const GAP_MAX: Duration = Duration::from_millis(20);

@@ -1,0 +1,149 @@
+//! The scores as Markdown.
+
+use barograph_forecast::Loss;
+
+use super::score::{BATTERIES, BLOCK, FIRST_STEP, IntervalScore, LEVEL, Score, preset_name};
+use super::trace::Trace;
+use crate::stats::{geometric_mean, range};
+use crate::table::{Table, bold, cells, dash};
+
+/// The whole report.
+pub(crate) fn markdown(traces: &[Trace]) -> String {
+    let mut text = format!(
+        "# Forecasts of {} traces\n\nErrors are divided by those of the last value, over steps {FIRST_STEP} on; \
+         means are geometric. Under 1 is better than the last value.\n",
+        traces.len()
+    );
+    for (loss, title) in [(Loss::Squared, "Mean squared error"), (Loss::Absolute, "Mean absolute error")] {
+        text += &format!("\n## {title}\n\n{}", rules(traces, loss));
+    }
+    text += &format!("\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
+    text += &format!("\n## The start, and values after gaps, of `full`, `blend`\n\n{}", gaps(traces));
+    text += &format!("\n## A member that knows the time of day and of the week\n\n{}", cycles(traces));
+    for (loss, title) in [(Loss::Squared, "mean squared error"), (Loss::Absolute, "mean absolute error")] {
+        for (battery, (preset, _)) in BATTERIES.iter().enumerate() {
+            // One battery of each preset shows the preset's methods.
+            if BATTERIES.iter().position(|(other, _)| other == preset) == Some(battery) {
+                let (name, methods) = (preset_name(*preset), methods(traces, battery, loss));
+                text += &format!("\n## Single methods of `{name}`, {title}\n\n{methods}");
+            }
+        }
+    }
+    text
+}
+
+/// The geometric mean over the traces, in bold.
+fn mean(traces: &[Trace], of: impl Fn(&Trace) -> f64) -> String {
+    bold(&ratio(geometric_mean(traces.iter().map(of))))
+}
+
+/// The default battery's first ten forecasts, and how it does after gaps with times and without.
+fn gaps(traces: &[Trace]) -> Table {
+    let mut table = Table::new([
+        "trace",
+        "first ten: MAE ÷ last value's",
+        "gaps",
+        "coverage after them",
+        "without times",
+        "MAE ÷ last value's",
+        "without times",
+    ]);
+    for trace in traces {
+        let Score { start, gaps, .. } = trace.blend();
+        let mut row = cells![trace.name, ratio(*start), gaps.map_or(0, |gaps| gaps.count)];
+        let numbers = gaps.map(|gaps| [gaps.coverage, gaps.coverage_untimed, gaps.mae, gaps.mae_untimed]);
+        row.extend(numbers.into_iter().flatten().map(ratio));
+        table.push(row);
+    }
+    table.push([bold("geometric mean"), mean(traces, |trace| trace.blend().start)]);
+    table
+}
+
+/// Each trace of a week or more with the daily and weekly members.
+fn cycles(traces: &[Trace]) -> String {
+    let mut table = Table::new([
+        "trace",
+        "error",
+        "full",
+        "daily alone",
+        "weekly alone",
+        "full with both",
+        "with ÷ without",
+    ]);
+    for trace in traces {
+        for (error, score) in ["MSE", "MAE"].into_iter().zip(trace.cycles.iter().flatten()) {
+            let numbers = [score.full, score.day, score.week, score.with, score.with / score.full];
+            table.push(cells![trace.name, error].into_iter().chain(numbers.map(ratio)));
+        }
+    }
+    if table.is_empty() { "No trace is a week long.\n".to_owned() } else { table.to_string() }
+}
+
+/// Each trace with each battery.
+fn rules(traces: &[Trace], loss: Loss) -> Table {
+    let batteries = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
+    let mut table = Table::new(["trace", "values"]).and(batteries).and([
+        "best of nws in hindsight",
+        "full blend ÷ best",
+        "which",
+    ]);
+    let blend = |trace: &Trace| trace.blend().errors.of(loss);
+    for trace in traces {
+        let (which, best) = trace.best_of_nws(loss);
+        let mut row = cells![trace.name, trace.count];
+        row.extend(trace.scores.iter().map(|score| ratio(score.errors.of(loss))));
+        row.extend(cells![ratio(best), ratio(blend(trace) / best), which]);
+        table.push(row);
+    }
+    let mut row = cells![bold("geometric mean"), ""];
+    row.extend(
+        (0..BATTERIES.len()).map(|battery| mean(traces, |trace| trace.scores[battery].errors.of(loss))),
+    );
+    row.push(mean(traces, |trace| trace.best_of_nws(loss).1));
+    row.push(mean(traces, |trace| blend(trace) / trace.best_of_nws(loss).1));
+    table.push(row);
+    table
+}
+
+/// The intervals of the default battery.
+fn intervals(traces: &[Trace]) -> String {
+    let worst = format!("worst block of {BLOCK}");
+    let mut table = Table::new(["trace", "coverage", &worst, "width ÷ hindsight"]);
+    let of = |trace: &Trace| trace.blend().interval;
+    for trace in traces {
+        let IntervalScore { coverage, worst_block, width } = of(trace);
+        table.push(cells![trace.name, ratio(coverage), ratio(worst_block), ratio(width)]);
+    }
+    let (low, high) = range(traces.iter().map(|trace| of(trace).coverage));
+    table.push([
+        bold("least to greatest; least; geometric mean"),
+        bold(&format!("{} to {}", ratio(low), ratio(high))),
+        bold(&ratio(range(traces.iter().map(|trace| of(trace).worst_block)).0)),
+        mean(traces, |trace| of(trace).width),
+    ]);
+    format!(
+        "{table}\nWidth is the mean half-width divided by the constant that covers that share of the values around the same \
+         forecasts, taken with hindsight.\n"
+    )
+}
+
+/// Each method of a preset on each trace, the best on the mean first.
+fn methods(traces: &[Trace], battery: usize, loss: Loss) -> Table {
+    let error = |trace: &Trace, method: usize| trace.scores[battery].methods[method].errors.of(loss);
+    let methods = &traces[0].scores[battery].methods;
+    let mut rows: Vec<(f64, usize)> = (0..methods.len())
+        .map(|method| (geometric_mean(traces.iter().map(|trace| error(trace, method))), method))
+        .collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut table = Table::new(["method", "geometric mean"]).and(traces.iter().map(|trace| &trace.name));
+    for (mean, method) in rows {
+        let of_traces = traces.iter().map(|trace| ratio(error(trace, method)));
+        table.push(cells![methods[method].method, bold(&ratio(mean))].into_iter().chain(of_traces));
+    }
+    table
+}
+
+/// A ratio to three decimals; a dash where it is not defined.
+fn ratio(ratio: f64) -> String {
+    if ratio.is_finite() { format!("{ratio:.3}") } else { dash() }
+}

@@ -1,0 +1,64 @@
+//! iperf3 in the hosts of a network.
+
+use std::net::Ipv4Addr;
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use barograph_sim::Host;
+use serde_json::Value;
+
+use crate::process::Process;
+use crate::tool::{Ended, find, run};
+
+/// Whether it is here.
+pub(crate) fn is_here() -> bool {
+    find("iperf3").is_some()
+}
+
+/// A server for one client, which listens.
+pub(crate) fn serve(host: &Host, port: u16) -> anyhow::Result<Process> {
+    let mut command = host.command("iperf3");
+    command.args(["-s", "-1", "--forceflush", "-p", &port.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = Process::spawn(&mut command)?;
+    let lines = server.lines()?;
+    if !lines.iter().any(|line| line.contains("Server listening")) {
+        bail!("iperf3's server ended before it listened");
+    }
+    Ok(server)
+}
+
+/// The report of a client that may take so many seconds; of `end`, what its receiver saw is in `sum_received`.
+pub(crate) fn report(
+    from: &Host,
+    to: (Ipv4Addr, u16),
+    seconds_max: u64,
+    options: &[&str],
+) -> anyhow::Result<Value> {
+    let (address, port) = (to.0.to_string(), to.1.to_string());
+    let words = [&["iperf3", "-c", &address, "-p", &port, "-J"], options].concat();
+    let Ended::Done(text) = run(from, &words, seconds_max)? else { bail!("iperf3 did not end in time") };
+    // Warnings come behind it.
+    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let report = values.next().context("iperf3 says nothing")?.context("iperf3's report is no JSON")?;
+    match report.get("error") {
+        Some(error) => bail!("iperf3: {error}"),
+        None => Ok(report),
+    }
+}
+
+/// One transfer from A to B, both ends started for it: the client's report.
+pub(crate) fn measured(
+    network: &barograph_sim::Network,
+    seconds_max: u64,
+    options: &[&str],
+) -> anyhow::Result<Value> {
+    let _server = serve(&network.b, PORT)?;
+    report(&network.a, (network.b.v4(), PORT), seconds_max, options)
+}
+
+/// iperf3's own.
+const PORT: u16 = 5201;
+
+/// More than iperf3 needs to begin and to end (s).
+pub(crate) const GRACE_S: u64 = 20;

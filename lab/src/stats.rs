@@ -1,0 +1,196 @@
+//! Statistics of samples: one definition of each, for all studies.
+
+use barograph_sim::Chance;
+use barograph_study::compare::Moments;
+
+pub(crate) use barograph_probe::reduce::median;
+
+/// The arithmetic mean; NaN of no values.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}
+
+/// The arithmetic mean; `None` of no values.
+pub(crate) fn mean_of_some(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| mean(values))
+}
+
+/// The standard deviation of a sample (n − 1); `None` of fewer than two values.
+pub(crate) fn deviation(values: &[f64]) -> Option<f64> {
+    Moments::of(values.iter().copied()).variance.map(f64::sqrt)
+}
+
+/// The standard deviation of a whole population (n).
+pub(crate) fn population_deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
+}
+
+/// The mean, and its standard error; NaN where there are too few values.
+pub(crate) fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let variance = Moments::of(values.iter().copied()).variance.unwrap_or(f64::NAN);
+    (mean(values), (variance / values.len() as f64).sqrt())
+}
+
+/// The geometric mean of the positive, finite values: the mean to take of ratios.
+pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = ratios
+        .filter(|ratio| ratio.is_finite() && 0.0 < *ratio)
+        .fold((0.0, 0.0), |(sum, count), ratio| (sum + ratio.ln(), count + 1.0));
+    (sum / count).exp()
+}
+
+/// The least and the greatest value; infinite the wrong way round of no values.
+pub(crate) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// The values in ascending order.
+pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// Which value of a sorted sample a quantile is. Studies keep the one that their published numbers were made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rank {
+    /// Between the two nearest ranks, linearly (Hyndman and Fan 1996, type 7).
+    Linear,
+    /// The nearest of those ranks.
+    Nearest,
+    /// The least value that a share of the sample does not exceed (type 1).
+    Least,
+    /// The first value above that share.
+    Above,
+}
+
+/// The quantile `share`, 0 to 1, of a sorted sample; `None` of no values, and above the last one.
+pub(crate) fn quantile(sorted: &[f64], share: f64, rank: Rank) -> Option<f64> {
+    let count = sorted.len() as f64;
+    let at = match rank {
+        Rank::Linear => {
+            let at = share * (count - 1.0);
+            let (low, high) = (sorted.get(at.floor() as usize)?, sorted.get(at.ceil() as usize)?);
+            return Some(low + (high - low) * at.fract());
+        }
+        Rank::Nearest => (share * (count - 1.0)).round() as usize,
+        Rank::Least => ((share * count).ceil() as usize).saturating_sub(1),
+        Rank::Above => (share * count) as usize,
+    };
+    sorted.get(at).copied()
+}
+
+/// Jain's index of fairness: 1 where all rates are equal, 1/n where one has all (Jain, Chiu and Hawe 1984).
+pub(crate) fn jain(rates: &[f64]) -> f64 {
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
+}
+
+/// From when on, of `first` to `last`, something holds until the last; `None` where it does not hold at the last.
+pub(crate) fn fair_from(first: u64, last: u64, is_fair: impl Fn(u64) -> bool) -> Option<u64> {
+    match (first..=last).rev().find(|second| !is_fair(*second)) {
+        None => (first <= last).then_some(first),
+        Some(second) => (second < last).then_some(second + 1),
+    }
+}
+
+/// A statistic of so many resamples of `count` units, drawn with replacement (Efron and Tibshirani, *An Introduction to the
+/// Bootstrap*, §13.3); the indices of each resample are given to `of`.
+pub(crate) fn resampled<T>(
+    count: usize,
+    resamples: usize,
+    chance: &mut Chance,
+    mut of: impl FnMut(&[usize]) -> T,
+) -> Vec<T> {
+    let mut drawn = vec![0; count];
+    (0..resamples)
+        .map(|_| {
+            drawn.iter_mut().for_each(|index| *index = chance.below(count));
+            of(&drawn)
+        })
+        .collect()
+}
+
+/// The percentile interval that leaves out `outside` of the values on each side.
+pub(crate) fn interval(values: Vec<f64>, outside: f64) -> Option<(f64, f64)> {
+    let sorted = sorted(values);
+    let at = |share| quantile(&sorted, share, Rank::Nearest);
+    Some((at(outside)?, at(1.0 - outside)?))
+}
+
+/// What a study reports of times.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Summary {
+    pub(crate) mean: f64,
+    pub(crate) max: f64,
+    pub(crate) min: f64,
+    pub(crate) p95: f64,
+    pub(crate) sd: f64,
+}
+
+impl Summary {
+    /// `values` are not empty.
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let sorted = sorted(values.iter().copied());
+        let p95 = quantile(&sorted, 0.95, Rank::Linear).unwrap_or(f64::NAN);
+        let (mean, sd) = (mean(values), population_deviation(values));
+        Self { mean, max: sorted[sorted.len() - 1], min: sorted[0], p95, sd }
+    }
+
+    pub(crate) fn variance(&self) -> f64 {
+        self.sd * self.sd
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_is_that_of_the_numbers() {
+        let summary = Summary::of(&[4.0, 1.0, 2.0, 3.0, 5.0]);
+        assert_eq!((summary.mean, summary.min, summary.max), (3.0, 1.0, 5.0));
+        assert_eq!((summary.p95, summary.variance().round()), (4.8, 2.0));
+    }
+
+    #[test]
+    fn quantiles_are_values_of_their_rank() {
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        let at = |share, rank| quantile(&ten, share, rank).unwrap_or(f64::NAN);
+        assert_eq!((at(0.9, Rank::Least), at(0.91, Rank::Least)), (9.0, 10.0));
+        assert_eq!((at(0.9, Rank::Above), at(0.95, Rank::Nearest)), (10.0, 10.0));
+        assert_eq!((at(0.5, Rank::Linear), at(0.5, Rank::Above)), (5.5, 6.0));
+        for rank in [Rank::Linear, Rank::Nearest, Rank::Least, Rank::Above] {
+            assert_eq!((quantile(&[3.0], 0.9, rank), quantile(&[], 0.9, rank)), (Some(3.0), None));
+        }
+    }
+
+    #[test]
+    fn deviations_are_of_samples_and_populations() {
+        assert_eq!((deviation(&[1.0, 3.0]), population_deviation(&[1.0, 3.0])), (Some(2f64.sqrt()), 1.0));
+        assert_eq!((deviation(&[1.0]), deviation(&[])), (None, None));
+        assert_eq!(mean_and_error(&[1.0, 3.0]), (2.0, 1.0));
+    }
+
+    #[test]
+    fn ratios_have_a_geometric_mean() {
+        assert!((geometric_mean([0.5, 2.0, f64::NAN].into_iter()) - 1.0).abs() < 1e-15);
+    }
+
+    #[test]
+    fn fairness_counts_from_where_it_stays() {
+        let at = |second| second == 3 || second > 5;
+        assert_eq!(fair_from(0, 9, at), Some(6));
+        assert_eq!(fair_from(6, 9, at), Some(6));
+        assert_eq!(fair_from(0, 5, at), None);
+        assert_eq!(fair_from(7, 6, at), None, "too short to tell");
+    }
+
+    #[test]
+    fn jains_index_lies_between_a_share_and_one() {
+        assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
+        assert_eq!(jain(&[8.0, 0.0, 0.0, 0.0]), 0.25);
+        assert_eq!(jain(&[0.0, 0.0]), 0.0);
+    }
+}
