@@ -1,7 +1,6 @@
 //! `lab transfer-real` on this kernel: the limit, and a flow of ours; skipped loudly without root.
 
 #![cfg(target_os = "linux")]
-#![expect(clippy::unwrap_used)]
 
 use std::process::Command;
 

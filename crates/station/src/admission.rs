@@ -233,7 +233,7 @@ impl Admission {
         let shed = |may_be_at_work: bool| {
             let larger = of_network + 2;
             let crowd = if may_be_at_work || self.kind == Kind::Seats { larger } else { 1 };
-            let of_like = || self.shed_of(crowd, may_be_at_work, &is_like);
+            let of_like = || self.shed_of(crowd, may_be_at_work, is_like);
             let crowd = if may_be_at_work { larger } else { 1 };
             let of_others = || self.shed_of(crowd, may_be_at_work, |one| !is_like(one));
             match (is_proved, strangers) {
