@@ -84,6 +84,21 @@ async fn a_mesh_on_certificates_moves_apart() {
     server::canary(&mesh.south, SOUTH, 3).await;
 }
 
+/// The same from lists where questions to archives were requests to a service.
+#[tokio::test]
+async fn a_mesh_whose_questions_were_a_service_moves() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &stations_with_a_service) else { return };
+    let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
+    mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
+    assert_eq!(mesh.south.watermark(&name(SOUTH)).await, Ok(1));
+    let before = Inventory::of(&server);
+    let text = single(directory.path(), &stations(directory.path(), &[ARCHIVE, NORTH, SOUTH]));
+    let server = server.again(directory.path(), &text);
+    let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
+    mesh.goes_on(&server, &attacker, before).await;
+}
+
 /// A server that knows the archive, the north and the south; `None` = something that it needs is missing.
 pub(crate) fn with_certificates(
     directory: &Path,
@@ -363,9 +378,9 @@ impl Mesh {
             let all = self.north.subscribe(&Selector::default(), From::Oldest).next().await;
             assert!(matches!(all, Some(Err(Error::Denied(_)))), "{all:?}");
         }
-        for subject in
-            ["_INBOX.>", &format!("_INBOX_{}.>", token(SOUTH)), ">", "barograph.a.*", "barograph.m.>"]
-        {
+        let victims = [format!("_INBOX_{}.>", token(SOUTH)), format!("barograph.b.{}.*.*", token(SOUTH))];
+        let all = ["_INBOX.>", ">", "barograph.a.*", "barograph.m.>", "barograph.a.*.*", "barograph.b.>"];
+        for subject in all.into_iter().chain(victims.iter().map(String::as_str)) {
             attacker.cannot("Subscription", subject).await;
         }
         let forged = self.north.append(&[record(SOUTH, "x", 1)]).await;
@@ -422,11 +437,8 @@ impl Mesh {
 
     /// Questions for places that the stream does not have do not keep the archive from answering.
     async fn questions_beyond_the_end(&self, attacker: &Attacker) {
-        let question = json!({ "origin": SOUTH, "after_place": u64::MAX }).to_string();
-        let subject = format!("barograph.a.{}.watermark", token(NORTH));
         // Held at once, these took the archive several deadlines.
-        let asked = (0..200).map(|_| attacker.ask(subject.clone(), None, question.clone()));
-        let asked = futures_util::future::join_all(asked);
+        let asked = attacker.questions("watermark", 200, json!({ "origin": SOUTH, "after_place": u64::MAX }));
         let began = Instant::now();
         let victims = async {
             for _ in 0..5 {
@@ -656,6 +668,27 @@ impl Attacker {
         let answer = self.client.request_with_headers(subject, headers, payload.into()).await.unwrap();
         serde_json::from_slice(&answer.payload).unwrap()
     }
+
+    /// Asks an archive this so many times at once, and gives its answers, however they come.
+    async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
+        let inbox = self.client.new_inbox();
+        let session = inbox.rsplit('.').next().unwrap();
+        let answers = format!("barograph.b.{}.{session}.*", token(NORTH));
+        let mut subscriptions = Vec::new();
+        for subject in [answers, format!("{inbox}.*")] {
+            subscriptions.push(self.client.subscribe(subject).await.unwrap());
+        }
+        for index in 0..count {
+            let mut question = question.clone();
+            question["answer"] = format!("{session}.{index}").into();
+            let subject = format!("barograph.a.{}.{kind}", token(NORTH));
+            let reply = format!("{inbox}.{index}");
+            self.client.publish_with_reply(subject, reply, question.to_string().into()).await.unwrap();
+        }
+        let messages = futures_util::stream::select_all(subscriptions).take(count);
+        let answers = messages.map(|message| serde_json::from_slice(&message.payload).unwrap());
+        tokio::time::timeout(LIMIT, answers.collect()).await.unwrap()
+    }
 }
 
 fn refused_publications() -> Vec<String> {
@@ -668,6 +701,8 @@ fn refused_publications() -> Vec<String> {
         format!("barograph.m.{SOUTH}.x.rtt"),
         format!("$KV.barograph_dir.{south}"),
         format!("_INBOX_{south}.x"),
+        format!("barograph.b.{south}.x.1"),
+        format!("barograph.b.{north}.x.1"),
         format!("_INBOX_{north}.x"),
         "$SYS.REQ.SERVER.PING".into(),
         "$JS.API.STREAM.CREATE.OTHER".into(),
@@ -731,6 +766,10 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
             .replace("{{name()}}", &token(host))
             .replace("barograph.g.", "$JS.API.DIRECT.GET.");
         let mut permissions: Value = serde_json::from_str(&template).unwrap();
+        for kind in ["pub", "sub"] {
+            let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
+            allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
+        }
         let of_streams = ["STREAM.INFO.BAROGRAPH", "STREAM.INFO.KV_barograph_dir", "DIRECT.GET.BAROGRAPH"];
         let allowed = permissions["pub"]["allow"].as_array_mut().unwrap();
         allowed.extend(of_streams.map(|call| format!("$JS.API.{call}").into()));
@@ -743,6 +782,34 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
     };
     let users: Vec<String> = names.iter().enumerate().map(user).collect();
     format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
+}
+
+/// What `stations` made when questions to archives were requests to a service.
+pub(crate) fn stations_with_a_service(directory: &Path, names: &[&str]) -> String {
+    let service = "\"barograph.a.*.*\"";
+    let given =
+        format!("{{ service: {service}, response: Singleton, threshold: \"5s\", accounts: [STATIONS] }}");
+    let taken = format!("{{ service: {{ account: BAROGRAPH, subject: {service} }} }}");
+    let text = stations(directory, names);
+    let mut lines: Vec<String> =
+        text.lines().filter(|line| !line.starts_with("{ stream: ")).map(str::to_owned).collect();
+    for line in &mut lines {
+        if line.starts_with("{ service: \"barograph.r.*\"") {
+            *line = format!("{line}\n{given}");
+        } else if line.starts_with("{ service: { account: BAROGRAPH, subject: \"barograph.r.*\"") {
+            *line = format!("{line}\n{taken}");
+        } else if line.contains("\"sub\":") || line.contains("\"allow\": [\"_INBOX_") {
+            let start = line.find(", \"barograph.b.").unwrap_or(line.len());
+            let end = line[start..].find(']').map_or(line.len(), |end| start + end);
+            line.replace_range(start..end, "");
+        } else if line.contains("\"barograph.b.*.*.*\"") {
+            *line = "\"barograph.a.*.*\"".into();
+        }
+    }
+    // The archive is the first one; the bound is a server's default.
+    let text = lines.join("\n").replacen("permissions: {", "permissions: { \"allow_responses\": true,", 1);
+    std::fs::write(directory.join("stations.conf"), &text).unwrap();
+    text
 }
 
 /// Runs a shipped script in `directory`.
