@@ -46,8 +46,8 @@ impl Faults {
         self.has_older_answers.store(true, Ordering::Relaxed);
         if !self.warned_of_answers.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "the NATS servers have an older configuration: with any station's credential alone archives can be kept \
-                 from answering, and their memory can be filled; make it anew (docs/nats.md, \"From an older mesh\")"
+                "the NATS servers have an older configuration: with any station's credential alone all answers to others \
+                 can be taken away, and their memory can be filled; make it anew (docs/nats.md, \"From an older mesh\")"
             );
         }
     }

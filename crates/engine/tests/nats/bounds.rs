@@ -215,7 +215,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
 async fn accounts_bound_what_servers_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };
-    permissions::script(directory.path(), "accounts", &["setup"]);
+    permissions::script(directory.path(), "accounts", &["setup", "3"]);
     permissions::script(directory.path(), "accounts", &["archive", ARCHIVE]);
     let server = Server::with(directory.path(), &permissions::with_accounts(directory.path())).unwrap();
     let archive = Nats::new(permissions::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();

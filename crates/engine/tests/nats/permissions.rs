@@ -76,19 +76,22 @@ async fn a_mesh_on_certificates_moves_apart() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
     eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
 
-    // Another station needs no more than a reload.
+    // Another station needs no more than two reloads: at the first one the server knows it ...
     certificates(directory.path(), &["station", "west"]);
     server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
     let west = Nats::new(by_certificate(directory.path(), &server, "west")).unwrap();
+    eventually("a connection", async || west.connected().ok()).await;
+    // ... and at the second one it opens what an account that is new may reach.
+    server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
     eventually("its first record", async || west.append(&[record("west", "x", 1)]).await.ok()).await;
     server::canary(&mesh.south, SOUTH, 3).await;
 }
 
-/// The same from lists where questions to archives were requests to a service.
+/// The same from lists where all stations shared an account.
 #[tokio::test]
-async fn a_mesh_whose_questions_were_a_service_moves() {
+async fn a_mesh_whose_stations_share_an_account_moves() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = with_certificates(directory.path(), &stations_with_a_service) else { return };
+    let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
     let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
     mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
     assert_eq!(mesh.south.watermark(&name(SOUTH)).await, Ok(1));
@@ -136,7 +139,7 @@ pub(crate) fn certificate_options(directory: &Path, host: &str) -> ConnectOption
 async fn credentials_allow_their_station_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
-    script(directory.path(), "accounts", &["setup"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH), ("station", "west")] {
         script(directory.path(), "accounts", &[role, host]);
     }
@@ -149,7 +152,7 @@ async fn credentials_allow_their_station_and_no_more() {
 
     // Nobody, and somebody whose key another authority signed.
     let other = tempfile::tempdir().unwrap();
-    script(other.path(), "accounts", &["setup"]);
+    script(other.path(), "accounts", &["setup", "4"]);
     script(other.path(), "accounts", &["station", NORTH]);
     let own = other.path().join(format!("{NORTH}.creds"));
     let own = NatsConfig { credentials: Some(own), ..server::config(&server.url, NORTH) };
@@ -173,7 +176,7 @@ async fn credentials_allow_their_station_and_no_more() {
 async fn a_mesh_on_credentials_moves_apart() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
-    script(directory.path(), "accounts", &["setup"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         script(directory.path(), "accounts", &[role, host]);
     }
@@ -182,22 +185,32 @@ async fn a_mesh_on_credentials_moves_apart() {
     mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
     let before = Inventory::of(&server);
     drop(mesh.south);
-    std::fs::remove_file(directory.path().join("accounts.keys/stations")).unwrap();
+    for file in ["accounts".into(), format!("account.{}", token(NORTH)), format!("account.{}", token(SOUTH))] {
+        std::fs::remove_file(directory.path().join("accounts.keys").join(file)).unwrap();
+    }
     let why = refused(directory.path(), &["accounts", "station", SOUTH]);
     assert!(why.contains("accounts upgrade"), "{why}");
+    script(directory.path(), "accounts", &["upgrade", "1"]);
+    let accounts = || std::fs::read_to_string(directory.path().join("accounts.keys/accounts")).unwrap();
+    let before_upgrade = accounts();
     script(directory.path(), "accounts", &["upgrade"]);
-    let keys = std::fs::read(directory.path().join("accounts.keys/stations")).unwrap();
-    script(directory.path(), "accounts", &["upgrade"]);
-    assert_eq!(std::fs::read(directory.path().join("accounts.keys/stations")).unwrap(), keys);
+    assert_eq!(accounts(), before_upgrade);
     let server = server.again(directory.path(), &with_accounts(directory.path()));
 
     // Those that were made before are of an account that knows them no more.
     let old = Nats::new(by_credentials(directory.path(), &server, SOUTH)).unwrap();
     let old = old.append(&[record(SOUTH, "x", 1)]).await.unwrap_err();
     assert!(old.to_string().contains("certificate or credentials"), "{old}");
-    for host in [NORTH, SOUTH] {
-        script(directory.path(), "accounts", &["station", host]);
-    }
+    script(directory.path(), "accounts", &["station", NORTH]);
+    // Each has an account of its own, the same for ever.
+    script(directory.path(), "accounts", &["station", NORTH]);
+    let why = refused(directory.path(), &["accounts", "station", SOUTH]);
+    assert!(why.contains("accounts more"), "{why}");
+    script(directory.path(), "accounts", &["more", "1"]);
+    assert_eq!(accounts().lines().count(), 2);
+    assert!(accounts().starts_with(&before_upgrade));
+    script(directory.path(), "accounts", &["station", SOUTH]);
+    server.reload(&with_accounts(directory.path()));
     let [north, south] =
         [NORTH, SOUTH].map(|host| Nats::new(by_credentials(directory.path(), &server, host)).unwrap());
     let options = ConnectOptions::with_credentials_file(credentials(directory.path(), NORTH)).await.unwrap();
@@ -235,7 +248,7 @@ fn scripts_refuse_what_is_no_name() {
         return;
     }
     certificates(directory.path(), &["authority"]);
-    script(directory.path(), "accounts", &["setup"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
     for name in ["", "x/CN=y", "../x", "x,DNS:y", "x\nDNS:y", "x\"}", "x y", "$(x)", "ä", "x;y"] {
         for arguments in [
             &["token", name][..],
@@ -285,7 +298,7 @@ fn a_change_of_accounts_that_fails_changes_nothing() {
     if !has_openssl() {
         return;
     }
-    for arguments in [&["setup"][..], &["station", NORTH]] {
+    for arguments in [&["setup", "4"][..], &["station", NORTH]] {
         script(directory.path(), "accounts", arguments);
     }
     let read = |file: &str| std::fs::read(directory.path().join(file)).unwrap();
@@ -784,33 +797,49 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
     format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
 }
 
-/// What `stations` made when questions to archives were requests to a service.
-pub(crate) fn stations_with_a_service(directory: &Path, names: &[&str]) -> String {
-    let service = "\"barograph.a.*.*\"";
-    let given =
-        format!("{{ service: {service}, response: Singleton, threshold: \"5s\", accounts: [STATIONS] }}");
-    let taken = format!("{{ service: {{ account: BAROGRAPH, subject: {service} }} }}");
-    let text = stations(directory, names);
-    let mut lines: Vec<String> =
-        text.lines().filter(|line| !line.starts_with("{ stream: ")).map(str::to_owned).collect();
-    for line in &mut lines {
-        if line.starts_with("{ service: \"barograph.r.*\"") {
-            *line = format!("{line}\n{given}");
-        } else if line.starts_with("{ service: { account: BAROGRAPH, subject: \"barograph.r.*\"") {
-            *line = format!("{line}\n{taken}");
-        } else if line.contains("\"sub\":") || line.contains("\"allow\": [\"_INBOX_") {
-            let start = line.find(", \"barograph.b.").unwrap_or(line.len());
-            let end = line[start..].find(']').map_or(line.len(), |end| start + end);
-            line.replace_range(start..end, "");
-        } else if line.contains("\"barograph.b.*.*.*\"") {
-            *line = "\"barograph.a.*.*\"".into();
+/// What `stations` made when all stations shared an account, and questions to archives were requests to a service.
+pub(crate) fn stations_in_one_account(directory: &Path, names: &[&str]) -> String {
+    let services = [
+        ("barograph.r.*", "Singleton"),
+        ("$KV.barograph_dir.*", "Singleton"),
+        (DIRECTORY_READS, "Stream"),
+        ("barograph.a.*.*", "Singleton"),
+    ];
+    let exports = services.map(|(subject, response)| {
+        json!({ "service": subject, "response": response, "threshold": "5s", "accounts": ["STATIONS"] })
+    });
+    let imports = services.map(|(subject, _)| {
+        let to = if subject == DIRECTORY_READS { "barograph.g.KV_barograph_dir" } else { subject };
+        json!({ "service": { "account": "BAROGRAPH", "subject": subject }, "to": to })
+    });
+    let mappings = json!({
+        DIRECTORY_READS: "barograph.g.KV_barograph_dir",
+        "barograph.m.*.*.*": "barograph.r.{{wildcard(1)}}",
+    });
+    let user = |role: &str, host: &str| {
+        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+        let template = template.replace("{{name()}}", &token(host));
+        let mut permissions: Value = serde_json::from_str(&template).unwrap();
+        for kind in ["pub", "sub"] {
+            let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
+            allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
         }
-    }
-    // The archive is the first one; the bound is a server's default.
-    let text = lines.join("\n").replacen("permissions: {", "permissions: { \"allow_responses\": true,", 1);
+        let fields = permissions.as_object_mut().unwrap();
+        fields.retain(|key, _| key == "pub" || key == "sub");
+        if role == "archive" {
+            fields.insert("allow_responses".into(), true.into());
+        }
+        json!({ "user": host, "permissions": permissions })
+    };
+    let users: Vec<Value> = names[1..].iter().map(|host| user("station", host)).collect();
+    let streams = json!({ "jetstream": "enabled", "users": [user("archive", names[0])], "exports": exports });
+    let stations = json!({ "users": users, "imports": imports, "mappings": mappings });
+    let text = format!("accounts {{ BAROGRAPH {streams}, STATIONS {stations} }}\n");
     std::fs::write(directory.join("stations.conf"), &text).unwrap();
     text
 }
+
+const DIRECTORY_READS: &str = "$JS.API.DIRECT.GET.KV_barograph_dir";
 
 /// Runs a shipped script in `directory`.
 pub(crate) fn script(directory: &Path, name: &str, arguments: &[&str]) -> String {
