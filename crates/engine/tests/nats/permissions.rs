@@ -185,7 +185,8 @@ async fn a_mesh_on_credentials_moves_apart() {
     mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
     let before = Inventory::of(&server);
     drop(mesh.south);
-    for file in ["accounts".into(), format!("account.{}", token(NORTH)), format!("account.{}", token(SOUTH))] {
+    for file in ["accounts".into(), format!("account.{}", token(NORTH)), format!("account.{}", token(SOUTH))]
+    {
         std::fs::remove_file(directory.path().join("accounts.keys").join(file)).unwrap();
     }
     let why = refused(directory.path(), &["accounts", "station", SOUTH]);
