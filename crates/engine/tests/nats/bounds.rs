@@ -202,6 +202,15 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         attacker.said_any("maximum payload").await.then_some(())
     })
     .await;
+    // Nor any number of connections.
+    let mut connected = Vec::new();
+    while let Ok(client) =
+        permissions::certificate_options(directory.path(), NORTH).connect(&server.url).await
+    {
+        connected.push(client);
+        assert!(connected.len() <= 64, "{} connections", connected.len());
+    }
+    assert!(32 < connected.len(), "{} connections", connected.len());
     // The mesh goes on beside it.
     let archive =
         Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
@@ -221,19 +230,24 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
     let archive = Nats::new(permissions::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
     // A server reads an account when one of it connects.
     eventually("a connection", async || archive.connected().ok()).await;
-    let mut exports = 0;
+    let (mut exports, mut stations) = (0, 0);
     let all: Value = serde_json::from_str(&reflection::monitoring(&server, "/accountz")).unwrap();
     for account in all["accounts"].as_array().unwrap() {
         let path = format!("/accountz?acc={}", account.as_str().unwrap());
         let account: Value = serde_json::from_str(&reflection::monitoring(&server, &path)).unwrap();
-        let claims = &account["account_detail"]["decoded_jwt"]["nats"];
+        let account = &account["account_detail"]["decoded_jwt"];
+        let claims = &account["nats"];
+        if account["name"].as_str().is_some_and(|name| name.starts_with("STATION_")) {
+            assert_eq!(claims["limits"]["conn"], 64, "{claims}");
+            stations += 1;
+        }
         let exports_of = claims["exports"].as_array().into_iter().flatten();
         for export in exports_of.filter(|export| export["type"] == "service") {
             assert_eq!(export["response_threshold"], 5_000_000_000_u64, "{export}");
             exports += 1;
         }
     }
-    assert!(0 < exports, "{all}");
+    assert!(0 < exports && stations == 3, "{all}");
     let template = std::fs::read_to_string(permissions::deploy("station.template.json")).unwrap();
     let template: Value = serde_json::from_str(&template).unwrap();
     assert_eq!((&template["subs"], &template["payload"]), (&200.into(), &20480.into()));
