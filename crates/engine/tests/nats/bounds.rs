@@ -162,6 +162,49 @@ async fn reply_subjects_of_one_member_hold_up_nobody_else() {
     assert!(varz["mem"].as_u64().unwrap() < MEMORY_BYTES, "{}", varz["mem"]);
 }
 
+/// As shipped, for certificates: reply subjects of one member that match those of all others cost nobody an answer.
+#[tokio::test]
+async fn reply_subjects_of_one_member_take_no_answers_of_others() {
+    const APPENDED: u64 = 50;
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = permissions::with_certificates(directory.path(), &permissions::stations) else {
+        return;
+    };
+    let nats =
+        |host| Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, host)).unwrap());
+    let (archive, south) = (nats(ARCHIVE), nats(SOUTH));
+    let local = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, local.path());
+    server::canary(&*south, SOUTH, 1).await;
+    let options = permissions::certificate_options(directory.path(), NORTH);
+    let attacker = Attacker::new(&server.url, options).await;
+    let read =
+        serde_json::json!({ "last_by_subj": format!("$KV.barograph_dir.{}", token(NORTH)) }).to_string();
+    let attack = tokio::spawn(async move {
+        loop {
+            let subject = "barograph.g.KV_barograph_dir";
+            let sent = attacker.client.publish_with_reply(subject, ">", read.clone().into()).await;
+            // A write after each read: the server is not flooded.
+            let key = format!("$KV.barograph_dir.{}", token(NORTH));
+            let written = attacker.client.request(key, "x".into());
+            let _ = tokio::time::timeout(Duration::from_millis(20), written).await;
+            if sent.is_err() {
+                return;
+            }
+        }
+    });
+    let mut acknowledged = 0;
+    for seq in 2..APPENDED + 2 {
+        let appended = south.append(&[record(SOUTH, "x", seq)]).await;
+        acknowledged += u64::from(appended.is_ok());
+        if appended.is_err() {
+            break;
+        }
+    }
+    attack.abort();
+    assert_eq!(acknowledged, APPENDED, "records of another member, one after the other");
+}
+
 /// As shipped, for certificates: what a server keeps for a member that asks without reading or waits for no answer.
 #[tokio::test]
 async fn shipped_servers_bound_what_they_keep_for_a_member() {
