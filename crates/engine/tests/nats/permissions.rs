@@ -76,20 +76,27 @@ async fn a_mesh_on_certificates_moves_apart() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
     eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
 
-    // Another station needs no more than two reloads: at the first one the server knows it ...
+    // Another station needs no more than two reloads: a server opens what a new account imports at the second.
     certificates(directory.path(), &["station", "west"]);
-    server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
+    let reloads = || server::log_of(directory.path()).matches("Reloaded server configuration").count();
+    for count in [1, 2] {
+        server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
+        eventually("a reload", async || (count == reloads()).then_some(())).await;
+    }
     let west = Nats::new(by_certificate(directory.path(), &server, "west")).unwrap();
-    eventually("a connection", async || west.connected().ok()).await;
-    // ... and at the second one it opens what an account that is new may reach.
-    server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
     eventually("its first record", async || west.append(&[record("west", "x", 1)]).await.ok()).await;
     server::canary(&mesh.south, SOUTH, 3).await;
+    assert_eq!(west.watermark(&name("west")).await, Ok(1));
+
+    // One that is withdrawn is refused after one.
+    server.reload(&text(&[ARCHIVE, SOUTH, "west"]));
+    eventually("the refusal", async || mesh.north.append(&[record(NORTH, "x", 9)]).await.err()).await;
+    server::canary(&mesh.south, SOUTH, 4).await;
 }
 
-/// The same from lists where all stations shared an account.
+/// The same from lists where all stations have one account, and questions to archives are requests to a service.
 #[tokio::test]
-async fn a_mesh_whose_stations_share_an_account_moves() {
+async fn a_mesh_whose_stations_have_one_account_moves() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
     let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
@@ -779,11 +786,7 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
             .replace("barograph.r.{{name()}}", "barograph.m.{{name()}}.*.*")
             .replace("{{name()}}", &token(host))
             .replace("barograph.g.", "$JS.API.DIRECT.GET.");
-        let mut permissions: Value = serde_json::from_str(&template).unwrap();
-        for kind in ["pub", "sub"] {
-            let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
-            allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
-        }
+        let mut permissions = without_answers(&template);
         let of_streams = ["STREAM.INFO.BAROGRAPH", "STREAM.INFO.KV_barograph_dir", "DIRECT.GET.BAROGRAPH"];
         let allowed = permissions["pub"]["allow"].as_array_mut().unwrap();
         allowed.extend(of_streams.map(|call| format!("$JS.API.{call}").into()));
@@ -798,49 +801,48 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
     format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
 }
 
-/// What `stations` made when all stations shared an account, and questions to archives were requests to a service.
-pub(crate) fn stations_in_one_account(directory: &Path, names: &[&str]) -> String {
-    let services = [
-        ("barograph.r.*", "Singleton"),
-        ("$KV.barograph_dir.*", "Singleton"),
-        (DIRECTORY_READS, "Stream"),
-        ("barograph.a.*.*", "Singleton"),
-    ];
-    let exports = services.map(|(subject, response)| {
+/// What `stations` made when all stations had one account, and questions to archives were requests to a service.
+pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
+    let user = |(index, host): (usize, &&str)| {
+        let role = if index == 0 { "archive" } else { "station" };
+        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+        let mut permissions = without_answers(&template.replace("{{name()}}", &token(host)));
+        permissions.as_object_mut().unwrap().retain(|key, _| key == "pub" || key == "sub");
+        if index == 0 {
+            permissions["allow_responses"] = true.into();
+        }
+        json!({ "user": host, "permissions": permissions }).to_string()
+    };
+    let users: Vec<String> = names.iter().enumerate().map(user).collect();
+    let shared =
+        ["barograph.r.*", "$KV.barograph_dir.*", "$JS.API.DIRECT.GET.KV_barograph_dir", "barograph.a.*.*"];
+    let given = shared.map(|subject| {
+        let response = if subject.starts_with("$JS") { "Stream" } else { "Singleton" };
         json!({ "service": subject, "response": response, "threshold": "5s", "accounts": ["STATIONS"] })
     });
-    let imports = services.map(|(subject, _)| {
-        let to = if subject == DIRECTORY_READS { "barograph.g.KV_barograph_dir" } else { subject };
+    let taken = shared.map(|subject| {
+        let to = subject.replace("$JS.API.DIRECT.GET.", "barograph.g.");
         json!({ "service": { "account": "BAROGRAPH", "subject": subject }, "to": to })
     });
     let mappings = json!({
-        DIRECTORY_READS: "barograph.g.KV_barograph_dir",
+        shared[2]: "barograph.g.KV_barograph_dir",
         "barograph.m.*.*.*": "barograph.r.{{wildcard(1)}}",
     });
-    let user = |role: &str, host: &str| {
-        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
-        let template = template.replace("{{name()}}", &token(host));
-        let mut permissions: Value = serde_json::from_str(&template).unwrap();
-        for kind in ["pub", "sub"] {
-            let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
-            allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
-        }
-        let fields = permissions.as_object_mut().unwrap();
-        fields.retain(|key, _| key == "pub" || key == "sub");
-        if role == "archive" {
-            fields.insert("allow_responses".into(), true.into());
-        }
-        json!({ "user": host, "permissions": permissions })
-    };
-    let users: Vec<Value> = names[1..].iter().map(|host| user("station", host)).collect();
-    let streams = json!({ "jetstream": "enabled", "users": [user("archive", names[0])], "exports": exports });
-    let stations = json!({ "users": users, "imports": imports, "mappings": mappings });
-    let text = format!("accounts {{ BAROGRAPH {streams}, STATIONS {stations} }}\n");
-    std::fs::write(directory.join("stations.conf"), &text).unwrap();
-    text
+    let streams = format!("jetstream: enabled, users: [{}], exports: {}", users[0], json!(given));
+    let stations =
+        format!("users: [{}], imports: {}, mappings: {mappings}", users[1..].join(", "), json!(taken));
+    format!("accounts {{ BAROGRAPH {{ {streams} }}, STATIONS {{ {stations} }} }}\n")
 }
 
-const DIRECTORY_READS: &str = "$JS.API.DIRECT.GET.KV_barograph_dir";
+/// The permissions in a template of now without the subjects of answers, which older lists do not have.
+fn without_answers(template: &str) -> Value {
+    let mut permissions: Value = serde_json::from_str(template).unwrap();
+    for kind in ["pub", "sub"] {
+        let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
+        allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
+    }
+    permissions
+}
 
 /// Runs a shipped script in `directory`.
 pub(crate) fn script(directory: &Path, name: &str, arguments: &[&str]) -> String {
