@@ -7,6 +7,7 @@
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
 //! history, latest, watermark, next_seq ─► barograph.a.<station>.<question> ─► Archiver
+//!                                       ◄─ barograph.b.<station>.<session>.<number>
 //! ```
 //!
 //! The client library speaks to the servers through a relay on the loopback, which makes readable what it could not parse.
@@ -26,6 +27,7 @@ mod progress;
 mod publish;
 mod question;
 mod relay;
+mod replies;
 mod sanitize;
 mod streams;
 mod subject;

@@ -4,9 +4,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::link::{Link, Trouble, json};
-use super::question::{self, AnswerJson, Question, parts};
-use super::subject;
+use super::link::{Link, Trouble};
+use super::question::{AnswerJson, Question, parts};
 use crate::{Error, Page, Record};
 
 /// What an archive answered.
@@ -66,15 +65,12 @@ async fn ask_once(link: &Link, question: &Question) -> Result<Answer, Unanswered
     (question.stream, question.after_place) = link.acknowledged();
     let by_cursor = question.cursor.map(|cursor| parts(cursor).0);
     let archive = by_cursor.unwrap_or_else(|| link.archive.load(Ordering::Relaxed));
-    let payload = json(&question);
-    let asker = subject::token(link.config.host.as_str());
-    let subject = |archive| question::subject(&asker, question.kind, archive);
     let mut answer = Err(Trouble::NotSent(String::new()));
     if archive != 0 {
-        answer = link.request(subject(Some(archive)), None, payload.clone()).await;
+        answer = link.ask(&question, Some(archive)).await;
     }
     if by_cursor.is_none() && matches!(answer, Err(Trouble::NotSent(_) | Trouble::NoAnswer(_))) {
-        answer = link.request(subject(None), None, payload).await;
+        answer = link.ask(&question, None).await;
     }
     match answer {
         Ok(message) => read(link, &message.payload),

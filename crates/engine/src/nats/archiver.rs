@@ -432,11 +432,8 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
 
 /// Answers a question in a task of its own, so that none holds up those after it.
 async fn take(shared: &Arc<Shared>, message: Message) {
-    // Answers go to inboxes alone, or to where the server itself passes them on from to a station's account, so that nobody
-    // can have us publish elsewhere.
-    let is_answerable = |reply: &str| reply.starts_with("_INBOX_") || reply.starts_with("_R_.");
-    let Some(reply) = message.reply.clone().filter(|reply| is_answerable(reply)) else { return };
     let asked = Asked::read(&message);
+    let Some(reply) = reply(&message, asked.as_ref().ok(), shared.link.has_older_answers()) else { return };
     let slot = asked.and_then(|asked| {
         let slot = shared.askers.slot(&asked.asker);
         slot.map(|slot| (asked, slot)).map_err(|why| Error::Unavailable(why.into()))
@@ -447,6 +444,20 @@ async fn take(shared: &Arc<Shared>, message: Message) {
         }
         Err(error) => send(shared, reply, Err(error)).await,
     }
+}
+
+/// Where a question is answered, of which nobody may choose more than the end: servers obey an archive. `None` = it may not be
+/// answered.
+///
+/// Older configurations have the server itself choose the reply subject (`_R_.`, which it refuses from clients), or have
+/// stations in the archive's account, where it can publish to inboxes alone.
+fn reply(message: &Message, asked: Option<&Asked>, is_older: bool) -> Option<async_nats::Subject> {
+    let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_older && reply.starts_with("_INBOX_");
+    if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
+        return Some(reply);
+    }
+    let asked = asked?;
+    question::answer(&asked.asker, asked.question.answer.as_deref()?).map(async_nats::Subject::from)
 }
 
 /// Answers a question, unless its asker has given up.

@@ -1,17 +1,21 @@
 //! What servers say of their own accord, and why there is no connection.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_nats::{ClientError, Event, ServerError};
 use tokio::sync::broadcast;
 
 use super::link::Trouble;
+use super::subject::ANSWERS;
 
 /// What the server says of its own accord.
 #[derive(Clone)]
 pub(super) struct Faults {
     news: broadcast::Sender<Fault>,
     last: Arc<Mutex<Option<String>>>,
+    has_older_answers: Arc<AtomicBool>,
+    warned_of_answers: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Debug)]
@@ -24,7 +28,28 @@ enum Fault {
 
 impl Faults {
     pub(super) fn new() -> Self {
-        Self { news: broadcast::Sender::new(FAULTS), last: Arc::default() }
+        Self {
+            news: broadcast::Sender::new(FAULTS),
+            last: Arc::default(),
+            has_older_answers: Arc::default(),
+            warned_of_answers: Arc::default(),
+        }
+    }
+
+    /// Whether the server that is connected refused to pass on what archives answer, as older configurations do.
+    pub(super) fn has_older_answers(&self) -> bool {
+        self.has_older_answers.load(Ordering::Relaxed)
+    }
+
+    /// Warns once of servers whose configuration is older than that archives answer below the asker's name.
+    fn note_older_answers(&self) {
+        self.has_older_answers.store(true, Ordering::Relaxed);
+        if !self.warned_of_answers.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "the NATS servers have an older configuration: with any station's credential alone all answers to others \
+                 can be taken away, and their memory can be filled; make it anew (docs/nats.md, \"From an older mesh\")"
+            );
+        }
     }
 
     /// Refusals and losses from now on.
@@ -54,7 +79,14 @@ impl Faults {
                 let _ = self.news.send(Fault::Lost);
                 return;
             }
-            Event::Connected => None,
+            Event::Connected => {
+                self.has_older_answers.store(false, Ordering::Relaxed);
+                None
+            }
+            Event::ServerError(ServerError::Other(text)) if is_of_answers(text) => {
+                self.note_older_answers();
+                return;
+            }
             // So an engine learns that it is a member's.
             Event::ServerError(ServerError::Other(text)) if is_of_extents(text) => {
                 let _ = self.news.send(Fault::Denied(text.clone()));
@@ -100,7 +132,13 @@ fn is_of_extents(text: &str) -> bool {
 /// Whether the server refused an archive's answer: its asker is gone, or the connection is another one. Each names a
 /// subject of its own.
 fn is_of_an_answer(text: &str) -> bool {
-    text.to_ascii_lowercase().contains("\"_r_.")
+    let text = text.to_ascii_lowercase();
+    text.contains("\"_r_.") || text.contains(&format!("publish to \"{ANSWERS}."))
+}
+
+/// Whether the server refused to pass on what archives answer.
+fn is_of_answers(text: &str) -> bool {
+    text.to_ascii_lowercase().contains(&format!("subscription to \"{ANSWERS}."))
 }
 
 /// Refusals and losses since it was made.

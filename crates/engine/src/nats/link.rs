@@ -8,14 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr};
+use async_nats::{
+    Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr, StatusCode,
+};
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::faults::{Faults, FaultsOf};
+use super::question::{self, Question};
 use super::relay::Relay;
+use super::replies::Replies;
 use super::writes::Writes;
 use super::{NatsConfig, subject};
 use crate::{Error, ReadOnly, TaskStatus};
@@ -45,6 +49,8 @@ pub(super) struct Link {
     acknowledged: Mutex<Acknowledged>,
     /// A record of ours was stored: subscriptions look for it at once.
     pub(super) stored: watch::Sender<()>,
+    /// Questions to archives that are not answered yet.
+    replies: Arc<Replies>,
     /// Which archive gave the last page; 0 = none yet.
     pub(super) archive: AtomicU16,
     /// Subscriptions from now on that do not know yet where that is; appends wait for them.
@@ -183,10 +189,8 @@ impl Link {
         tokio::select! {
             answer = answer => answer.map_err(|error| match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    if !subject.starts_with(subject::QUESTIONS) {
-                        // The stream or the bucket may have to be made again.
-                        self.is_ready.store(false, Ordering::Relaxed);
-                    }
+                    // The stream or the bucket may have to be made again.
+                    self.is_ready.store(false, Ordering::Relaxed);
                     Trouble::NotSent(format!("nobody serves {subject}"))
                 }
                 RequestErrorKind::TimedOut => {
@@ -200,6 +204,38 @@ impl Link {
             }),
             trouble = faults.of(&subject) => Err(trouble),
         }
+    }
+
+    /// Asks this archive, or any, and waits for its answer as [`Link::request`] does. Not by a request: for each of those to
+    /// another account a server keeps the reply subject.
+    pub(super) async fn ask(&self, question: &Question, archive: Option<u16>) -> Result<Message, Trouble> {
+        self.connect().await?;
+        let mut faults = self.faults();
+        let mut reply = self.replies.next();
+        let question = question.clone().answered_at(reply.chosen());
+        let subject = question::subject(&subject::token(self.config.host.as_str()), question.kind, archive);
+        let sent = self.client.publish_with_reply(subject.clone(), reply.inbox(), json(&question)).await;
+        sent.map_err(|error| Trouble::NotSent(error.to_string()))?;
+        let deadline = self.config.deadline;
+        tokio::select! {
+            answer = timeout(deadline, reply.message()) => match answer {
+                Ok(Some(answer)) if answer.status == Some(StatusCode::NO_RESPONDERS) => {
+                    Err(Trouble::NotSent(format!("nobody serves {subject}")))
+                }
+                Ok(Some(answer)) => Ok(answer),
+                Ok(None) => Err(Trouble::NoAnswer("the NATS client was stopped".into())),
+                Err(_) => {
+                    let why = self.faults.why();
+                    Err(Trouble::NoAnswer(format!("no answer from {subject} within {deadline:?}{why}")))
+                }
+            },
+            trouble = faults.of(&subject) => Err(trouble),
+        }
+    }
+
+    /// Whether the servers have an older configuration, where archives answer to the reply subject of a question.
+    pub(super) fn has_older_answers(&self) -> bool {
+        self.faults.has_older_answers()
     }
 
     /// Listens for refusals and for the end of the connection.
@@ -295,7 +331,15 @@ pub(super) fn run(
             Ok(client) => client,
             Err(error) => return drop(ready.send(failed(error.to_string()))),
         };
+        let replies = Arc::new(Replies::new(subject::token(config.host.as_str()), client.new_inbox()));
+        let subscribed = match replies.subscribe(&client).await {
+            Ok(subscribed) => subscribed,
+            Err(error) => return drop(ready.send(failed(error.to_string()))),
+        };
+        let delivering = Arc::clone(&replies);
+        let deliver = async move { delivering.deliver(subscribed).await };
         let link = Link {
+            replies,
             writes: watch::Sender::new(Writes::new(config.deadline)),
             renew_now: Notify::new(),
             is_readable: AtomicBool::new(false),
@@ -323,6 +367,7 @@ pub(super) fn run(
         };
         tokio::select! {
             () = relay => {}
+            () = deliver => {}
             () = ended => {}
         }
     };

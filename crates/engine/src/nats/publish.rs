@@ -131,7 +131,11 @@ async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Erro
         Ok(stored) => {
             Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
         }
-        Err(Trouble::Denied(what)) => Err(Error::Denied(what)),
+        Err(Trouble::Denied(what)) => {
+            // It has become a member, as the next append finds out.
+            link.is_ready.store(false, Ordering::Relaxed);
+            Err(Error::Denied(what))
+        }
         Err(Trouble::NotSent(why) | Trouble::NoAnswer(why)) => Err(Error::Unknown(why)),
     }
 }

@@ -3,7 +3,7 @@
 use barograph_forecast::{Name, Quantity, Series};
 use serde::{Deserialize, Serialize};
 
-use super::subject::QUESTIONS;
+use super::subject::{self, ANSWERS, QUESTIONS};
 use crate::wire::RecordJson;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
@@ -13,6 +13,10 @@ pub(super) struct Question {
     /// What is asked; it is in the subject.
     #[serde(skip)]
     pub(super) kind: &'static str,
+    /// Where the answer is awaited below [`answers`] of the asker: two tokens of its choice. `None` = where the message says, as
+    /// in older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) answer: Option<String>,
     /// The archive answers when it has read the stream up to here, so that we find what we wrote.
     pub(super) after_place: u64,
     /// Of which stream that is a place, by the time at which it was made; `None` = of any.
@@ -40,6 +44,7 @@ impl Question {
     fn new(kind: &'static str) -> Self {
         Self {
             kind,
+            answer: None,
             after_place: 0,
             stream: None,
             origin: None,
@@ -51,6 +56,11 @@ impl Question {
             limit: 0,
             cursor: None,
         }
+    }
+
+    /// The same, with where the answer is awaited.
+    pub(super) fn answered_at(self, chosen: String) -> Self {
+        Self { answer: Some(chosen), ..self }
     }
 
     pub(super) fn history(series: &Series, range: &Range) -> Self {
@@ -228,6 +238,23 @@ pub(super) fn subject(asker: &str, kind: &str, archive: Option<u16>) -> String {
     format!("{QUESTIONS}.{asker}.{kind}{archive}")
 }
 
+/// Answers to `asker` begin with this and a dot, and have two tokens, of which `chosen` is the first or both.
+pub(super) fn answers(asker: &str, chosen: &str) -> String {
+    format!("{ANSWERS}.{asker}.{chosen}")
+}
+
+/// Where an archive answers `asker`, whose token permissions hold. What it chose has to be two tokens of letters and digits:
+/// servers obey what an archive publishes. `None` = it is something else.
+pub(super) fn answer(asker: &str, chosen: &str) -> Option<String> {
+    let is_token = |token: &str| {
+        (1..=CHOSEN_BYTES_MAX).contains(&token.len())
+            && token.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    let (session, number) = chosen.split_once('.')?;
+    let is_safe = is_token(session) && is_token(number) && subject::name(asker).is_some();
+    is_safe.then(|| answers(asker, chosen))
+}
+
 /// Where an archive finds the questions to it, or to any; those of older stations name no asker.
 pub(super) fn subjects(archive: Option<u16>) -> Vec<String> {
     let older = archive.map(|number| format!(".{number}")).unwrap_or_default();
@@ -259,6 +286,9 @@ pub(super) const NEXT_SEQ: &str = "next_seq";
 pub(super) const BUCKET: &str = "bucket";
 const KINDS: [&str; 5] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET];
 
+/// The random part of an inbox has 22.
+const CHOSEN_BYTES_MAX: usize = 32;
+
 /// A million million records an archive.
 const PLACE_BITS: u32 = 40;
 
@@ -279,6 +309,20 @@ mod tests {
         assert_eq!(of_subject("barograph.a.latest.17"), ("", "latest"));
         assert!(subjects(None).contains(&"barograph.a.*".to_owned()));
         assert!(subjects(Some(17)).contains(&"barograph.a.*.17".to_owned()));
+    }
+
+    #[test]
+    fn an_answer_goes_below_the_asker_s_token_alone() {
+        assert_eq!(answer("no=2Erth", "aZ09.17"), Some("barograph.b.no=2Erth.aZ09.17".into()));
+        let long = format!("{}.1", "x".repeat(33));
+        for chosen in
+            ["", "a", "a.", ".a", "a.b.c", "a.*", ">.a", "a.>", "a.b c", "a.b\r\n", "a.ä", "$JS.API", &long]
+        {
+            assert_eq!(answer("north", chosen), None, "{chosen}");
+        }
+        for asker in ["", "*", ">", "a.b", "no?rth"] {
+            assert_eq!(answer(asker, "a.1"), None, "{asker}");
+        }
     }
 
     #[test]

@@ -72,6 +72,9 @@ pub(super) const EXTENTS: &str = "barograph.i";
 /// Questions to the archives.
 pub(super) const QUESTIONS: &str = "barograph.a";
 
+/// Answers of the archives.
+pub(super) const ANSWERS: &str = "barograph.b";
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -107,7 +107,7 @@ async fn dear_questions_of_one_member_hold_up_nobody_else() {
     records.append(&(1..=2000).map(large).collect::<Vec<_>>()).await.unwrap();
     let attacker = async_nats::connect(&server.url).await.unwrap();
     let (subject, question) = (format!("barograph.a.{}.latest", token(NORTH)), {
-        serde_json::json!({ "source": NORTH, "limit": 10_000, "after_place": 0 }).to_string()
+        serde_json::json!({ "source": NORTH, "limit": 10_000, "after_place": 0, "answer": "s.1" }).to_string()
     });
     for index in 0..4000 {
         let reply = format!("_INBOX_{}.{index}", token(NORTH));
@@ -125,6 +125,41 @@ async fn dear_questions_of_one_member_hold_up_nobody_else() {
     }
     println!("two answers took {slowest:?} at most; answered: {}", archiver.statistics().answered);
     assert!(slowest < server::config("", SOUTH).deadline / 2, "two answers took {slowest:?}");
+}
+
+/// As shipped: a server keeps nothing of the reply subjects of one member's questions, so others have their answers. With
+/// a wildcard it would keep them for good, and search all of them for each answer.
+#[tokio::test]
+async fn reply_subjects_of_one_member_hold_up_nobody_else() {
+    const FLOOD: usize = 40_000;
+    const ASKED: usize = 10;
+    const MEMORY_BYTES: u64 = 200 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = permissions::with_certificates(directory.path(), &permissions::stations) else {
+        return;
+    };
+    let nats =
+        |host| Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, host)).unwrap());
+    let (archive, south) = (nats(ARCHIVE), nats(SOUTH));
+    let local = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, local.path());
+    server::canary(&*south, SOUTH, 1).await;
+    let options = permissions::certificate_options(directory.path(), NORTH);
+    let attacker = Attacker::new(&server.url, options).await;
+    let question = serde_json::json!({ "origin": SOUTH, "after_place": 0, "answer": "s.1" }).to_string();
+    let subject = format!("barograph.a.{}.watermark", token(NORTH));
+    for index in 0..FLOOD {
+        let reply = format!("_INBOX_{}.{index}.*", token(NORTH));
+        attacker.client.publish_with_reply(subject.clone(), reply, question.clone().into()).await.unwrap();
+    }
+    let mut answered = 0;
+    for _ in 0..ASKED {
+        answered += usize::from(south.watermark(&name(SOUTH)).await == Ok(1));
+    }
+    let varz: Value = serde_json::from_str(&reflection::monitoring(&server, "/varz")).unwrap();
+    println!("{answered} of {ASKED} answered; the server has {} bytes", varz["mem"]);
+    assert_eq!(answered, ASKED, "answers to another member");
+    assert!(varz["mem"].as_u64().unwrap() < MEMORY_BYTES, "{}", varz["mem"]);
 }
 
 /// As shipped, for certificates: what a server keeps for a member that asks without reading or waits for no answer.
@@ -167,6 +202,15 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         attacker.said_any("maximum payload").await.then_some(())
     })
     .await;
+    // Nor any number of connections.
+    let mut connected = Vec::new();
+    while let Ok(client) =
+        permissions::certificate_options(directory.path(), NORTH).connect(&server.url).await
+    {
+        connected.push(client);
+        assert!(connected.len() <= 64, "{} connections", connected.len());
+    }
+    assert!(32 < connected.len(), "{} connections", connected.len());
     // The mesh goes on beside it.
     let archive =
         Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
@@ -180,24 +224,30 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
 async fn accounts_bound_what_servers_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };
-    permissions::script(directory.path(), "accounts", &["setup"]);
+    permissions::script(directory.path(), "accounts", &["setup", "3"]);
     permissions::script(directory.path(), "accounts", &["archive", ARCHIVE]);
     let server = Server::with(directory.path(), &permissions::with_accounts(directory.path())).unwrap();
     let archive = Nats::new(permissions::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
     // A server reads an account when one of it connects.
     eventually("a connection", async || archive.connected().ok()).await;
-    let mut exports = 0;
+    let (mut exports, mut stations) = (0, 0);
     let all: Value = serde_json::from_str(&reflection::monitoring(&server, "/accountz")).unwrap();
     for account in all["accounts"].as_array().unwrap() {
         let path = format!("/accountz?acc={}", account.as_str().unwrap());
         let account: Value = serde_json::from_str(&reflection::monitoring(&server, &path)).unwrap();
-        let claims = &account["account_detail"]["decoded_jwt"]["nats"];
-        for export in claims["exports"].as_array().into_iter().flatten() {
+        let account = &account["account_detail"]["decoded_jwt"];
+        let claims = &account["nats"];
+        if account["name"].as_str().is_some_and(|name| name.starts_with("STATION_")) {
+            assert_eq!(claims["limits"]["conn"], 64, "{claims}");
+            stations += 1;
+        }
+        let exports_of = claims["exports"].as_array().into_iter().flatten();
+        for export in exports_of.filter(|export| export["type"] == "service") {
             assert_eq!(export["response_threshold"], 5_000_000_000_u64, "{export}");
             exports += 1;
         }
     }
-    assert!(0 < exports, "{all}");
+    assert!(0 < exports && stations == 3, "{all}");
     let template = std::fs::read_to_string(permissions::deploy("station.template.json")).unwrap();
     let template: Value = serde_json::from_str(&template).unwrap();
     assert_eq!((&template["subs"], &template["payload"]), (&200.into(), &20480.into()));
@@ -208,7 +258,12 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
 fn every_shipped_server_has_its_bounds() {
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         let text = std::fs::read_to_string(permissions::deploy(file)).unwrap();
-        for line in ["max_pending: 8MB", "max_subscriptions: 200", "request_queue_limit: 64"] {
+        for line in [
+            "max_pending: 8MB",
+            "max_subscriptions: 200",
+            "request_queue_limit: 64",
+            "max_buffered_msgs: 2000",
+        ] {
             assert!(text.contains(line), "{file} has no {line}");
         }
         assert!(!text.contains("info_queue_limit"), "{file}: 2.12 does not know it");

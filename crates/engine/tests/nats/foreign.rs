@@ -75,7 +75,7 @@ async fn has_bounds_of_now(client: &async_nats::Client) {
 async fn no_header_of_a_member_stops_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };
-    permissions::script(directory.path(), "accounts", &["setup"]);
+    permissions::script(directory.path(), "accounts", &["setup", "3"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         permissions::script(directory.path(), "accounts", &[role, host]);
     }

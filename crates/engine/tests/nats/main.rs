@@ -12,6 +12,7 @@ mod permissions;
 mod proxy;
 mod quorum;
 mod reflection;
+mod replies;
 mod server;
 mod site;
 mod suite;

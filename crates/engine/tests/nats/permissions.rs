@@ -76,12 +76,37 @@ async fn a_mesh_on_certificates_moves_apart() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
     eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
 
-    // Another station needs no more than a reload.
+    // Another station needs no more than two reloads: a server opens what a new account imports at the second.
     certificates(directory.path(), &["station", "west"]);
-    server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
+    let reloads = || server::log_of(directory.path()).matches("Reloaded server configuration").count();
+    for count in [1, 2] {
+        server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
+        eventually("a reload", async || (count == reloads()).then_some(())).await;
+    }
     let west = Nats::new(by_certificate(directory.path(), &server, "west")).unwrap();
     eventually("its first record", async || west.append(&[record("west", "x", 1)]).await.ok()).await;
     server::canary(&mesh.south, SOUTH, 3).await;
+    assert_eq!(west.watermark(&name("west")).await, Ok(1));
+
+    // One that is withdrawn is refused after one.
+    server.reload(&text(&[ARCHIVE, SOUTH, "west"]));
+    eventually("the refusal", async || mesh.north.append(&[record(NORTH, "x", 9)]).await.err()).await;
+    server::canary(&mesh.south, SOUTH, 4).await;
+}
+
+/// The same from lists where all stations have one account, and questions to archives are requests to a service.
+#[tokio::test]
+async fn a_mesh_whose_stations_have_one_account_moves() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
+    let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
+    mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
+    assert_eq!(mesh.south.watermark(&name(SOUTH)).await, Ok(1));
+    let before = Inventory::of(&server);
+    let text = single(directory.path(), &stations(directory.path(), &[ARCHIVE, NORTH, SOUTH]));
+    let server = server.again(directory.path(), &text);
+    let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
+    mesh.goes_on(&server, &attacker, before).await;
 }
 
 /// A server that knows the archive, the north and the south; `None` = something that it needs is missing.
@@ -121,7 +146,7 @@ pub(crate) fn certificate_options(directory: &Path, host: &str) -> ConnectOption
 async fn credentials_allow_their_station_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
-    script(directory.path(), "accounts", &["setup"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH), ("station", "west")] {
         script(directory.path(), "accounts", &[role, host]);
     }
@@ -134,7 +159,7 @@ async fn credentials_allow_their_station_and_no_more() {
 
     // Nobody, and somebody whose key another authority signed.
     let other = tempfile::tempdir().unwrap();
-    script(other.path(), "accounts", &["setup"]);
+    script(other.path(), "accounts", &["setup", "4"]);
     script(other.path(), "accounts", &["station", NORTH]);
     let own = other.path().join(format!("{NORTH}.creds"));
     let own = NatsConfig { credentials: Some(own), ..server::config(&server.url, NORTH) };
@@ -158,7 +183,7 @@ async fn credentials_allow_their_station_and_no_more() {
 async fn a_mesh_on_credentials_moves_apart() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), has_openssl()) else { return };
-    script(directory.path(), "accounts", &["setup"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         script(directory.path(), "accounts", &[role, host]);
     }
@@ -167,22 +192,33 @@ async fn a_mesh_on_credentials_moves_apart() {
     mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
     let before = Inventory::of(&server);
     drop(mesh.south);
-    std::fs::remove_file(directory.path().join("accounts.keys/stations")).unwrap();
+    for file in ["accounts".into(), format!("account.{}", token(NORTH)), format!("account.{}", token(SOUTH))]
+    {
+        std::fs::remove_file(directory.path().join("accounts.keys").join(file)).unwrap();
+    }
     let why = refused(directory.path(), &["accounts", "station", SOUTH]);
     assert!(why.contains("accounts upgrade"), "{why}");
+    script(directory.path(), "accounts", &["upgrade", "1"]);
+    let accounts = || std::fs::read_to_string(directory.path().join("accounts.keys/accounts")).unwrap();
+    let before_upgrade = accounts();
     script(directory.path(), "accounts", &["upgrade"]);
-    let keys = std::fs::read(directory.path().join("accounts.keys/stations")).unwrap();
-    script(directory.path(), "accounts", &["upgrade"]);
-    assert_eq!(std::fs::read(directory.path().join("accounts.keys/stations")).unwrap(), keys);
+    assert_eq!(accounts(), before_upgrade);
     let server = server.again(directory.path(), &with_accounts(directory.path()));
 
     // Those that were made before are of an account that knows them no more.
     let old = Nats::new(by_credentials(directory.path(), &server, SOUTH)).unwrap();
     let old = old.append(&[record(SOUTH, "x", 1)]).await.unwrap_err();
     assert!(old.to_string().contains("certificate or credentials"), "{old}");
-    for host in [NORTH, SOUTH] {
-        script(directory.path(), "accounts", &["station", host]);
-    }
+    script(directory.path(), "accounts", &["station", NORTH]);
+    // Each has an account of its own, the same for ever.
+    script(directory.path(), "accounts", &["station", NORTH]);
+    let why = refused(directory.path(), &["accounts", "station", SOUTH]);
+    assert!(why.contains("accounts more"), "{why}");
+    script(directory.path(), "accounts", &["more", "1"]);
+    assert_eq!(accounts().lines().count(), 2);
+    assert!(accounts().starts_with(&before_upgrade));
+    script(directory.path(), "accounts", &["station", SOUTH]);
+    server.reload(&with_accounts(directory.path()));
     let [north, south] =
         [NORTH, SOUTH].map(|host| Nats::new(by_credentials(directory.path(), &server, host)).unwrap());
     let options = ConnectOptions::with_credentials_file(credentials(directory.path(), NORTH)).await.unwrap();
@@ -220,7 +256,7 @@ fn scripts_refuse_what_is_no_name() {
         return;
     }
     certificates(directory.path(), &["authority"]);
-    script(directory.path(), "accounts", &["setup"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
     for name in ["", "x/CN=y", "../x", "x,DNS:y", "x\nDNS:y", "x\"}", "x y", "$(x)", "ä", "x;y"] {
         for arguments in [
             &["token", name][..],
@@ -270,7 +306,7 @@ fn a_change_of_accounts_that_fails_changes_nothing() {
     if !has_openssl() {
         return;
     }
-    for arguments in [&["setup"][..], &["station", NORTH]] {
+    for arguments in [&["setup", "4"][..], &["station", NORTH]] {
         script(directory.path(), "accounts", arguments);
     }
     let read = |file: &str| std::fs::read(directory.path().join(file)).unwrap();
@@ -363,9 +399,9 @@ impl Mesh {
             let all = self.north.subscribe(&Selector::default(), From::Oldest).next().await;
             assert!(matches!(all, Some(Err(Error::Denied(_)))), "{all:?}");
         }
-        for subject in
-            ["_INBOX.>", &format!("_INBOX_{}.>", token(SOUTH)), ">", "barograph.a.*", "barograph.m.>"]
-        {
+        let victims = [format!("_INBOX_{}.>", token(SOUTH)), format!("barograph.b.{}.*.*", token(SOUTH))];
+        let all = ["_INBOX.>", ">", "barograph.a.*", "barograph.m.>", "barograph.a.*.*", "barograph.b.>"];
+        for subject in all.into_iter().chain(victims.iter().map(String::as_str)) {
             attacker.cannot("Subscription", subject).await;
         }
         let forged = self.north.append(&[record(SOUTH, "x", 1)]).await;
@@ -422,11 +458,8 @@ impl Mesh {
 
     /// Questions for places that the stream does not have do not keep the archive from answering.
     async fn questions_beyond_the_end(&self, attacker: &Attacker) {
-        let question = json!({ "origin": SOUTH, "after_place": u64::MAX }).to_string();
-        let subject = format!("barograph.a.{}.watermark", token(NORTH));
         // Held at once, these took the archive several deadlines.
-        let asked = (0..200).map(|_| attacker.ask(subject.clone(), None, question.clone()));
-        let asked = futures_util::future::join_all(asked);
+        let asked = attacker.questions("watermark", 200, json!({ "origin": SOUTH, "after_place": u64::MAX }));
         let began = Instant::now();
         let victims = async {
             for _ in 0..5 {
@@ -656,6 +689,27 @@ impl Attacker {
         let answer = self.client.request_with_headers(subject, headers, payload.into()).await.unwrap();
         serde_json::from_slice(&answer.payload).unwrap()
     }
+
+    /// Asks an archive this so many times at once, and gives its answers, however they come.
+    async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
+        let inbox = self.client.new_inbox();
+        let session = inbox.rsplit('.').next().unwrap();
+        let answers = format!("barograph.b.{}.{session}.*", token(NORTH));
+        let mut subscriptions = Vec::new();
+        for subject in [answers, format!("{inbox}.*")] {
+            subscriptions.push(self.client.subscribe(subject).await.unwrap());
+        }
+        for index in 0..count {
+            let mut question = question.clone();
+            question["answer"] = format!("{session}.{index}").into();
+            let subject = format!("barograph.a.{}.{kind}", token(NORTH));
+            let reply = format!("{inbox}.{index}");
+            self.client.publish_with_reply(subject, reply, question.to_string().into()).await.unwrap();
+        }
+        let messages = futures_util::stream::select_all(subscriptions).take(count);
+        let answers = messages.map(|message| serde_json::from_slice(&message.payload).unwrap());
+        tokio::time::timeout(LIMIT, answers.collect()).await.unwrap()
+    }
 }
 
 fn refused_publications() -> Vec<String> {
@@ -668,6 +722,8 @@ fn refused_publications() -> Vec<String> {
         format!("barograph.m.{SOUTH}.x.rtt"),
         format!("$KV.barograph_dir.{south}"),
         format!("_INBOX_{south}.x"),
+        format!("barograph.b.{south}.x.1"),
+        format!("barograph.b.{north}.x.1"),
         format!("_INBOX_{north}.x"),
         "$SYS.REQ.SERVER.PING".into(),
         "$JS.API.STREAM.CREATE.OTHER".into(),
@@ -730,7 +786,7 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
             .replace("barograph.r.{{name()}}", "barograph.m.{{name()}}.*.*")
             .replace("{{name()}}", &token(host))
             .replace("barograph.g.", "$JS.API.DIRECT.GET.");
-        let mut permissions: Value = serde_json::from_str(&template).unwrap();
+        let mut permissions = without_answers(&template);
         let of_streams = ["STREAM.INFO.BAROGRAPH", "STREAM.INFO.KV_barograph_dir", "DIRECT.GET.BAROGRAPH"];
         let allowed = permissions["pub"]["allow"].as_array_mut().unwrap();
         allowed.extend(of_streams.map(|call| format!("$JS.API.{call}").into()));
@@ -743,6 +799,49 @@ fn older_stations(_: &Path, names: &[&str]) -> String {
     };
     let users: Vec<String> = names.iter().enumerate().map(user).collect();
     format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
+}
+
+/// What `stations` made when all stations had one account, and questions to archives were requests to a service.
+pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
+    let user = |(index, host): (usize, &&str)| {
+        let role = if index == 0 { "archive" } else { "station" };
+        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+        let mut permissions = without_answers(&template.replace("{{name()}}", &token(host)));
+        permissions.as_object_mut().unwrap().retain(|key, _| key == "pub" || key == "sub");
+        if index == 0 {
+            permissions["allow_responses"] = true.into();
+        }
+        json!({ "user": host, "permissions": permissions }).to_string()
+    };
+    let users: Vec<String> = names.iter().enumerate().map(user).collect();
+    let shared =
+        ["barograph.r.*", "$KV.barograph_dir.*", "$JS.API.DIRECT.GET.KV_barograph_dir", "barograph.a.*.*"];
+    let given = shared.map(|subject| {
+        let response = if subject.starts_with("$JS") { "Stream" } else { "Singleton" };
+        json!({ "service": subject, "response": response, "threshold": "5s", "accounts": ["STATIONS"] })
+    });
+    let taken = shared.map(|subject| {
+        let to = subject.replace("$JS.API.DIRECT.GET.", "barograph.g.");
+        json!({ "service": { "account": "BAROGRAPH", "subject": subject }, "to": to })
+    });
+    let mappings = json!({
+        shared[2]: "barograph.g.KV_barograph_dir",
+        "barograph.m.*.*.*": "barograph.r.{{wildcard(1)}}",
+    });
+    let streams = format!("jetstream: enabled, users: [{}], exports: {}", users[0], json!(given));
+    let stations =
+        format!("users: [{}], imports: {}, mappings: {mappings}", users[1..].join(", "), json!(taken));
+    format!("accounts {{ BAROGRAPH {{ {streams} }}, STATIONS {{ {stations} }} }}\n")
+}
+
+/// The permissions in a template of now without the subjects of answers, which older lists do not have.
+fn without_answers(template: &str) -> Value {
+    let mut permissions: Value = serde_json::from_str(template).unwrap();
+    for kind in ["pub", "sub"] {
+        let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
+        allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
+    }
+    permissions
 }
 
 /// Runs a shipped script in `directory`.

@@ -168,6 +168,12 @@ async fn reflect(
             let content = content.to_string().into();
             attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
         }
+        // What an archive answers, which may publish onto all of these.
+        for answer in ["s.1", target, &format!("s.1.{target}"), "*.>", ">", "s.*", ""] {
+            let content = json!({ "after_place": 0, "origin": NORTH, "answer": answer }).to_string();
+            let reply = target.clone();
+            attacker.client.publish_with_reply(question.clone(), reply, content.into()).await.unwrap();
+        }
     }
 }
 

@@ -1,0 +1,96 @@
+//! Where the answers of archives arrive, and which question each of them answers.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_nats::{Client, Message, SubscribeError, Subscriber};
+use futures_util::StreamExt as _;
+use tokio::sync::oneshot;
+
+use super::question;
+
+/// The questions of one connection that are not answered yet.
+#[derive(Debug)]
+pub(super) struct Replies {
+    asker: String,
+    inbox: String,
+    /// Random, so that no other station can have anything sent to where answers arrive.
+    session: String,
+    last: AtomicU64,
+    waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
+}
+
+/// The answer to one question; forgotten when this is dropped.
+#[derive(Debug)]
+pub(super) struct Reply {
+    replies: Arc<Replies>,
+    number: u64,
+    message: oneshot::Receiver<Message>,
+}
+
+impl Replies {
+    /// Those of the station with the token `asker`, to a new inbox of its client.
+    pub(super) fn new(asker: String, inbox: String) -> Self {
+        let session = inbox.rsplit('.').next().unwrap_or_default().to_owned();
+        Self { asker, inbox, session, last: AtomicU64::new(0), waiting: Mutex::default() }
+    }
+
+    /// Subscribes to where archives answer, and to the inbox: there a server reports that there is no archive, and answers
+    /// arrive where the servers have an older configuration.
+    pub(super) async fn subscribe(&self, client: &Client) -> Result<[Subscriber; 2], SubscribeError> {
+        let answers = question::answers(&self.asker, &self.session);
+        Ok([
+            client.subscribe(format!("{}.*", self.inbox)).await?,
+            client.subscribe(format!("{answers}.*")).await?,
+        ])
+    }
+
+    /// Gives every message to the question that it answers.
+    pub(super) async fn deliver(&self, from: [Subscriber; 2]) {
+        let mut messages = futures_util::stream::select_all(from);
+        while let Some(message) = messages.next().await {
+            let number = message.subject.rsplit('.').next().and_then(|number| number.parse().ok());
+            if let Some(sender) = number.and_then(|number: u64| self.lock().remove(&number)) {
+                // The asker may have given up.
+                let _ = sender.send(message);
+            }
+        }
+    }
+
+    /// Awaits the answer to one more question.
+    pub(super) fn next(self: &Arc<Self>) -> Reply {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        let (sender, message) = oneshot::channel();
+        self.lock().insert(number, sender);
+        Reply { replies: Arc::clone(self), number, message }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
+        // Each entry stands for itself, so a panic elsewhere does not spoil them.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reply {
+    /// The part of the subject of the answer that the asker chooses.
+    pub(super) fn chosen(&self) -> String {
+        format!("{}.{}", self.replies.session, self.number)
+    }
+
+    /// Where a server reports that there is no archive.
+    pub(super) fn inbox(&self) -> String {
+        format!("{}.{}", self.replies.inbox, self.number)
+    }
+
+    /// Waits for the answer; `None` = the connection is gone.
+    pub(super) async fn message(&mut self) -> Option<Message> {
+        (&mut self.message).await.ok()
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.replies.lock().remove(&self.number);
+    }
+}

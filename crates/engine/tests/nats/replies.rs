@@ -1,0 +1,109 @@
+//! A member whose reply subjects match those of others: a server forgets all of an account that match when it has answered.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions};
+use barograph_engine::{Nats, NatsConfig, token};
+
+use crate::permissions::{
+    ARCHIVE, Attacker, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, credentials,
+    has_openssl, script, stations, stations_in_one_account, with_accounts, with_certificates,
+};
+use crate::server::{self, Server};
+
+#[tokio::test]
+async fn a_member_with_a_certificate_takes_no_answer_from_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &stations) else { return };
+    let answered = attack_by_certificate(directory.path(), &server).await;
+    assert_eq!(answered, ASKED, "answers to another member");
+}
+
+/// The same where all stations share an account: so the attack is one.
+#[tokio::test]
+async fn answers_are_taken_where_stations_share_an_account() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &stations_in_one_account) else { return };
+    let answered = attack_by_certificate(directory.path(), &server).await;
+    assert!(answered < ASKED, "{answered} of {ASKED} answers");
+}
+
+#[tokio::test]
+async fn a_member_with_credentials_takes_no_answer_from_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(_), true) = (server::binary(), has_openssl()) else { return };
+    script(directory.path(), "accounts", &["setup", "3"]);
+    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
+        script(directory.path(), "accounts", &[role, host]);
+    }
+    // What waits for a disk is answered late enough to be taken.
+    let text = with_accounts(directory.path()).replace("jetstream {", "jetstream { sync_interval: always,");
+    let server = Server::with(directory.path(), &text).unwrap();
+    let options = async |host| {
+        ConnectOptions::with_credentials_file(credentials(directory.path(), host)).await.unwrap()
+    };
+    let archive = by_credentials(directory.path(), &server, ARCHIVE);
+    let answered = attack(&server, archive, options(NORTH).await, options(SOUTH).await).await;
+    assert_eq!(answered, ASKED, "answers to another member");
+}
+
+async fn attack_by_certificate(directory: &Path, server: &Server) -> usize {
+    let options = |host| certificate_options(directory, host);
+    attack(server, by_certificate(directory, server, ARCHIVE), options(NORTH), options(SOUTH)).await
+}
+
+/// The attacker's reply subjects match the victim's; gives how many answers the victim got, of [`ASKED`] if none is missing.
+async fn attack(
+    server: &Server,
+    archive: NatsConfig,
+    attacker: ConnectOptions,
+    victim: ConnectOptions,
+) -> usize {
+    let archive = Arc::new(Nats::new(archive).unwrap());
+    let local = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, local.path());
+    server::canary(&*archive, ARCHIVE, 1).await;
+    let attacker = Attacker::new(&server.url, attacker).await.client;
+    let inboxes = format!("_INBOX_{}", token(SOUTH));
+    let victim = victim.custom_inbox_prefix(inboxes.clone()).request_timeout(Some(WITHIN));
+    let victim = victim.connect(&server.url).await.unwrap();
+    let mut answered = 0;
+    for reply in [">".to_owned(), format!("{inboxes}.>")] {
+        for subject in ["barograph.r", "$KV.barograph_dir"] {
+            // The victim's are in the queue behind some of these and before others.
+            write_with_reply(&attacker, subject, &reply).await;
+            let asked = (0..BATCH).map(|_| victim.request(format!("{subject}.{}", token(SOUTH)), "".into()));
+            let (answers, ()) = futures_util::future::join(
+                futures_util::future::join_all(asked),
+                write_with_reply(&attacker, subject, &reply),
+            )
+            .await;
+            let in_time = answers.into_iter().filter(|answer| answer.is_ok()).count();
+            answered += in_time;
+            if in_time < BATCH {
+                return answered;
+            }
+        }
+    }
+    answered
+}
+
+async fn write_with_reply(attacker: &Client, subject: &str, reply: &str) {
+    for _ in 0..FLOOD {
+        let subject = format!("{subject}.{}", token(NORTH));
+        attacker.publish_with_reply(subject, reply.to_owned(), "".into()).await.unwrap();
+    }
+    attacker.flush().await.unwrap();
+}
+
+/// Requests of the victim with each reply subject of the attacker and to each stream.
+const BATCH: usize = 20;
+const ASKED: usize = 4 * BATCH;
+
+/// Fewer than a stream has wait.
+const FLOOD: usize = 300;
+
+/// An answer that was taken comes never.
+const WITHIN: Duration = Duration::from_secs(10);
