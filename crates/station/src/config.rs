@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use barograph_forecast::Name;
 
-use crate::target::{Provenance, Secret, Target};
+use crate::measure::target::{Provenance, Secret, Target};
 
 pub use echo::EchoConfig;
 pub use file::{Place, nearest};
@@ -255,7 +255,7 @@ impl Noted {
             config.listen_implied = true;
         }
         if let Some(place) = self.tls {
-            let loaded = crate::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
+            let loaded = crate::http::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
             loaded.map_err(|error| ConfigError::Value {
                 place,
                 key: "tls".into(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::{Error, TaskStatus};
 
-use crate::credentials::{Credential, Line, WrongCredentials};
+use crate::limits::credentials::{Credential, Line, WrongCredentials};
 use crate::limits::{Limit, Refusals, Severity};
 
 /// Shared by all threads of a station.

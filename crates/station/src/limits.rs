@@ -1,12 +1,20 @@
 //! The bounds of a station, and the work refused because of them: counted, and reported while it matters. Pure; times
 //! are those since the station's start.
 
+pub(crate) mod admission;
+pub(crate) mod allowance;
+pub(crate) mod connections;
+pub(crate) mod credentials;
+pub(crate) mod heavy;
+pub(crate) mod proved;
+pub(crate) mod unread;
+
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use barograph_forecast::Name;
 
-use crate::admission::Full;
+use self::admission::Full;
 
 /// A bound of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -495,8 +503,8 @@ mod tests {
     /// Everything that stations measure by default, bulk tests running: exactly so many series are needed.
     #[test]
     fn a_bank_of_the_size_of_a_mesh_refuses_none_of_its_series() {
-        use crate::bank::{Bank, Measured};
-        use crate::prober::loaded_form;
+        use crate::forecast::bank::{Bank, Measured};
+        use crate::measure::prober::loaded_form;
         use barograph_forecast::{Name, Outcome, Quantity, Series};
         const STATIONS: usize = 9;
         let mut bank = Bank::new(series_of_mesh(&[["all"]; STATIONS]));

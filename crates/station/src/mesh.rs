@@ -17,12 +17,15 @@ mod directory;
 mod engine;
 mod events;
 mod hook;
+pub mod identity;
 mod keeper;
 mod kept;
 mod latency;
+pub(crate) mod members;
 mod peers;
 mod removed;
 mod rests;
+pub(crate) mod sites;
 mod waiting;
 mod watches;
 

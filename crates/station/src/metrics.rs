@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use barograph_engine::{Selector, TaskStatus};
 use barograph_forecast::{Forecast, Outcome, Series};
 
-use crate::bank::{Account, Bank, in_order};
-use crate::credentials::Credential;
 use crate::echo::Counters;
+use crate::forecast::bank::{Account, Bank, in_order};
 use crate::health::{Health, lock};
-use crate::heavy::visit;
 use crate::limits::Limit;
+use crate::limits::credentials::Credential;
+use crate::limits::heavy::visit;
 use crate::mesh::{BOUNDS_S, Figures, ROLES, STATES, Spread, TestFigures};
 
 pub(crate) use text::Format;

@@ -12,32 +12,33 @@ use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::{Limits, Responder};
 use tokio::sync::watch;
 
-use crate::admission::Kind;
 use crate::api::{self, Served, Shared};
-use crate::bank::Bank;
 use crate::config::Config;
-use crate::connections::Connections;
-use crate::desk::Desk;
 use crate::echo::{self, Echo};
+use crate::forecast::bank::Bank;
+use crate::forecast::desk::Desk;
+use crate::forecast::hub::Hub;
 use crate::health::{Health, lock};
-use crate::heavy::HeavyReads;
-use crate::hub::Hub;
-use crate::identity::{self, Identity};
+use crate::http::server::{self, Server};
+use crate::http::tls::{self, TlsError};
 use crate::limits::Limit;
-use crate::members;
+use crate::limits::admission::Kind;
+use crate::limits::connections::Connections;
+use crate::limits::heavy::HeavyReads;
+use crate::limits::proved::ProvedCallers;
+use crate::limits::unread::UnreadAnswers;
+use crate::measure::prober::{self, Prober};
+use crate::measure::surroundings;
+use crate::measure::target::{Provenance, Secret, Target};
+use crate::measure::targets::{Targets, TargetsError};
+use crate::mesh::identity::{self, Identity};
+use crate::mesh::members;
+use crate::mesh::sites::{Sites, Standing};
 use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations, Tester};
-use crate::prober::{self, Prober};
-use crate::proved::ProvedCallers;
-use crate::recorder::{self, Inbox};
-use crate::server::{self, Server};
-use crate::sites::{Sites, Standing};
+use crate::record::recorder::{self, Inbox};
+use crate::state;
 use crate::state::StateFiles;
-use crate::target::{Provenance, Secret, Target};
-use crate::targets::{Targets, TargetsError};
-use crate::tls::{self, TlsError};
 use crate::transfer::Transfers;
-use crate::unread::UnreadAnswers;
-use crate::{state, surroundings};
 
 /// A running station.
 ///
@@ -558,7 +559,7 @@ async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();
     let replayed =
-        crate::replay::replay(archive, &mut bank, &parts.host, members, prober::now_unix_ns()).await;
+        crate::record::replay::replay(archive, &mut bank, &parts.host, members, prober::now_unix_ns()).await;
     let series = bank.len();
     parts.health.refused(Limit::Series, bank.refused());
     *lock(&parts.bank) = bank;

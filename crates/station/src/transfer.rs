@@ -28,13 +28,13 @@ use self::expiry::Expiry;
 pub(crate) use self::log::Row;
 use self::log::{Log, Lost, State};
 use self::moving::Moving;
-use crate::bank::{Measured, RATE_MAX_BIT_S};
 use crate::config::TransferConfig;
-use crate::detail;
+use crate::forecast::bank::{Measured, RATE_MAX_BIT_S};
 use crate::health::lock;
+use crate::measure::prober::now_unix_ns;
 use crate::mesh::{Board, Bulk, Held, Use};
-use crate::prober::now_unix_ns;
-use crate::recorder::Inbox;
+use crate::record::detail;
+use crate::record::recorder::Inbox;
 
 /// Transfers of one station, at either end.
 pub(crate) struct Transfers {

@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use super::guard::Peer;
 use super::heavy::{self, beside};
 use super::{Refusal, Shared, State, json_text, query};
-use crate::best::{self, Age, Answer, Basis, Found, LEVEL, Models, Pairs, Part, Places, Question};
+use crate::forecast::best::{self, Age, Answer, Basis, Found, LEVEL, Models, Pairs, Part, Places, Question};
 use crate::health::lock;
+use crate::measure::prober::now_unix_ns;
 use crate::mesh::{Kind, Standing};
-use crate::prober::now_unix_ns;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -99,7 +99,7 @@ pub(super) async fn best(
         let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
         let make = async { beside(move || text(&station, &places, &models, &from, &asked)).await? };
         match is_large {
-            true => heavy::text(&shared, &peer, crate::heavy::From::Bank, None, make).await,
+            true => heavy::text(&shared, &peer, crate::limits::heavy::From::Bank, None, make).await,
             false => make.await,
         }
     };

@@ -7,8 +7,8 @@ use barograph_engine::Selector;
 use barograph_forecast::{Name, Series};
 
 use super::{Refusal, Shared};
-use crate::best::Places;
-use crate::desk::RENEWED;
+use crate::forecast::best::Places;
+use crate::forecast::desk::RENEWED;
 
 /// A selector, and the hosts of a group of which a series has one at an end.
 pub(super) struct Choice {

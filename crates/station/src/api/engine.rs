@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Refusal, Shared, json};
 use crate::limits::Limit;
-use crate::members::{Member, Members, MembersError};
+use crate::mesh::members::{Member, Members, MembersError};
 use crate::state::StateFiles;
 use leases::Leases;
 

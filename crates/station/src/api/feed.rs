@@ -12,11 +12,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Refusal, Shared, State, json};
-use crate::bank::{Measured, bounds};
+use crate::forecast::bank::{Measured, bounds};
 use crate::health::lock;
 use crate::limits::Limit;
-use crate::prober::now_unix_ns;
-use crate::recorder::{Fed, FeedError};
+use crate::measure::prober::now_unix_ns;
+use crate::record::recorder::{Fed, FeedError};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

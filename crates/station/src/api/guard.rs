@@ -17,11 +17,11 @@ use subtle::ConstantTimeEq;
 
 use super::{Refusal, Shared, State, engine};
 use crate::config::Config;
-use crate::connections::Open;
-use crate::credentials::Credential;
-use crate::identity::SignatureError;
-use crate::proved::Prover;
-use crate::unread::{PIECE_BYTES, in_pieces};
+use crate::limits::connections::Open;
+use crate::limits::credentials::Credential;
+use crate::limits::proved::Prover;
+use crate::limits::unread::{PIECE_BYTES, in_pieces};
+use crate::mesh::identity::SignatureError;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]

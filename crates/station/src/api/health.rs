@@ -146,16 +146,16 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
             both(now, max)
         }
         Limit::Members => match &shared.served {
-            Some(served) => both(served.members(), crate::members::MEMBERS_MAX),
+            Some(served) => both(served.members(), crate::mesh::members::MEMBERS_MAX),
             None => (None, None),
         },
         Limit::Peers => both(shared.board.peers().all().count(), crate::mesh::PEERS_MAX),
         Limit::Workers => (None, Some(config.workers_max as u64)),
-        Limit::MemberSeries => (None, Some((config.series_max / crate::bank::MEMBER_SHARE) as u64)),
-        Limit::Descriptors => (None, crate::server::descriptors_max().map(|max| max as u64)),
+        Limit::MemberSeries => (None, Some((config.series_max / crate::forecast::bank::MEMBER_SHARE) as u64)),
+        Limit::Descriptors => (None, crate::http::server::descriptors_max().map(|max| max as u64)),
         Limit::MemberSpool => (None, Some((config.spool_records_max / 2) as u64)),
         Limit::Transfers => (None, Some(shared.config().transfer.transfers_max as u64)),
-        Limit::UnreadAnswers => both(shared.unread.bytes(), crate::unread::BYTES_MAX),
+        Limit::UnreadAnswers => both(shared.unread.bytes(), crate::limits::unread::BYTES_MAX),
         Limit::MeshSeries => (None, Some(config.series_max as u64)),
         Limit::ArchiveSeries => {
             let archive = shared.board.archive();

@@ -1,4 +1,4 @@
-//! Answers that cost much to make: the shell of [`HeavyReads`](crate::heavy::HeavyReads).
+//! Answers that cost much to make: the shell of [`HeavyReads`](crate::limits::heavy::HeavyReads).
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 use super::choice::Choice;
 use super::guard::Peer;
 use super::{Refusal, Shared};
-use crate::bank::{Account, Bank, in_order};
+use crate::forecast::bank::{Account, Bank, in_order};
 use crate::health::lock;
-use crate::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
 use crate::limits::Limit;
-use crate::unread::Reader;
+use crate::limits::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
+use crate::limits::unread::Reader;
 
 /// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
 ///

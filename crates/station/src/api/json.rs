@@ -6,9 +6,9 @@ use barograph_forecast::{Forecast, Outcome, Quantity, Series};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::bank::{Account, LEVELS, Measured, Next, Point};
-use crate::best::Age;
-use crate::prober::now_unix_ns;
+use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
+use crate::forecast::best::Age;
+use crate::measure::prober::now_unix_ns;
 
 #[derive(Serialize)]
 pub(super) struct SeriesJson<'a> {
@@ -182,7 +182,7 @@ impl PointJson {
 }
 
 impl<'a> EventJson<'a> {
-    pub(super) fn new(event: &'a crate::hub::Event, level: usize) -> Self {
+    pub(super) fn new(event: &'a crate::forecast::hub::Event, level: usize) -> Self {
         let ends = event.intervals[level];
         let next = event.next.as_ref();
         Self {

@@ -13,7 +13,7 @@ use super::engine::Served;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
 use crate::health::lock;
 use crate::limits::Limit;
-use crate::members::MembersError;
+use crate::mesh::members::MembersError;
 use crate::mesh::{Kind, Standing};
 
 #[derive(Deserialize)]

@@ -16,9 +16,9 @@ use tokio::sync::watch;
 
 use super::{Nothing, Refusal, State, json, query};
 use crate::api::Peer;
-use crate::connections::Open;
+use crate::limits::connections::Open;
+use crate::measure::targets::Targets;
 use crate::mesh::{Event, Kind, Standing};
-use crate::targets::Targets;
 
 #[derive(Serialize)]
 struct MeshJson<'a> {

@@ -17,9 +17,9 @@ use super::guard::Peer;
 use super::heavy::{self, beside, list};
 use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
 use super::{Nothing, Refusal, State, json, json_text, query, selector};
-use crate::bank::{LEVELS, level_index};
+use crate::forecast::bank::{LEVELS, level_index};
 use crate::health::lock;
-use crate::heavy::{Common, From};
+use crate::limits::heavy::{Common, From};
 use crate::metrics::{Format, Snapshot};
 
 #[derive(Serialize)]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::best::EstimateJson;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
-use crate::best::LEVEL;
-use crate::sites::{SitesError, View};
+use crate::forecast::best::LEVEL;
+use crate::mesh::sites::{SitesError, View};
 
 #[derive(Serialize)]
 struct SitesJson<'a> {

@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use super::json::EventJson;
 use super::read::kept_level;
 use super::{Peer, Refusal, State, query, selector};
-use crate::connections::Open;
-use crate::hub;
+use crate::forecast::hub;
+use crate::limits::connections::Open;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,8 +9,8 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
+use crate::http::server;
 use crate::limits::Limit;
-use crate::server;
 use crate::transfer::{Row, TransferError, Transfers};
 
 #[derive(Serialize)]

@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use crate::connections::Progress;
 use crate::echo::Socket;
+use crate::limits::connections::Progress;
 
 /// The stream beneath an Upgrade.
 pub(super) enum Line {

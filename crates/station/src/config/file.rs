@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::{ConfigError, KEYS, Value};
-use crate::target::{Provenance, Target};
+use crate::measure::target::{Provenance, Target};
 
 /// Where a setting was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ pub(super) fn target(table: &TargetTable) -> Result<Target, ConfigError> {
     };
     let parsed = Target::parse(&address, &quantities, period, Provenance::Config);
     parsed.map(|target| Target { token_file, ..target }).map_err(|error| {
-        let wrong_quantity = matches!(error, crate::target::TargetError::Quantity { .. });
+        let wrong_quantity = matches!(error, crate::measure::target::TargetError::Quantity { .. });
         let culprit = table.entries.iter().find(|entry| wrong_quantity && entry.key == "quantities");
         let entry = culprit.unwrap_or(entry);
         ConfigError::Value { place: entry.place.clone(), key: entry.key.clone(), message: error.to_string() }

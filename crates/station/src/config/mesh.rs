@@ -11,7 +11,7 @@ use barograph_probe::stream::StreamPlan;
 use barograph_probe::target::Scheme;
 
 use super::value::{Value, short};
-use crate::target::Secret;
+use crate::measure::target::Secret;
 
 /// What makes the bulk tests between stations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

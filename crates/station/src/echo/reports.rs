@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use super::Caller;
 use super::limits::{Accounts, Rate};
-use crate::admission::holder;
-use crate::bank::{Bank, Measured, bounds};
 use crate::config::EchoConfig;
+use crate::forecast::bank::{Bank, Measured, bounds};
 use crate::health::lock;
-use crate::prober::now_unix_ns;
-use crate::recorder::Inbox;
+use crate::limits::admission::holder;
+use crate::measure::prober::now_unix_ns;
+use crate::record::recorder::Inbox;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]

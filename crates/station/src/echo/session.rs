@@ -22,7 +22,7 @@ use super::metered::{Metered, SLACK_BYTES};
 use super::places::Place;
 use super::reports::Reporter;
 use super::{Caller, Echo, Socket};
-use crate::connections::Open;
+use crate::limits::connections::Open;
 
 /// Serves a session until either end closes it.
 pub(super) async fn run<S: Socket>(
@@ -464,11 +464,11 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::bank::Bank;
     use crate::config::EchoConfig;
     use crate::echo::Parts;
+    use crate::forecast::bank::Bank;
     use crate::health::Health;
-    use crate::recorder::Inbox;
+    use crate::record::recorder::Inbox;
 
     impl Socket for DuplexStream {
         fn set_nodelay(&self, _nodelay: bool) -> io::Result<()> {
@@ -504,7 +504,7 @@ mod tests {
                 inbox,
                 bank: Arc::new(Mutex::new(Bank::new(1))),
                 responder: Arc::clone(&responder),
-                proved: crate::proved::ProvedCallers::new(),
+                proved: crate::limits::proved::ProvedCallers::new(),
                 stopping,
             };
             let echo = Arc::new(Echo::new(config, parts));

@@ -18,9 +18,9 @@ use super::removed::RemovedStations;
 use super::{Engines, Standing};
 use crate::config::MeshConfig;
 use crate::health::{Health, lock};
-use crate::identity::{Identity, SignatureError};
 use crate::limits::Limit;
-use crate::sites;
+use crate::mesh::identity::{Identity, SignatureError};
+use crate::mesh::sites;
 
 /// Shared by the threads of a station.
 pub(crate) struct Board {

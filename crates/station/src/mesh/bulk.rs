@@ -39,10 +39,10 @@ use self::tool::{NO_TOOL_THERE, NoTool, TOOL_AGAIN};
 use super::Board;
 use super::board::now_s;
 use super::peers::Peer;
-use crate::bank::Bank;
 use crate::config::{BulkWith, MeshConfig};
+use crate::forecast::bank::Bank;
 use crate::health::lock;
-use crate::recorder::Inbox;
+use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
 
 /// Bulk tests of one station, at either end.

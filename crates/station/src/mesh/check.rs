@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::bank::Measured;
+use crate::forecast::bank::Measured;
 
 /// Nobody answers as the peer.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,7 +38,7 @@ impl Silence {
             series: Series { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
             time_unix_ns,
             outcome: Outcome::Failed { failure: self.failure, after_s: self.after_s },
-            detail: crate::detail::message(&self.why),
+            detail: crate::record::detail::message(&self.why),
         }
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::bank::Measured;
+use crate::forecast::bank::Measured;
 use barograph_forecast::{Failure, Name, Quantity};
 
 fn bank() -> Bank {

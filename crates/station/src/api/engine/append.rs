@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::{LINES, Refused, bound, done, expect_type, has_to_wait, late, length, member, too_large};
 use crate::api::feed::check_value;
 use crate::api::{Shared, State};
-use crate::recorder::FeedError;
+use crate::record::recorder::FeedError;
 
 #[derive(Serialize)]
 struct AppendedJson {

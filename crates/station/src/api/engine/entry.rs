@@ -14,7 +14,7 @@ use super::{Refused, bound, change, done, expect_type, has_to_wait, member, quer
 use crate::api::{Shared, State};
 use crate::health::lock;
 use crate::limits::{Limit, series_of_mesh, too_many_series};
-use crate::members::Member;
+use crate::mesh::members::Member;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -11,8 +11,8 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 
 use super::{Refused, done, in_lines, invalid, member, name, query};
-use crate::allowance::Share;
 use crate::api::{State, selector};
+use crate::limits::allowance::Share;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

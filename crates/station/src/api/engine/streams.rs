@@ -13,8 +13,8 @@ use serde::Deserialize;
 use tokio::sync::watch;
 
 use super::{Refused, in_lines, invalid, member, name, query};
-use crate::allowance::Share;
 use crate::api::{State, selector};
+use crate::limits::allowance::Share;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,10 +12,10 @@ use super::log::{Row, State};
 use super::shape::{self, Shape};
 use super::tool::HELD;
 use super::{Bulk, Verdict};
-use crate::bank::{Measured, RATE_MAX_BIT_S};
-use crate::detail;
+use crate::forecast::bank::{Measured, RATE_MAX_BIT_S};
 use crate::health::lock;
-use crate::prober::now_unix_ns;
+use crate::measure::prober::now_unix_ns;
+use crate::record::detail;
 
 impl Bulk {
     /// Records what a test gave, and learns from it.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use barograph_engine::{BoxStream, ReadOnly};
 
 use super::*;
-use crate::identity::Identity;
 use crate::mesh::Engines;
-use crate::sites::Standing;
+use crate::mesh::identity::Identity;
+use crate::mesh::sites::Standing;
 use crate::state::StateFiles;
 use crate::testing::{Alone, Directory as Answers};
 

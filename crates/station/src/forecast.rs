@@ -1,0 +1,6 @@
+//! The series with their forecasts, and what is decided by them.
+
+pub mod bank;
+pub(crate) mod best;
+pub(crate) mod desk;
+pub mod hub;

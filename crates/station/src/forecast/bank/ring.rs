@@ -1,0 +1,228 @@
+//! The newest points of a series, in 26 bytes each.
+//!
+//! A point's five intervals would take three quarters of its memory, and follow from what else is kept:
+//! from the calibration that stood before the oldest point, and from the forecasts and values since. They
+//! are made again when somebody asks, equal to the bit to those that were issued.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use barograph_forecast::{Battery, Calibration, Config, Failure, Outcome, Quantity};
+
+use super::{Issued, LEVELS, POINTS_MAX, Point, cut, seconds};
+
+/// The names of a battery's methods by number; clones share one list.
+#[derive(Clone, Debug)]
+pub(super) struct Methods(Arc<[&'static str]>);
+
+/// The newest [`POINTS_MAX`] points. It begins small and grows with what it holds.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    kept: VecDeque<Kept>,
+    /// What the battery's calibration was before the oldest point.
+    before: Calibration,
+    methods: Methods,
+}
+
+/// A point as it is kept. Two bytes alignment: eight would add six bytes of nothing to each.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, packed(2))]
+struct Kept {
+    time_unix_ns: i64,
+    /// The value; after a failure, its `after_s`.
+    number: f64,
+    /// The forecast for a value in time, from which that after a gap follows.
+    usual: f64,
+    /// [`VALUE`], [`REFUSED`], or one more than the place in [`Failure::ALL`].
+    kind: u8,
+    /// The place in [`Methods`], or [`UNISSUED`].
+    method: u8,
+}
+
+impl Methods {
+    /// Those of the batteries that `config` describes.
+    pub(super) fn of(config: &Config) -> Self {
+        let mut battery = Battery::new(config);
+        battery.update(0.0).expect("0 is a value that every battery takes");
+        let names: Arc<[_]> = battery.method_forecasts().iter().map(|(method, _)| method.0).collect();
+        assert!(names.len() <= usize::from(UNISSUED), "a battery has some dozens of methods");
+        Self(names)
+    }
+
+    fn place(&self, method: &str) -> u8 {
+        let place = self.0.iter().position(|known| *known == method);
+        u8::try_from(place.expect("a battery's forecast names one of its methods")).expect("checked in `of`")
+    }
+}
+
+impl Ring {
+    pub(super) fn new(config: &Config, methods: &Methods) -> Self {
+        let before = Calibration::new(&config.levels);
+        Self { kept: VecDeque::new(), before, methods: methods.clone() }
+    }
+
+    /// Adds the newest point, and the oldest makes room; `usual` is the forecast under absolute loss for a value in time.
+    pub(super) fn push(&mut self, point: &Point, usual: Option<f64>) {
+        if self.kept.len() == POINTS_MAX
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            oldest.teach(&mut self.before);
+        }
+        let (kind, number) = match point.outcome {
+            Outcome::Value(value) => (if point.refused { REFUSED } else { VALUE }, value),
+            Outcome::Failed { failure, after_s } => (code(failure), after_s),
+        };
+        let issued = point.issued.as_ref();
+        self.kept.push_back(Kept {
+            time_unix_ns: point.time_unix_ns,
+            number,
+            usual: usual.unwrap_or(0.0),
+            kind,
+            method: issued.map_or(UNISSUED, |issued| self.methods.place(issued.method)),
+        });
+    }
+
+    /// The points, oldest first, each with the intervals that had been issued for it.
+    pub(super) fn points(&self, quantity: &Quantity) -> impl Iterator<Item = Point> + '_ {
+        let mut calibration = self.before.clone();
+        let quantity = quantity.clone();
+        self.kept.iter().map(move |kept| {
+            let time_s = Some(seconds(kept.time_unix_ns));
+            let issued = kept.usual().map(|usual| Issued {
+                forecast: calibration.forecast(usual, time_s),
+                method: self.methods.0[usize::from(kept.method)],
+                intervals: LEVELS.map(|level| cut(calibration.interval(usual, level, time_s), &quantity)),
+            });
+            kept.teach(&mut calibration);
+            let (outcome, refused) = (kept.outcome(), kept.kind == REFUSED);
+            Point { time_unix_ns: kept.time_unix_ns, outcome, refused, issued }
+        })
+    }
+
+    /// The newest value, if there is one.
+    pub(super) fn last_value(&self) -> Option<f64> {
+        self.kept.iter().rev().find(|kept| kept.is_value()).map(|kept| kept.number)
+    }
+
+    /// The mean time between the newest points (s), where it is above 0.
+    pub(super) fn period_s(&self) -> Option<f64> {
+        let newest = self.kept.len().checked_sub(1)?;
+        let gaps = GAPS.min(newest);
+        let spanned = self.kept[newest].time_unix_ns.saturating_sub(self.kept[newest - gaps].time_unix_ns);
+        (0 < spanned).then(|| spanned as f64 / 1e9 / gaps as f64)
+    }
+
+    /// Whether the newest point is the time of a refused connection.
+    pub(super) fn is_refused(&self) -> bool {
+        self.kept.back().is_some_and(|kept| kept.kind == REFUSED)
+    }
+}
+
+impl Kept {
+    fn usual(&self) -> Option<f64> {
+        (self.method != UNISSUED).then_some(self.usual)
+    }
+
+    fn is_value(&self) -> bool {
+        matches!(self.kind, VALUE | REFUSED)
+    }
+
+    fn outcome(&self) -> Outcome {
+        if self.is_value() {
+            return Outcome::Value(self.number);
+        }
+        Outcome::Failed { failure: Failure::ALL[usize::from(self.kind - 1)], after_s: self.number }
+    }
+
+    /// What the battery's calibration learnt of this point: of a failure, nothing.
+    fn teach(&self, calibration: &mut Calibration) {
+        if self.is_value() {
+            calibration.learn(self.usual(), self.number, Some(seconds(self.time_unix_ns)));
+        }
+    }
+}
+
+fn code(failure: Failure) -> u8 {
+    let place = Failure::ALL.iter().position(|known| *known == failure);
+    place.and_then(|place| u8::try_from(place + 1).ok()).expect("`ALL` has every failure, nine of them")
+}
+
+/// The kind of a point that has a value.
+const VALUE: u8 = 0;
+/// The kind of a point whose value is the time of a refused connection; no failure has this code.
+const REFUSED: u8 = u8::MAX;
+/// Stands where no forecast had been issued; no method has this place.
+const UNISSUED: u8 = u8::MAX;
+
+/// Gaps that a period is the mean of: enough to even out jitter, few enough to follow a change of period.
+const GAPS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::forecast::bank::{Bank, Measured, Observed};
+    use barograph_forecast::{Name, Series};
+    use proptest::prelude::*;
+
+    fn outcomes() -> impl Strategy<Value = Outcome> {
+        prop_oneof![
+            6 => (0.0..1.0).prop_map(Outcome::Value),
+            1 => (-5.0..1e6).prop_map(Outcome::Value),
+            1 => Just(Outcome::Value(0.0)),
+            1 => (0usize..9, 0.0..60.0)
+                .prop_map(|(place, after_s)| Outcome::Failed { failure: Failure::ALL[place], after_s }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn points_come_back_to_the_bit(
+            outcomes in proptest::collection::vec(outcomes(), 0..1500),
+            quantity in prop_oneof![Just("rtt"), Just("cpu_available"), Just("own")],
+        ) {
+            let series = Series {
+                source: Name::new("here").unwrap(),
+                target: Name::new("there").unwrap(),
+                quantity: Quantity::new(quantity).unwrap(),
+            };
+            let mut bank = Bank::new(1);
+            let mut issued = Vec::new();
+            for (place, outcome) in (0_i64..).zip(outcomes) {
+                // A gap after every fiftieth.
+                let time_unix_ns = 1_000_000_000 * (place + 40 * (place / 50));
+                // Every third value is marked.
+                let detail = if place % 3 == 0 { r#"{"n":1,"refused":true}"# } else { "" }.to_string();
+                let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
+                let observed = bank.observe(&measured);
+                let (least, most) = crate::forecast::bank::bounds(&series.quantity);
+                if matches!(outcome, Outcome::Value(value) if value < least || most < value) {
+                    prop_assert_eq!(observed, Observed::Impossible);
+                    continue;
+                }
+                let Observed::New(point) = observed else { panic!("{outcome:?} is refused") };
+                let is_value = matches!(outcome, Outcome::Value(_));
+                prop_assert_eq!(point.refused, is_value && place % 3 == 0);
+                issued.push(point);
+            }
+            let kept: Vec<Point> = bank.account(&series).into_iter().flat_map(|one| one.points()).collect();
+            let newest = &issued[issued.len().saturating_sub(POINTS_MAX)..];
+            prop_assert_eq!(kept.as_slice(), newest);
+        }
+    }
+
+    #[test]
+    fn a_point_takes_26_bytes_and_a_young_series_few_of_them() {
+        assert_eq!(size_of::<Kept>(), 26);
+        let config = Config::default();
+        let mut ring = Ring::new(&config, &Methods::of(&config));
+        assert_eq!(ring.kept.capacity(), 0);
+        for time_unix_ns in 0..3 * POINTS_MAX as i64 {
+            let point = Point { time_unix_ns, outcome: Outcome::Value(1.0), refused: false, issued: None };
+            ring.push(&point, None);
+            let most = (2 * ring.kept.len()).clamp(4, POINTS_MAX);
+            assert!(ring.kept.capacity() <= most, "{} for {}", ring.kept.capacity(), ring.kept.len());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use barograph_engine::BoxStream;
+use tokio::time::sleep;
+
+use super::*;
+use crate::config::MeshConfig;
+use crate::mesh::Engines;
+use crate::mesh::identity::Identity;
+use crate::state::StateFiles;
+use crate::testing::{Alone, Directory};
+
+/// A directory without anybody, which counts looks at its groups and takes a while for each.
+#[derive(Default)]
+struct Fake {
+    looks: AtomicUsize,
+}
+
+impl Directory for Fake {
+    fn watch(&self) -> BoxStream<Event> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Box::pin(futures_util::stream::once(async {
+            sleep(Duration::from_millis(100)).await;
+            Ok(Event::Synced)
+        }))
+    }
+}
+
+/// A desk of a station in its own group, so that a look is one at `global`.
+struct Room {
+    desk: Desk,
+    engine: Arc<Alone<Fake>>,
+    _state: tempfile::TempDir,
+}
+
+impl Room {
+    fn new() -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let (host, config) = (Name::new("a").unwrap(), MeshConfig::default());
+        let engine = Arc::new(Alone(Fake::default()));
+        let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
+        let files = StateFiles::new(state.path());
+        let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
+        let standing = crate::mesh::sites::Standing::at_start(&config, state.path());
+        let removed = crate::mesh::RemovedStations::open(&files);
+        let board = Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed);
+        let desk = Desk::new(
+            host,
+            Arc::new(board),
+            shared,
+            Arc::new(Mutex::new(Bank::new(1))),
+            TaskStatus::new("mesh_snapshot"),
+        );
+        Self { desk, engine, _state: state }
+    }
+
+    fn looks(&self) -> usize {
+        self.engine.0.looks.load(Ordering::SeqCst)
+    }
+
+    /// How many looks there are in so long, in which nobody asks.
+    async fn looks_in(&self, time: Duration) -> usize {
+        let before = self.looks();
+        sleep(time).await;
+        self.looks() - before
+    }
+
+    /// And while somebody asks every second.
+    async fn looks_asked(&self, seconds: usize) -> usize {
+        let before = self.looks();
+        for _ in 0..seconds {
+            self.desk.mesh().await;
+            sleep(Duration::from_secs(1)).await;
+        }
+        self.looks() - before
+    }
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+#[tokio::test(start_paused = true)]
+async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
+    let room = Room::new();
+    let all = futures_util::future::join_all((0..20).map(|_| room.desk.mesh())).await;
+    assert_eq!(room.looks(), 1);
+    assert!(all.iter().all(|mesh| Arc::ptr_eq(&mesh.0, &all[0].0) && Arc::ptr_eq(&mesh.1, &all[0].1)));
+    // It is there at once, while the next one is made.
+    let last = room.desk.mesh().await.1;
+    for _ in 0..2000 {
+        if room.looks() == 2 {
+            break;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    let at = Instant::now();
+    let old = room.desk.mesh().await;
+    assert_eq!((room.looks(), at.elapsed()), (2, Duration::ZERO));
+    assert!(Arc::ptr_eq(&old.1, &last));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_not_at_all() {
+    let room = Room::new();
+    for _ in 0..2 {
+        let looks = room.looks_asked(100).await;
+        assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
+        let models = room.desk.mesh().await.1;
+        // Twice with the last question in it, then one a minute.
+        let looks = room.looks_in(10 * MINUTE).await;
+        assert!((9..=12).contains(&looks), "{looks}");
+        assert!(!Arc::ptr_eq(&room.desk.mesh().await.1, &models), "models are learnt anew, too");
+        room.looks_in(IDLE + MINUTE).await;
+        assert_eq!(room.looks_in(2 * IDLE).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
+    let room = Room::new();
+    for _ in 0..60 {
+        room.desk.places(RENEWED).await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!((5..=6).contains(&room.looks()), "{}", room.looks());
+    assert!(lock(&room.desk.parts.kept).models.is_none(), "nobody has asked");
+    assert_eq!(room.looks_in(IDLE).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
+    let room = Room::new();
+    // A question that nobody follows up would renew it in ten seconds.
+    let (mut places, models) = room.desk.mesh().await;
+    for second in 0..9 {
+        let newer = room.desk.newer(&places).await;
+        assert_eq!(newer.is_some(), second == 0, "{second}");
+        places = newer.unwrap_or(places);
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(room.looks(), 2);
+    assert!(Arc::ptr_eq(&room.desk.mesh().await.1, &models));
+    // Somebody else has looked meanwhile.
+    let (old, looks) = (places, room.looks());
+    sleep(RENEWED).await;
+    let looks_now = room.looks();
+    assert!(looks < looks_now && room.desk.newer(&old).await.is_some() && room.looks() == looks_now);
+}
+
+#[test]
+fn one_member_s_many_groups_come_last() {
+    let name = |text: String| Name::new(&text).unwrap();
+    let mut named = Named::default();
+    named.note(&(0..64).map(|index| name(format!("!{index:02}"))).collect::<Vec<_>>());
+    named.note(&[name("local:zz".into()), name("zone".into())]);
+    named.first(name("global".into()));
+    let order: Vec<String> =
+        std::iter::from_fn(|| named.next()).map(|group| group.to_string()).take(3).collect();
+    assert_eq!(order[0], "global");
+    assert_eq!(order[1..].iter().collect::<BTreeSet<_>>().len(), 2);
+    assert!(order[1..].iter().all(|group| ["local:zz", "zone"].contains(&group.as_str())), "{order:?}");
+}

@@ -1,0 +1,348 @@
+//! The connections, streams or sessions that are open: what [`Admission`] decides is done here.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+
+use crate::health::lock;
+use crate::limits::admission::{Admission, Full, Id, Kind, holder};
+use crate::limits::proved::{ProvedCallers, Prover};
+
+/// All connections of a station, or its seats of one kind; clones are the same ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    proved: ProvedCallers,
+    state: Mutex<State>,
+    /// One has ended.
+    ended: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    admission: Admission,
+    /// How each is told to end.
+    ends: HashMap<Id, Arc<Notify>>,
+}
+
+/// A connection or a seat; it has ended when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Open {
+    all: Connections,
+    id: Id,
+    ip: IpAddr,
+    head_within: Duration,
+    has_asked: AtomicBool,
+    end: Arc<Notify>,
+    /// When so much of its answer must have been read as was handed to it; `None` = there is none.
+    read_until: Mutex<Option<tokio::time::Instant>>,
+    /// That was set.
+    reads: Notify,
+}
+
+impl Connections {
+    pub(crate) fn new(max: usize, kind: Kind, proved: ProvedCallers) -> Self {
+        let state = State { admission: Admission::new(max, kind), ends: HashMap::new() };
+        Self(Arc::new(Shared { proved, state: Mutex::new(state), ended: Notify::new() }))
+    }
+
+    /// Admits a connection, and closes another one for it where there has to be room; says whether it did.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn accept(&self, ip: IpAddr, is_here: bool) -> Result<(Arc<Open>, bool), Full> {
+        self.accept_ending(ip, is_here, Arc::default())
+    }
+
+    /// As [`Connections::accept`], for what ends by `end`.
+    fn accept_ending(&self, ip: IpAddr, is_here: bool, end: Arc<Notify>) -> Result<(Arc<Open>, bool), Full> {
+        let mut state = lock(&self.0.state);
+        let now = self.now();
+        let admitted = self.0.proved.with(|proved| state.admission.accept(ip, is_here, proved, now))?;
+        let shed = admitted.shed.and_then(|shed| state.ends.remove(&shed));
+        state.ends.insert(admitted.id, Arc::clone(&end));
+        drop(state);
+        if let Some(shed) = &shed {
+            shed.notify_one();
+        }
+        let (id, head_within) = (admitted.id, admitted.head_within);
+        let open = Open {
+            all: self.clone(),
+            id,
+            ip,
+            head_within,
+            has_asked: AtomicBool::new(false),
+            end,
+            read_until: Mutex::default(),
+            reads: Notify::new(),
+        };
+        Ok((Arc::new(open), shed.is_some()))
+    }
+
+    /// Closes one without a request under way, for want of what each of them needs; says whether
+    /// there was one.
+    pub(crate) fn shed_one(&self) -> bool {
+        let mut state = lock(&self.0.state);
+        let now = self.now();
+        let shed = self.0.proved.with(|proved| state.admission.shed_one(proved, now));
+        let end = shed.and_then(|shed| state.ends.remove(&shed));
+        drop(state);
+        if let Some(end) = &end {
+            end.notify_one();
+        }
+        end.is_some()
+    }
+
+    /// How many there may be.
+    pub(crate) fn max(&self) -> usize {
+        lock(&self.0.state).admission.max()
+    }
+
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0.state).admission.len()
+    }
+
+    /// Waits until none is open.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let ended = self.0.ended.notified();
+            if self.len() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.0.proved.now()
+    }
+}
+
+impl Open {
+    /// Returns when it has to end for another one.
+    pub(crate) async fn is_shed(&self) {
+        self.end.notified().await;
+    }
+
+    /// A seat for what this connection serves; when the seat is shed, the connection ends: a caller
+    /// that reads nothing would not notice anything else.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn seat_in(&self, seats: &Connections, is_here: bool) -> Result<(Arc<Self>, bool), Full> {
+        seats.accept_ending(self.ip, is_here, Arc::clone(&self.end))
+    }
+
+    /// Returns when no head of a request has come in time.
+    pub(crate) async fn says_nothing(&self) {
+        tokio::time::sleep(self.head_within).await;
+        if self.has_asked.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+
+    /// When what was handed to it of an answer must have been read; `None` = there is no such answer.
+    pub(crate) fn must_read_until(&self, at: Option<tokio::time::Instant>) {
+        *lock(&self.read_until) = at;
+        self.reads.notify_one();
+    }
+
+    /// Returns when an answer was not read in time.
+    pub(crate) async fn reads_too_slowly(&self) {
+        loop {
+            let until = *lock(&self.read_until);
+            match until {
+                Some(until) if until <= tokio::time::Instant::now() => return,
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => self.reads.notified().await,
+            }
+        }
+    }
+
+    /// A request has come; it is under way until this is dropped.
+    pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
+        self.has_asked.store(true, Ordering::Relaxed);
+        lock(&self.all.0.state).admission.request_began(self.id);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// The system has taken bytes of an answer.
+    fn progressed(&self) {
+        lock(&self.all.0.state).admission.progressed(self.id, self.all.now());
+    }
+
+    /// Its caller was authorised by a token or a signature.
+    pub(crate) fn proved(&self, by: Prover) {
+        let (state, now) = (lock(&self.all.0.state), self.all.now());
+        self.all.0.proved.with(|proved| {
+            if state.admission.may_be_proved(self.ip, proved, now) {
+                proved.insert(holder(self.ip), by, now);
+            }
+        });
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut state = lock(&self.all.0.state);
+        state.admission.closed(self.id);
+        state.ends.remove(&self.id);
+        drop(state);
+        self.all.0.ended.notify_one();
+    }
+}
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Open>);
+
+impl UnderWay {
+    /// The request is under way until the body is known: the first of it, where its length is given, or
+    /// the end of a stream. What then waits for the caller to read it counts by [`Progress`].
+    pub(crate) fn until_sent(self, body: Body) -> Body {
+        let request = Some(self);
+        Body::new(Answer { body, request })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let all = &self.0.all;
+        lock(&all.0.state).admission.request_ended(self.0.id, all.now());
+    }
+}
+
+/// A body, and what ends with it.
+struct Answer {
+    body: Body,
+    request: Option<UnderWay>,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if self.body.size_hint().exact().is_some() {
+            self.request = None;
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection's stream, on which it counts as progress that the system takes bytes: an answer may
+/// wait there for long after its request has ended.
+pub(crate) struct Progress<S> {
+    stream: S,
+    open: Arc<Open>,
+}
+
+impl<S> Progress<S> {
+    pub(crate) fn new(stream: S, open: Arc<Open>) -> Self {
+        Self { stream, open }
+    }
+
+    pub(crate) fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Progress<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Progress<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(1..)) = written {
+            self.open.progressed();
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        if let Poll::Ready(Ok(1..)) = written {
+            self.open.progressed();
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Two callers have had an answer that waits in a buffer; the one that reads it is not the one
+    /// to go.
+    #[tokio::test]
+    async fn who_reads_a_long_answer_slowly_is_not_silent() {
+        let all = Connections::new(64, Kind::Connections, ProvedCallers::new());
+        let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
+        let (reads, waits) = (accept(1), accept(2));
+        for open in [&reads, &waits] {
+            drop(open.request());
+        }
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut ours = Progress::new(ours, Arc::clone(&reads));
+        ours.write_all(&[0; 1 << 10]).await.unwrap();
+        theirs.read_exact(&mut [0; 1 << 9]).await.unwrap();
+        ours.write_all(&[0; 1 << 9]).await.unwrap();
+        assert!(all.shed_one());
+        assert!(lock(&all.0.state).ends.contains_key(&reads.id), "the one that reads was closed");
+        waits.is_shed().await;
+    }
+}

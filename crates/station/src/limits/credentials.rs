@@ -1,0 +1,233 @@
+//! Wrong tokens, invitations and signatures: how long the answer to one waits, and what the log says. Pure; times are
+//! those since the station's start.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::limits::admission::{holder, network};
+
+/// What was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    Token,
+    Invitation,
+    Signature,
+}
+
+impl Credential {
+    pub(crate) const ALL: [Self; 3] = [Self::Token, Self::Invitation, Self::Signature];
+
+    /// Its name in `/metrics` and in the log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Token => "token",
+            Self::Invitation => "invitation",
+            Self::Signature => "signature",
+        }
+    }
+}
+
+/// Wrong credentials by network.
+#[derive(Debug, Default)]
+pub(crate) struct WrongCredentials {
+    counts: [u64; Credential::ALL.len()],
+    networks: HashMap<IpAddr, Failures>,
+    lines: Lines,
+}
+
+/// What becomes of a request with a wrong credential.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// How long the answer waits.
+    pub(crate) delay: Duration,
+    pub(crate) line: Line,
+}
+
+/// What the log says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    None,
+    /// So many of this network since its last line, this one among them.
+    Network(u64),
+    /// Too many networks: no further line in this minute.
+    Flood,
+}
+
+/// Of one network.
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    /// Halves every minute.
+    score: f64,
+    at: Duration,
+    /// When it was logged last, and how many there were since.
+    logged: Option<Duration>,
+    unlogged: u64,
+}
+
+/// Lines of all networks in a minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lines {
+    began: Duration,
+    count: u64,
+}
+
+impl WrongCredentials {
+    /// A request from `ip` had a wrong credential.
+    pub(crate) fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> Verdict {
+        self.counts[credential as usize] += 1;
+        let network = network(holder(ip));
+        if KEPT_MAX <= self.networks.len() && !self.networks.contains_key(&network) {
+            self.forget_oldest();
+        }
+        let new = Failures { score: 0.0, at: now, logged: None, unlogged: 0 };
+        let failures = self.networks.entry(network).or_insert(new);
+        Verdict { delay: failures.delay(now), line: failures.line(&mut self.lines, now) }
+    }
+
+    /// How many there were since the start.
+    pub(crate) fn count(&self, credential: Credential) -> u64 {
+        self.counts[credential as usize]
+    }
+
+    /// Forgets the network that was seen longest ago.
+    fn forget_oldest(&mut self) {
+        let oldest = self.networks.iter().min_by_key(|(_, failures)| failures.at);
+        if let Some(oldest) = oldest.map(|(network, _)| *network) {
+            self.networks.remove(&oldest);
+        }
+    }
+}
+
+impl Failures {
+    /// Counts one more; how long its answer waits.
+    fn delay(&mut self, now: Duration) -> Duration {
+        let minutes = now.saturating_sub(self.at).as_secs_f64() / 60.0;
+        self.score = f64::min(self.score * (-minutes).exp2() + 1.0, SCORE_MAX);
+        self.at = now;
+        if self.score <= FREE {
+            return Duration::ZERO;
+        }
+        DELAY_MIN.mul_f64((self.score - FREE).min(DOUBLINGS_MAX).exp2()).min(DELAY_MAX)
+    }
+
+    /// Counts one more; what is logged of it.
+    fn line(&mut self, lines: &mut Lines, now: Duration) -> Line {
+        self.unlogged += 1;
+        if self.logged.is_some_and(|at| now.saturating_sub(at) < LOG_EVERY) {
+            return Line::None;
+        }
+        let line = lines.take(now, self.unlogged);
+        if let Line::Network(_) = line {
+            (self.logged, self.unlogged) = (Some(now), 0);
+        }
+        line
+    }
+}
+
+impl Lines {
+    /// A line of a network, if this minute has one left.
+    fn take(&mut self, now: Duration, unlogged: u64) -> Line {
+        if LOG_EVERY <= now.saturating_sub(self.began) {
+            *self = Self { began: now, count: 0 };
+        }
+        self.count += 1;
+        match self.count {
+            count if count <= LINES_MAX => Line::Network(unlogged),
+            count if count == LINES_MAX + 1 => Line::Flood,
+            _ => Line::None,
+        }
+    }
+}
+
+/// Somebody who tries the tokens of several stations is not slowed.
+const FREE: f64 = 8.0;
+/// Doubled with each further try; the first wait, 0.1 s, is not felt by a person who mistyped.
+const DELAY_MIN: Duration = Duration::from_millis(50);
+/// Beyond, the delay is the longest in any case.
+const DOUBLINGS_MAX: f64 = 10.0;
+/// The answer comes before a client gives up.
+const DELAY_MAX: Duration = Duration::from_secs(5);
+/// Seven minutes after a flood the first tries are free again.
+const SCORE_MAX: f64 = 1000.0;
+/// One line for each network and minute…
+const LOG_EVERY: Duration = Duration::from_mins(1);
+/// …and so many of all networks: more tell an operator nothing, and a site has 65 536 networks to
+/// fill a log with.
+const LINES_MAX: u64 = 20;
+/// Networks that are remembered; some 100 KB.
+const KEPT_MAX: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ip(network: u8, host: u8) -> IpAddr {
+        [198, 18, network, host].into()
+    }
+
+    fn delays(wrong: &mut WrongCredentials, network: u8, count: usize, now: Duration) -> Vec<Duration> {
+        (0..count).map(|i| wrong.add(Credential::Token, ip(network, i as u8), now).delay).collect()
+    }
+
+    #[test]
+    fn the_delay_of_a_network_grows_to_a_bound_and_is_forgiven() {
+        let (mut wrong, now) = (WrongCredentials::default(), Duration::from_secs(100));
+        let first = delays(&mut wrong, 1, 20, now);
+        assert!(first[..8].iter().all(Duration::is_zero));
+        assert_eq!(first[8..11], [100, 200, 400].map(Duration::from_millis));
+        assert_eq!(first[19], DELAY_MAX);
+        assert!(delays(&mut wrong, 2, 1, now)[0].is_zero(), "another network is not slowed");
+        delays(&mut wrong, 1, 10_000, now);
+        let later = now + Duration::from_mins(8);
+        assert!(delays(&mut wrong, 1, 1, later)[0].is_zero());
+        assert_eq!(wrong.count(Credential::Token), 10_022);
+        assert_eq!(wrong.count(Credential::Invitation), 0);
+    }
+
+    #[test]
+    fn a_network_is_logged_once_a_minute_with_a_count() {
+        let mut wrong = WrongCredentials::default();
+        let logged: Vec<Line> = [0, 1, 59, 60, 61, 200]
+            .into_iter()
+            .map(|second| wrong.add(Credential::Invitation, ip(1, second as u8), Duration::from_secs(second)))
+            .map(|verdict| verdict.line)
+            .collect();
+        use Line::{Network, None};
+        assert_eq!(logged, [Network(1), None, None, Network(3), None, Network(2)]);
+        assert_eq!(wrong.add(Credential::Invitation, ip(2, 1), Duration::from_secs(200)).line, Network(1));
+    }
+
+    /// A site has 65 536 networks of which each passes for a caller of its own.
+    #[test]
+    fn many_networks_do_not_fill_the_log() {
+        let mut wrong = WrongCredentials::default();
+        let lines = |wrong: &mut WrongCredentials, minute: u64| {
+            let add = |i: u16| {
+                let ip = IpAddr::from([0x2001, 0xdb8, i / 4, i, 0, 0, 0, 1]);
+                wrong.add(Credential::Token, ip, Duration::from_secs(60 * minute + u64::from(i) / 2000)).line
+            };
+            (0..60_000).map(add).filter(|line| *line != Line::None).collect::<Vec<_>>()
+        };
+        for minute in 1..4 {
+            let lines = lines(&mut wrong, minute);
+            assert_eq!(lines.len() as u64, LINES_MAX + 1, "{lines:?}");
+            assert_eq!(lines.last(), Some(&Line::Flood));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn memory_and_delays_are_bounded(steps in prop::collection::vec((any::<u32>(), 0_u64..100), 1..3000)) {
+            let (mut wrong, mut now) = (WrongCredentials::default(), Duration::ZERO);
+            for (ip, wait_s) in steps {
+                now += Duration::from_secs(wait_s);
+                let verdict = wrong.add(Credential::Signature, IpAddr::V4(ip.into()), now);
+                prop_assert!(verdict.delay <= DELAY_MAX);
+            }
+            prop_assert!(wrong.networks.len() <= KEPT_MAX);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Reads that cost much: made beside the HTTP thread, few at a time, with the bank held for short
+//! stretches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use barograph_forecast::Series;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::forecast::bank::{Account, Bank};
+use crate::health::lock;
+use crate::limits::admission::{Callers, holder, network};
+use crate::limits::unread::Reader;
+
+/// What heavy reads share.
+#[derive(Debug)]
+pub(crate) struct HeavyReads {
+    bank: Turns,
+    archive: Turns,
+    kept: [Arc<KeptText>; KEPT],
+}
+
+/// Turns of one kind of read.
+#[derive(Debug)]
+struct Turns {
+    all: Arc<Semaphore>,
+    /// However many wait elsewhere, one turn is left to this host and to texts for everyone …
+    elsewhere: Arc<Semaphore>,
+    /// … and however many strangers wait, one to proved callers.
+    strangers: Arc<Semaphore>,
+    /// One at a time for each address from elsewhere that has any, and for the strangers and for the
+    /// proved callers of each network.
+    callers: Mutex<HashMap<Callers, Arc<Semaphore>>>,
+}
+
+/// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
+/// bank does not wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    Bank,
+    Archive,
+}
+
+/// Answers that are the same for every caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Common {
+    Prometheus,
+    OpenMetrics,
+    Series,
+    Forecasts,
+    Latest,
+}
+
+/// The newest text of one [`Common`] answer. Who makes it holds the lock, and others wait for that.
+type KeptText = tokio::sync::Mutex<Option<Kept>>;
+
+#[derive(Debug)]
+pub(crate) struct Kept {
+    text: Bytes,
+    /// When making it began, and ended.
+    began: Instant,
+    made: Instant,
+}
+
+/// Leave to make a heavy read, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _of_all: OwnedSemaphorePermit,
+    /// Of the network, of strangers, and of all from elsewhere; none for this host, or for everyone.
+    _elsewhere: Vec<OwnedSemaphorePermit>,
+}
+
+impl HeavyReads {
+    pub(crate) fn new() -> Self {
+        Self { bank: Turns::new(), archive: Turns::new(), kept: std::array::from_fn(|_| Arc::default()) }
+    }
+
+    /// Waits for leave to make a read for a caller, or for everyone, as for this host; gives up after a
+    /// while.
+    pub(crate) async fn turn(&self, from: From, reader: Reader) -> Option<Turn> {
+        let turns = match from {
+            From::Bank => &self.bank,
+            From::Archive => &self.archive,
+        };
+        let turn = async {
+            let mut elsewhere = Vec::new();
+            for waited_for in turns.of(reader) {
+                elsewhere.push(waited_for.acquire_owned().await.ok()?);
+            }
+            Some(Turn { _of_all: Arc::clone(&turns.all).acquire_owned().await.ok()?, _elsewhere: elsewhere })
+        };
+        tokio::time::timeout(TURN_WITHIN, turn).await.ok().flatten()
+    }
+
+    /// A text that a caller who came at `arrived` may have, or else the place for a new one.
+    pub(crate) async fn kept(
+        &self,
+        what: Common,
+        arrived: Instant,
+    ) -> Result<Bytes, tokio::sync::OwnedMutexGuard<Option<Kept>>> {
+        let place = Arc::clone(&self.kept[what as usize]).lock_owned().await;
+        match &*place {
+            Some(kept) if kept.is_for(arrived, Instant::now()) => Ok(kept.text.clone()),
+            _ => Err(place),
+        }
+    }
+
+    /// Frees the memory of a text that is too old for every caller.
+    pub(crate) async fn forget_old(&self, what: Common) {
+        tokio::time::sleep(KEPT_FOR).await;
+        let mut place = self.kept[what as usize].lock().await;
+        if place.as_ref().is_some_and(|kept| KEPT_FOR <= kept.made.elapsed()) {
+            *place = None;
+        }
+    }
+}
+
+impl Turns {
+    fn new() -> Self {
+        let [all, elsewhere, strangers] =
+            [AT_ONCE, AT_ONCE - 1, AT_ONCE - 2].map(|turns| Arc::new(Semaphore::new(turns)));
+        Self { all, elsewhere, strangers, callers: Mutex::default() }
+    }
+
+    /// What a caller waits for before it waits for a turn, in this order.
+    fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
+        let elsewhere = || Arc::clone(&self.elsewhere);
+        // An address stands in the queue of its network once, however many connections it has.
+        let address = |ip| self.one(Callers::Address(holder(ip)));
+        let network = |ip| network(holder(ip));
+        match reader {
+            Reader::Here => Vec::new(),
+            Reader::Proved(ip, _) => {
+                vec![address(ip), self.one(Callers::ProvedOfNetwork(network(ip))), elsewhere()]
+            }
+            Reader::Stranger(ip) => {
+                let strangers = Arc::clone(&self.strangers);
+                vec![address(ip), self.one(Callers::Network(network(ip))), strangers, elsewhere()]
+            }
+        }
+    }
+
+    fn one(&self, callers: Callers) -> Arc<Semaphore> {
+        let mut turns = lock(&self.callers);
+        // A read that waits or is made holds one as well.
+        turns.retain(|_, turns| 1 < Arc::strong_count(turns));
+        Arc::clone(turns.entry(callers).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+}
+
+impl Kept {
+    pub(crate) fn new(text: Bytes, began: Instant) -> Self {
+        Self { text, began, made: Instant::now() }
+    }
+
+    /// A small text is new for every caller, which sees what it wrote before.
+    fn is_for(&self, arrived: Instant, now: Instant) -> bool {
+        let is_large = KEPT_BYTES_MIN <= self.text.len();
+        arrived <= self.began || (is_large && now.saturating_duration_since(self.made) < KEPT_FOR)
+    }
+}
+
+/// Visits the accounts of `series` that are still there, with the bank held for some of them at a time.
+pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(&Series, &Account)) {
+    for (at, some) in series.chunks(HELD_FOR).enumerate() {
+        if 0 < at {
+            // The lock is not fair: without a pause those who wait for it would not get it.
+            std::thread::sleep(PAUSE);
+        }
+        let bank = lock(bank);
+        for series in some {
+            if let Some(account) = bank.account(series) {
+                each(series, account);
+            }
+        }
+    }
+}
+
+const KEPT: usize = Common::Latest as usize + 1;
+/// Heavy reads of each kind that are made at a time, beside the HTTP thread and what measures.
+const AT_ONCE: usize = 3;
+/// A client that waits longer has given up.
+pub(crate) const TURN_WITHIN: Duration = Duration::from_secs(10);
+/// Less than between two scrapes of any monitoring.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+/// Some hundred series: a smaller text is made in about a millisecond.
+const KEPT_BYTES_MIN: usize = 256 * 1024;
+/// Accounts, of some microseconds each.
+const HELD_FOR: usize = 64;
+/// Several times what waking a thread takes.
+const PAUSE: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::IpAddr;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn strangers_have_one_turn_and_neither_members_nor_this_host_wait_for_them() {
+        let heavy = HeavyReads::new();
+        let ip = |network, host| IpAddr::from([192, 0, network, host]);
+        let turn = |reader| heavy.turn(From::Bank, reader);
+        let first = turn(Reader::Stranger(ip(1, 1))).await.unwrap();
+        let mut waiting: Vec<_> =
+            (2..60).map(|network| Box::pin(turn(Reader::Stranger(ip(network, 1))))).collect();
+        for wait in &mut waiting {
+            assert!(wait.now_or_never().is_none(), "one is made for strangers");
+        }
+        let member = turn(Reader::Proved(ip(100, 1), None)).await.unwrap();
+        let mut second = std::pin::pin!(turn(Reader::Proved(ip(101, 1), None)));
+        assert!(second.as_mut().now_or_never().is_none(), "two are made for elsewhere");
+        let here = turn(Reader::Here).await.unwrap();
+        let mut third = std::pin::pin!(turn(Reader::Here));
+        assert!(third.as_mut().now_or_never().is_none(), "three are made");
+        drop(here);
+        drop(third.await.unwrap());
+        drop(member);
+        drop(second.await.unwrap());
+        let archive = heavy.turn(From::Archive, Reader::Proved(ip(1, 2), None)).await.unwrap();
+        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, Reader::Proved(ip(1, 3), None)));
+        assert!(neighbour.as_mut().now_or_never().is_none(), "the turn of its network is not over");
+        drop(archive);
+        assert!(neighbour.await.is_some());
+        drop((first, waiting));
+        turn(Reader::Stranger(ip(3, 1))).await.unwrap();
+        heavy.bank.one(Callers::ProvedOfNetwork(ip(4, 4)));
+        assert_eq!(lock(&heavy.bank.callers).len(), 1, "nothing is kept of a network that is gone");
+    }
+
+    #[tokio::test]
+    async fn one_address_with_many_requests_is_one_in_the_queue_of_its_network() {
+        let heavy = HeavyReads::new();
+        let ip = |host| IpAddr::from([192, 0, 2, host]);
+        let turn = |reader| heavy.turn(From::Bank, reader);
+        let first = turn(Reader::Stranger(ip(1))).await.unwrap();
+        let mut crowd: Vec<_> = (0..50).map(|_| Box::pin(turn(Reader::Stranger(ip(1))))).collect();
+        for wait in &mut crowd {
+            assert!(wait.now_or_never().is_none());
+        }
+        let mut neighbour = std::pin::pin!(turn(Reader::Stranger(ip(2))));
+        assert!(neighbour.as_mut().now_or_never().is_none());
+        drop(turn(Reader::Proved(ip(3), None)).await.unwrap());
+        drop(first);
+        assert!(neighbour.await.is_some());
+    }
+
+    #[test]
+    fn a_large_text_is_for_all_within_a_second_and_a_small_one_for_those_who_waited() {
+        let began = Instant::now();
+        let later = |ms| began + Duration::from_millis(ms);
+        let kept = |bytes| Kept { text: vec![0; bytes].into(), began, made: later(100) };
+        let (small, large) = (kept(10), kept(KEPT_BYTES_MIN));
+        assert!(small.is_for(began, later(5000)) && !small.is_for(later(1), later(101)));
+        assert!(large.is_for(later(1), later(1099)) && !large.is_for(later(1), later(1100)));
+    }
+}

@@ -1,0 +1,239 @@
+//! The list of targets: the station's own, the configuration's, the peers of its mesh, and those added through
+//! the API, which a file in the state directory keeps.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::lock;
+use crate::measure::target::{Provenance, Target};
+use crate::state::write_whole;
+
+/// All targets, and who wants to know when they change.
+pub(crate) struct Targets {
+    file: PathBuf,
+    lists: Mutex<Lists>,
+    changed: Box<dyn Fn(Vec<Target>) + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Lists {
+    /// Defaults and configuration, by name.
+    given: BTreeMap<String, Target>,
+    added: BTreeMap<String, Target>,
+    /// Peers: what anybody else says of a target of that name holds.
+    mesh: BTreeMap<String, Target>,
+}
+
+/// Why the list was not changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TargetsError {
+    #[error("`{0}` is measured already")]
+    Exists(String),
+    #[error("`{0}` is not a target of this station")]
+    Unknown(String),
+    #[error("`{name}` comes from the {from} and can only be removed there")]
+    NotAdded { name: String, from: &'static str },
+    #[error("at most {ADDED_MAX} targets can be added")]
+    TooMany,
+    #[error("the list of targets cannot be kept: {path}: {error}", path = path.display())]
+    Store { path: PathBuf, error: std::io::Error },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    target: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    quantities: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    period_s: Option<f64>,
+}
+
+impl Targets {
+    /// The list with what `directory` keeps; `changed` is called with all targets at every change.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be read: it is not overwritten.
+    pub(crate) fn open(
+        directory: &Path,
+        changed: impl Fn(Vec<Target>) + Send + Sync + 'static,
+    ) -> Result<Self, TargetsError> {
+        let file = directory.join(FILE);
+        let added = match std::fs::read(&file) {
+            Ok(bytes) => read(&bytes).map_err(|error| TargetsError::Store { path: file.clone(), error })?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(error) => return Err(TargetsError::Store { path: file, error }),
+        };
+        let lists = Lists { added, ..Lists::default() };
+        Ok(Self { file, lists: Mutex::new(lists), changed: Box::new(changed) })
+    }
+
+    /// Replaces what the station itself and its configuration want.
+    pub(crate) fn set_given(&self, given: Vec<Target>) {
+        let mut lists = lock(&self.lists);
+        lists.given.clear();
+        // Later ones are more particular: what the configuration says of a default target holds.
+        lists.given.extend(given.into_iter().map(|target| (target.name.as_str().to_string(), target)));
+        (self.changed)(all(&lists));
+    }
+
+    /// Replaces the peers of the mesh.
+    pub(crate) fn set_mesh(&self, peers: Vec<Target>) {
+        let mut lists = lock(&self.lists);
+        lists.mesh = peers.into_iter().map(|target| (target.name.as_str().to_string(), target)).collect();
+        (self.changed)(all(&lists));
+    }
+
+    /// Who asked for the target of this name, if somebody else than the mesh did: then that is what is measured.
+    pub(crate) fn overrides_mesh(&self, name: &str) -> Option<Provenance> {
+        let lists = lock(&self.lists);
+        lists.given.get(name).or_else(|| lists.added.get(name)).map(|target| target.from)
+    }
+
+    /// Adds a target and keeps it.
+    pub(crate) fn add(&self, target: Target) -> Result<(), TargetsError> {
+        let mut lists = lock(&self.lists);
+        let name = target.name.as_str().to_string();
+        if lists.given.contains_key(&name) || lists.added.contains_key(&name) {
+            return Err(TargetsError::Exists(name));
+        }
+        if ADDED_MAX <= lists.added.len() {
+            return Err(TargetsError::TooMany);
+        }
+        lists.added.insert(name.clone(), target);
+        if let Err(error) = self.store(&lists) {
+            lists.added.remove(&name);
+            return Err(error);
+        }
+        (self.changed)(all(&lists));
+        Ok(())
+    }
+
+    /// Removes an added target.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), TargetsError> {
+        let mut lists = lock(&self.lists);
+        let Some(target) = lists.added.remove(name) else {
+            return Err(match lists.given.get(name) {
+                Some(target) if target.from == Provenance::Default => {
+                    TargetsError::NotAdded { name: name.into(), from: "default targets" }
+                }
+                Some(_) => TargetsError::NotAdded { name: name.into(), from: "configuration" },
+                None if lists.mesh.contains_key(name) => {
+                    TargetsError::NotAdded { name: name.into(), from: "mesh" }
+                }
+                None => TargetsError::Unknown(name.chars().take(80).collect()),
+            });
+        };
+        if let Err(error) = self.store(&lists) {
+            lists.added.insert(name.into(), target);
+            return Err(error);
+        }
+        (self.changed)(all(&lists));
+        Ok(())
+    }
+
+    /// All targets, by name.
+    pub(crate) fn all(&self) -> Vec<Target> {
+        all(&lock(&self.lists))
+    }
+
+    fn store(&self, lists: &Lists) -> Result<(), TargetsError> {
+        let kept: Vec<Kept> = lists.added.values().map(Kept::from).collect();
+        let text = serde_json::to_string_pretty(&kept).unwrap_or_default() + "\n";
+        write_whole(&self.file, text.as_bytes())
+            .map_err(|error| TargetsError::Store { path: self.file.clone(), error })
+    }
+}
+
+fn all(lists: &Lists) -> Vec<Target> {
+    let mut all = lists.mesh.clone();
+    all.extend(lists.added.clone());
+    all.extend(lists.given.clone());
+    all.into_values().collect()
+}
+
+fn read(bytes: &[u8]) -> std::io::Result<BTreeMap<String, Target>> {
+    let kept: Vec<Kept> = serde_json::from_slice(bytes)?;
+    let mut added = BTreeMap::new();
+    for kept in kept.into_iter().take(ADDED_MAX) {
+        let period =
+            kept.period_s.map(Duration::try_from_secs_f64).transpose().map_err(std::io::Error::other)?;
+        let target = Target::parse(&kept.target, &kept.quantities, period, Provenance::Added)
+            .map_err(std::io::Error::other)?;
+        added.insert(target.name.as_str().to_string(), target);
+    }
+    Ok(added)
+}
+
+impl From<&Target> for Kept {
+    fn from(target: &Target) -> Self {
+        Self {
+            target: target.name.as_str().to_string(),
+            quantities: target.quantities.iter().map(ToString::to_string).collect(),
+            period_s: target.period.map(|period| period.as_secs_f64()),
+        }
+    }
+}
+
+const FILE: &str = "targets.json";
+/// More targets than one station can measure without skipping.
+const ADDED_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn target(address: &str, from: Provenance) -> Target {
+        Target::parse(address, &[], Some(Duration::from_secs(3)), from).unwrap()
+    }
+
+    #[test]
+    fn added_targets_are_kept_and_given_ones_protected() {
+        let directory = tempfile::tempdir().unwrap();
+        let targets = Targets::open(directory.path(), |_| {}).unwrap();
+        targets.set_given(vec![target("a:1", Provenance::Default), target("b:1", Provenance::Config)]);
+        targets.add(target("c:1", Provenance::Added)).unwrap();
+        assert!(matches!(targets.add(target("a:1", Provenance::Added)), Err(TargetsError::Exists(_))));
+        assert!(matches!(targets.add(target("c:1", Provenance::Added)), Err(TargetsError::Exists(_))));
+        assert!(matches!(targets.remove("a:1"), Err(TargetsError::NotAdded { .. })));
+        assert!(matches!(targets.remove("x:1"), Err(TargetsError::Unknown(_))));
+        assert_eq!(targets.all().len(), 3);
+        let again = Targets::open(directory.path(), |_| {}).unwrap();
+        assert_eq!(again.all(), [target("c:1", Provenance::Added)]);
+        again.remove("c:1").unwrap();
+        assert!(Targets::open(directory.path(), |_| {}).unwrap().all().is_empty());
+    }
+
+    #[test]
+    fn what_anybody_says_of_a_peer_s_name_holds() {
+        let directory = tempfile::tempdir().unwrap();
+        let targets = Targets::open(directory.path(), |_| {}).unwrap();
+        let peers = ["a:1", "b:1", "c:1"].map(|address| target(address, Provenance::Mesh));
+        targets.set_mesh(peers.to_vec());
+        targets.set_given(vec![target("a:1", Provenance::Config)]);
+        targets.add(target("b:1", Provenance::Added)).unwrap();
+        let from: Vec<Provenance> = targets.all().iter().map(|target| target.from).collect();
+        assert_eq!(from, [Provenance::Config, Provenance::Added, Provenance::Mesh]);
+        assert_eq!(targets.overrides_mesh("a:1"), Some(Provenance::Config));
+        assert_eq!(targets.overrides_mesh("c:1"), None);
+        assert!(targets.remove("c:1").unwrap_err().to_string().contains("mesh"));
+        targets.set_mesh(Vec::new());
+        assert_eq!(targets.all().len(), 2);
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(FILE);
+        for text in ["{", "[{}]", "[{\"target\": \"a\"}]", "[{\"target\": \"a:1\", \"period_s\": -1}]"] {
+            std::fs::write(&file, text).unwrap();
+            assert!(Targets::open(directory.path(), |_| {}).is_err(), "{text}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The stations that may ask this one's engine: tokens of invitations, and the names they belong to.
+//!
+//! The file `members` of the state directory keeps no token, only its SHA-256 (FIPS 180-4): a token is 256 random
+//! bits, so that its digest tells nothing, and finding it in a map by its digest takes no time that says how
+//! much of a guess was right.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use barograph_engine::wire;
+use barograph_forecast::Name;
+use ring::digest;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::health::lock;
+use crate::limits::allowance::Allowance;
+use crate::state::{self, StateFiles};
+
+/// All invitations and what became of them.
+pub(crate) struct Members {
+    files: StateFiles,
+    /// The serving station's own name, which no member has.
+    host: Name,
+    list: Mutex<HashMap<Digest, Arc<Member>>>,
+    /// Held by a change while it is written; requests that look a token up do not wait for the disk.
+    turn: Mutex<()>,
+}
+
+/// One invited station.
+pub(crate) struct Member {
+    digest: Digest,
+    created_s: u64,
+    name: Mutex<Option<Name>>,
+    /// A station has used it under its name, to append or to register.
+    is_used: AtomicBool,
+    /// A registration of it was accepted.
+    has_registered: AtomicBool,
+    /// The groups of the newest registration; `None` = there was none, or an older version has not kept them.
+    groups: Mutex<Option<Vec<Name>>>,
+    removed: watch::Sender<bool>,
+    /// What it may use.
+    pub(crate) allowance: Allowance,
+}
+
+/// What may be known of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// `None` = the invitation has not been used, and names nobody.
+    pub(crate) name: Option<Name>,
+    /// By which it is called before it has a name.
+    pub(crate) id: String,
+    pub(crate) created_s: u64,
+}
+
+/// Why a change of the members was refused.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MembersError {
+    #[error("`{0}` is the name of this station itself")]
+    Own(Name),
+    #[error(
+        "`{0}` is a member already, by another invitation; withdraw that first with: barograph members --remove {0}"
+    )]
+    Taken(Name),
+    #[error("this token belongs to `{bound}`, and not to `{asked}`")]
+    Bound { bound: Name, asked: Name },
+    #[error("the invitation was withdrawn")]
+    Removed,
+    #[error("`{0}` is no member")]
+    Unknown(String),
+    #[error("there are {MEMBERS_MAX} members already")]
+    TooMany,
+    #[error("{path}: {error}", path = path.display())]
+    Store { path: PathBuf, error: std::io::Error },
+}
+
+type Digest = [u8; 32];
+
+#[derive(Serialize, Deserialize)]
+struct FileJson {
+    members: Vec<MemberJson>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct MemberJson {
+    name: Option<String>,
+    token_sha256: String,
+    created_s: u64,
+    /// Absent in files of before it was kept.
+    #[serde(default = "yes")]
+    has_registered: bool,
+    /// Absent in files of before it was kept: then as `has_registered`.
+    is_used: Option<bool>,
+    /// Absent in files of before it was kept.
+    groups: Option<Vec<String>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Members {
+    /// Reads the members of the station `host`.
+    ///
+    /// # Errors
+    /// What the system says; a file that is damaged is an error, and not replaced.
+    pub(crate) fn open(files: StateFiles, host: Name) -> std::io::Result<Self> {
+        let list = match std::fs::read_to_string(files.directory().join(FILE)) {
+            Ok(text) => {
+                read(&text).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
+            Err(error) => return Err(error),
+        };
+        Ok(Self { files, host, list: Mutex::new(list), turn: Mutex::new(()) })
+    }
+
+    /// Invites a station, of that name or of any; gives its token, which is kept nowhere. Blocks for the disk.
+    pub(crate) fn invite(&self, name: Option<Name>, now_s: u64) -> Result<String, MembersError> {
+        let token = state::random_token().map_err(|error| self.not_stored(error))?;
+        let _turn = lock(&self.turn);
+        let mut list = lock(&self.list).clone();
+        if MEMBERS_MAX <= list.len() {
+            return Err(MembersError::TooMany);
+        }
+        if let Some(name) = &name {
+            self.is_free(&list, name)?;
+        }
+        let member = Arc::new(Member::new(digest_of(&token), now_s, name));
+        list.insert(member.digest, Arc::clone(&member));
+        self.store(&list)?;
+        lock(&self.list).insert(member.digest, member);
+        Ok(token)
+    }
+
+    /// Whose token this is.
+    pub(crate) fn of_token(&self, token: &str) -> Option<Arc<Member>> {
+        lock(&self.list).get(&digest_of(token)).cloned()
+    }
+
+    /// The same name again, or the first one for this token. Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`MembersError`]; the token is as free as before.
+    pub(crate) fn bind(&self, member: &Member, name: &Name) -> Result<(), MembersError> {
+        let _turn = lock(&self.turn);
+        let list = lock(&self.list).clone();
+        if member.is_removed() {
+            return Err(MembersError::Removed);
+        }
+        let bound = member.name();
+        match &bound {
+            Some(bound) if bound != name => {
+                return Err(MembersError::Bound { bound: bound.clone(), asked: name.clone() });
+            }
+            Some(_) if member.is_used() => return Ok(()),
+            Some(_) => {}
+            None => self.is_free(&list, name)?,
+        }
+        *lock(&member.name) = Some(name.clone());
+        let stored = self.store_with(&list, &member.is_used);
+        if stored.is_err() {
+            *lock(&member.name) = bound;
+        }
+        stored
+    }
+
+    /// A registration of the member in these groups was accepted: there is room for it from now on.
+    /// Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`MembersError`]; its next registration needs room as this one did.
+    pub(crate) fn registered(&self, member: &Member, groups: &[Name]) -> Result<(), MembersError> {
+        let _turn = lock(&self.turn);
+        if member.is_removed() {
+            return Ok(());
+        }
+        let list = lock(&self.list).clone();
+        let had_registered = member.has_registered.swap(true, Ordering::Relaxed);
+        let before = lock(&member.groups).replace(groups.to_vec());
+        self.store(&list).inspect_err(|_| {
+            member.has_registered.store(had_registered, Ordering::Relaxed);
+            *lock(&member.groups) = before;
+        })
+    }
+
+    /// The groups of each member that was admitted, as far as they are known.
+    pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
+        let list = lock(&self.list);
+        list.values().filter_map(|member| Some((member.name()?, member.groups()?))).collect()
+    }
+
+    /// All members: those with names in their order, then open invitations, oldest first.
+    pub(crate) fn all(&self) -> Vec<Known> {
+        let mut all: Vec<Known> = lock(&self.list).values().map(|member| member.known()).collect();
+        all.sort_by_cached_key(|known| {
+            (known.name.is_none(), known.name.clone(), known.created_s, known.id.clone())
+        });
+        all
+    }
+
+    /// How many there are, open invitations among them.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.list).len()
+    }
+
+    /// Withdraws the invitation of a name, or one that is open by its id: at once, also where that cannot
+    /// be written yet. Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`MembersError::Unknown`]
+    pub(crate) fn remove(&self, name_or_id: &str) -> Result<Arc<Member>, MembersError> {
+        let _turn = lock(&self.turn);
+        let mut list = lock(&self.list).clone();
+        let is_meant = |member: &Member| match member.name() {
+            Some(name) => name.as_str() == name_or_id,
+            None => member.known().id == name_or_id,
+        };
+        let digest = list.values().find(|member| is_meant(member)).map(|member| member.digest);
+        let member = digest.and_then(|digest| list.remove(&digest));
+        let member = member.ok_or_else(|| MembersError::Unknown(name_or_id.into()))?;
+        lock(&self.list).remove(&member.digest);
+        member.removed.send_replace(true);
+        // Whoever fills the disk can be shut out all the same.
+        self.files.write(FILE, text(&list).into_bytes(), STILL_INVITED);
+        Ok(member)
+    }
+
+    /// Whether a station that was invited uses this name.
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        lock(&self.list).values().any(|member| member.is_used() && member.name().as_ref() == Some(name))
+    }
+
+    fn is_free(&self, list: &HashMap<Digest, Arc<Member>>, name: &Name) -> Result<(), MembersError> {
+        if *name == self.host {
+            return Err(MembersError::Own(name.clone()));
+        }
+        if list.values().any(|member| member.name().as_ref() == Some(name)) {
+            return Err(MembersError::Taken(name.clone()));
+        }
+        Ok(())
+    }
+
+    /// Sets a mark of a member and stores it, or leaves it as it was.
+    fn store_with(&self, list: &HashMap<Digest, Arc<Member>>, mark: &AtomicBool) -> Result<(), MembersError> {
+        mark.store(true, Ordering::Relaxed);
+        self.store(list).inspect_err(|_| mark.store(false, Ordering::Relaxed))
+    }
+
+    fn store(&self, list: &HashMap<Digest, Arc<Member>>) -> Result<(), MembersError> {
+        self.files.write_now(FILE, text(list).as_bytes()).map_err(|error| self.not_stored(error))
+    }
+
+    fn not_stored(&self, error: std::io::Error) -> MembersError {
+        MembersError::Store { path: self.files.directory().join(FILE), error }
+    }
+}
+
+/// The file of these members.
+fn text(list: &HashMap<Digest, Arc<Member>>) -> String {
+    let mut members: Vec<MemberJson> = list.values().map(|member| member.json()).collect();
+    members.sort_by(|a, b| (a.created_s, &a.token_sha256).cmp(&(b.created_s, &b.token_sha256)));
+    let text = serde_json::to_string_pretty(&FileJson { members }).expect("texts and numbers are JSON");
+    text + "\n"
+}
+
+impl Member {
+    fn new(digest: Digest, created_s: u64, name: Option<Name>) -> Self {
+        let (removed, _) = watch::channel(false);
+        Self {
+            digest,
+            created_s,
+            name: Mutex::new(name),
+            is_used: AtomicBool::new(false),
+            has_registered: AtomicBool::new(false),
+            groups: Mutex::new(None),
+            removed,
+            allowance: Allowance::new(),
+        }
+    }
+
+    /// Whether a station has ever used it under its name.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Whether a registration of it was ever accepted.
+    pub(crate) fn has_registered(&self) -> bool {
+        self.has_registered.load(Ordering::Relaxed)
+    }
+
+    /// The groups of its newest registration; `None` = there was none, or they are not known.
+    pub(crate) fn groups(&self) -> Option<Vec<Name>> {
+        lock(&self.groups).clone()
+    }
+
+    /// The name it is bound to.
+    pub(crate) fn name(&self) -> Option<Name> {
+        lock(&self.name).clone()
+    }
+
+    /// Becomes true when its invitation is withdrawn.
+    pub(crate) fn removal(&self) -> watch::Receiver<bool> {
+        self.removed.subscribe()
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        *self.removed.borrow()
+    }
+
+    pub(crate) fn known(&self) -> Known {
+        let id = wire::hex(&self.digest[..ID_BYTES]);
+        Known { name: self.name(), id, created_s: self.created_s }
+    }
+
+    fn json(&self) -> MemberJson {
+        let name = self.name().map(|name| name.to_string());
+        let (token_sha256, created_s) = (wire::hex(&self.digest), self.created_s);
+        let (has_registered, is_used) = (self.has_registered(), Some(self.is_used()));
+        let groups = self.groups().map(|groups| groups.iter().map(Name::to_string).collect());
+        MemberJson { name, token_sha256, created_s, has_registered, is_used, groups }
+    }
+}
+
+/// The members of a file's text.
+fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
+    let file: FileJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let mut list = HashMap::new();
+    let mut names = std::collections::HashSet::new();
+    for json in file.members {
+        let digest = wire::from_hex(&json.token_sha256).ok_or("token_sha256 has 64 hexadecimal digits")?;
+        let name = json.name.as_deref().map(Name::new).transpose().map_err(|error| error.to_string())?;
+        if let Some(name) = &name
+            && !names.insert(name.clone())
+        {
+            return Err(format!("`{name}` stands there twice"));
+        }
+        let groups = json.groups.map(|groups| groups.iter().map(|group| Name::new(group)).collect());
+        let groups: Option<Result<Vec<Name>, _>> = groups;
+        let member = Member::new(digest, json.created_s, name);
+        *lock(&member.groups) = groups.transpose().map_err(|error| error.to_string())?;
+        member.has_registered.store(json.has_registered, Ordering::Relaxed);
+        member.is_used.store(json.is_used.unwrap_or(json.has_registered), Ordering::Relaxed);
+        list.insert(digest, Arc::new(member));
+    }
+    Ok(list)
+}
+
+fn digest_of(token: &str) -> Digest {
+    let digest = digest::digest(&digest::SHA256, token.as_bytes());
+    digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+/// Effect of a withdrawal that could not be written.
+const STILL_INVITED: &str = "members withdrawn since are invited again after a restart";
+/// The file's name in the state directory.
+pub(crate) const FILE: &str = "members";
+
+/// Each may hold a registration, streams and series: more than this outgrow one station.
+pub(crate) const MEMBERS_MAX: usize = 1000;
+
+/// Enough to tell a thousand apart.
+const ID_BYTES: usize = 6;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use std::path::Path;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn open(directory: &Path) -> Members {
+        Members::open(StateFiles::new(directory), name("here")).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_kept_as_a_digest_alone_and_outlives_a_restart() {
+        let state = tempfile::tempdir().unwrap();
+        let members = open(state.path());
+        let token = members.invite(None, 7).unwrap();
+        let member = members.of_token(&token).unwrap();
+        members.bind(&member, &name("b")).unwrap();
+        let path = state.path().join(FILE);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(!std::fs::read_to_string(&path).unwrap().contains(&token));
+        let again = open(state.path());
+        assert_eq!(again.of_token(&token).unwrap().name(), Some(name("b")));
+        assert!(again.of_token(&token[1..]).is_none() && again.of_token("").is_none());
+        assert_eq!(again.all(), members.all());
+    }
+
+    #[test]
+    fn a_token_belongs_to_its_first_name_and_a_name_to_one_token() {
+        let state = tempfile::tempdir().unwrap();
+        let members = open(state.path());
+        let [first, second] =
+            [0, 1].map(|now| members.of_token(&members.invite(None, now).unwrap()).unwrap());
+        assert!(matches!(members.bind(&first, &name("here")), Err(MembersError::Own(_))));
+        members.bind(&first, &name("b")).unwrap();
+        members.bind(&first, &name("b")).unwrap();
+        assert!(matches!(members.bind(&first, &name("c")), Err(MembersError::Bound { .. })));
+        assert!(matches!(members.bind(&second, &name("b")), Err(MembersError::Taken(_))));
+        assert_eq!(second.name(), None, "it is still free");
+        assert!(matches!(members.invite(Some(name("b")), 2), Err(MembersError::Taken(_))));
+        assert!(matches!(members.invite(Some(name("here")), 2), Err(MembersError::Own(_))));
+        let open_id = second.known().id;
+        members.remove(&open_id).unwrap();
+        members.remove("b").unwrap();
+        assert!(matches!(members.bind(&first, &name("b")), Err(MembersError::Removed)));
+        assert_eq!(members.all(), []);
+        assert!(matches!(members.remove("b"), Err(MembersError::Unknown(_))));
+        assert_eq!(open(state.path()).all(), []);
+    }
+
+    #[test]
+    fn what_cannot_be_stored_did_not_happen_but_a_withdrawal_did() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("gone");
+        std::fs::create_dir(&folder).unwrap();
+        let members = open(&folder);
+        let token = members.invite(None, 0).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let member = members.of_token(&token).unwrap();
+        assert!(matches!(members.bind(&member, &name("b")), Err(MembersError::Store { .. })));
+        assert_eq!(member.name(), None);
+        assert!(matches!(members.invite(None, 0), Err(MembersError::Store { .. })));
+        members.remove(&member.known().id).unwrap();
+        assert!(members.of_token(&token).is_none() && member.is_removed());
+        assert!(members.files.reasons()[0].ends_with(STILL_INVITED));
+        std::fs::create_dir(&folder).unwrap();
+        members.files.retry();
+        assert_eq!((open(&folder).all(), members.files.reasons()), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn the_groups_of_a_member_outlive_a_restart_and_are_unknown_in_older_files() {
+        let state = tempfile::tempdir().unwrap();
+        let older = r#"{"members": [{"name": "a", "token_sha256": "D", "created_s": 1}]}"#;
+        std::fs::write(state.path().join(FILE), older.replace('D', &"1".repeat(64))).unwrap();
+        let members = open(state.path());
+        assert!(members.groups().is_empty());
+        let member = members.of_token(&members.invite(Some(name("b")), 2).unwrap()).unwrap();
+        members.bind(&member, &name("b")).unwrap();
+        members.registered(&member, &[name("x"), name("y")]).unwrap();
+        members.registered(&member, &[name("y")]).unwrap();
+        let groups = HashMap::from([(name("b"), vec![name("y")])]);
+        assert_eq!((members.groups(), open(state.path()).groups()), (groups.clone(), groups));
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_and_stays() {
+        let state = tempfile::tempdir().unwrap();
+        let twice = r#"{"members": [{"name": "a", "token_sha256": "D", "created_s": 1}, {"name": "a", "token_sha256": "E", "created_s": 1}]}"#
+            .replace('D', &"1".repeat(64))
+            .replace('E', &"2".repeat(64));
+        for text in
+            ["", "{}", r#"{"members": [{"name": "a b", "token_sha256": "", "created_s": 1}]}"#, &twice]
+        {
+            std::fs::write(state.path().join(FILE), text).unwrap();
+            assert!(Members::open(StateFiles::new(state.path()), name("here")).is_err(), "{text}");
+            assert_eq!(std::fs::read_to_string(state.path().join(FILE)).unwrap(), text);
+        }
+    }
+}

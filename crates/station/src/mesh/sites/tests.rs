@@ -1,0 +1,130 @@
+use std::collections::BTreeMap;
+
+use super::standing::FILE;
+use super::*;
+use crate::forecast::best::Place;
+use barograph_mesh::Estimate;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn places(hosts: &[(&str, &[&str])]) -> Places {
+    let place =
+        |groups: &[&str]| Place { groups: groups.iter().map(|one| name(one)).collect(), is_lost: false };
+    Places::new(hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>())
+}
+
+/// A round trip of 0 ms is one that was tried in vain.
+fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
+    let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
+        .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
+    let standing = Standing::told(&MeshConfig::default());
+    View::new(&name(own), &places(&hosts), &standing, |from, to| {
+        match known.iter().find(|(a, b, _)| *a == from.as_str() && *b == to.as_str()) {
+            None => RoundTrip::Unmeasured,
+            Some((.., 0.0)) => RoundTrip::Failed,
+            Some((.., ms)) => {
+                RoundTrip::Known(Estimate { value: ms / 1e3, lower: 0.9 * ms / 1e3, upper: 1.1 * ms / 1e3 })
+            }
+        }
+    })
+}
+
+#[test]
+fn a_direction_without_an_answer_leaves_its_pair_unknown() {
+    let near = |a, b| [(a, b, 0.1), (b, a, 0.1)];
+    // From b to c there are timeouts alone; c looks, which has measured b itself.
+    let known = [&near("a", "b")[..], &near("a", "c"), &[("c", "b", 0.1), ("b", "c", 0.0)]].concat();
+    let seen = view("c", &known);
+    let site = &seen.sites[0];
+    assert_eq!((sites(&seen)[0].as_slice(), site.representative), (&["a", "b", "c"][..], None));
+    let reason = site.proposal.reason(|host| &seen.hosts[host].host).to_string();
+    assert!(reason.contains("unknown: b–c"), "{reason}");
+    assert_eq!((seen.proposed(), seen.asked()), (None, None));
+    let all = [near("a", "b"), near("a", "c"), near("b", "c")].concat();
+    assert_eq!(view("c", &all).sites[0].representative, Some(0));
+    // What b and c measure comes here, and neither measured the other.
+    let some = [near("a", "b"), near("a", "c")].concat();
+    assert_eq!(view("a", &some).sites[0].representative, None);
+    // A member sees its own measurements alone.
+    let own = [("a", "b", 0.1), ("a", "c", 0.1)];
+    assert_eq!(view("a", &own).sites[0].representative, Some(0));
+}
+
+fn sites(view: &View) -> Vec<Vec<&str>> {
+    let names =
+        |site: &Site| site.proposal.hosts.iter().map(|host| view.hosts[*host].host.as_str()).collect();
+    view.sites.iter().map(names).collect()
+}
+
+#[test]
+fn nobody_comes_near_others_by_its_word_alone() {
+    let honest = [
+        ("a", "b", 0.3),
+        ("b", "a", 0.3),
+        ("a", "z", 40.0),
+        ("c", "z", 40.0),
+        ("b", "c", 40.0),
+        ("c", "b", 40.0),
+    ];
+    let lies = [("z", "a", 0.1), ("z", "b", 0.1), ("z", "c", 0.1)];
+    let seen = view("c", &[&honest[..], &lies].concat());
+    assert_eq!(sites(&seen), [vec!["a", "b"], vec!["c"], vec!["z"]]);
+    // Nor does it push others apart: it only leaves.
+    let lies = [("z", "a", 1e9), ("z", "b", f64::INFINITY), ("z", "c", 1e9)];
+    let seen = view("c", &[&honest[..], &lies].concat());
+    assert_eq!(sites(&seen)[0], ["a", "b"]);
+    assert_eq!(seen.hosts[3].site.as_deref(), Some("y"));
+}
+
+#[test]
+fn what_one_end_says_counts_at_that_end() {
+    let known = [("a", "b", 0.3), ("a", "c", 30.0), ("a", "z", 0.35)];
+    let here = view("a", &known);
+    assert_eq!(sites(&here), [vec!["a", "b", "z"], vec!["c"]]);
+    let proposed = here.proposed().unwrap();
+    assert_eq!((proposed.site.as_str(), proposed.represents), ("y", true), "what one of them says already");
+    let there = view("b", &known);
+    assert_eq!((there.unknown.len(), there.proposed()), (4, None));
+}
+
+#[test]
+fn those_without_a_site_are_missed_only_while_they_are_there_and_represent_nobody() {
+    let seen = |groups: &'static [&str]| {
+        let standing = Standing::told(&MeshConfig::default());
+        let places = places(&[("a", &["local:default"]), ("b", groups)]);
+        View::new(&name("a"), &places, &standing, |_, _| RoundTrip::Unmeasured).has_unset
+    };
+    assert!(seen(&["local:default"]));
+    assert!(seen(&["lab", "local:default"]));
+    assert!(!seen(&["local:default", "global"]));
+    assert!(!seen(&["local:default", "local:b"]) && !seen(&["local:b", "local:default"]));
+}
+
+#[test]
+fn a_configured_site_goes_before_what_was_taken() {
+    let state = tempfile::tempdir().unwrap();
+    let unset = MeshConfig::default();
+    let groups = |config: &MeshConfig| -> Vec<String> {
+        Standing::at_start(config, state.path()).groups.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(groups(&unset), ["local:default"]);
+    let auto = MeshConfig { sites_auto: true, ..unset.clone() };
+    assert_eq!(groups(&auto), ["local:default", "global"], "it represents itself until it has a place");
+    std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":true,"auto":true}"#).unwrap();
+    // Others may be in no site yet.
+    assert_eq!(groups(&auto), ["local:x", "global", "local:default"]);
+    assert_eq!(groups(&unset), ["local:default"], "it may not any more");
+    std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":false,"auto":false}"#).unwrap();
+    for config in [&auto, &unset] {
+        assert_eq!(groups(config), ["local:x", "local:default"]);
+    }
+    let told = MeshConfig { site: name("lab"), groups: vec![name("global")], ..auto };
+    assert_eq!(groups(&told), ["local:lab", "global"]);
+    let long = format!(r#"{{"site":"{}","represents":true,"auto":false}}"#, "x".repeat(Name::BYTES_MAX));
+    for damaged in ["", "{", r#"{"site":"a b","represents":true,"auto":false}"#, &long] {
+        std::fs::write(state.path().join(FILE), damaged).unwrap();
+        assert_eq!(groups(&unset), ["local:default"], "{damaged}");
+    }
+}

@@ -1,0 +1,496 @@
+//! The way of a measurement: learnt by its battery, shown to watchers, spooled, stored.
+//!
+//! One thread does it all, so that batteries, streams and archive see one order. Measuring threads only
+//! put a measurement into its bounded inbox and never wait. While the archive does not work,
+//! measurements are still learnt and shown, and wait in the bounded spool.
+//!
+//! ```text
+//! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
+//! API ─────► inbox ─────────────────► spool ─► append ─► battery ─► hub ─► answer 201
+//! members ─► inbox ─────────────────► spool ─► absorb ─► battery ─► hub ─► answer 200
+//! stream of NATS ─► archive ─────────────────► subscription ─► battery ─► hub
+//! ```
+//!
+//! A record of this station gets its sequence when its append begins, and keeps it until the append is
+//! known to be stored: dropping from the spool leaves no gap, and repeating stores nothing twice.
+
+mod contents;
+mod inbox;
+mod store;
+mod stored;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_engine::{Engine, Error, Local, Record};
+use barograph_forecast::Name;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::forecast::bank::{Bank, Measured, Observed};
+use crate::forecast::hub::Hub;
+use crate::health::{Health, lock};
+use crate::limits::Limit;
+use crate::measure::prober::now_unix_ns;
+use contents::Contents;
+use inbox::Message;
+pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
+use store::{Appended, Entry, absorb, entries_are_forwarded, store, take_batch};
+pub(crate) use stored::Stored;
+
+/// What the recorder works with.
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The archive that members' records go to; `None` = there are no members.
+    pub(crate) archive: Option<Arc<Local>>,
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) hub: Hub,
+    pub(crate) health: Arc<Health>,
+    pub(crate) spool_records_max: usize,
+}
+
+/// Records until it is stopped, and learns what is `stored` from elsewhere; returns how many records could not be stored.
+pub(crate) async fn run(parts: Parts, stored: Stored, inbox: Outbox) -> usize {
+    let mut recorder = Recorder {
+        next_seq: None,
+        highest: HashMap::new(),
+        parts,
+        spool: VecDeque::new(),
+        contents: Contents::default(),
+        spooled: 0,
+        forwarded: 0,
+        singly: 0,
+        asks_again: false,
+        delay: Duration::ZERO,
+        drops: 0,
+        drops_logged: None,
+    };
+    recorder.run(inbox.0, stored).await
+}
+
+struct Recorder {
+    parts: Parts,
+    spool: VecDeque<Entry>,
+    /// What the newest identities stand for.
+    contents: Contents,
+    /// Records in the spool.
+    spooled: usize,
+    /// Of them such as members forwarded.
+    forwarded: usize,
+    /// So many entries are appended one by one, because one of them was refused.
+    singly: usize,
+    /// The sequence of this station's next record; `None` = the archive has not said yet.
+    next_seq: Option<u64>,
+    /// The archive may have given up numbers since it said, and is asked before the next one is given.
+    asks_again: bool,
+    /// Highest sequence seen of each other origin.
+    highest: HashMap<Name, u64>,
+    /// Wait before the next append, after failures.
+    delay: Duration,
+    /// Entries that the archive refused since the last log line about it, and when that was.
+    drops: u64,
+    drops_logged: Option<Instant>,
+}
+
+/// A running append.
+type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
+
+impl Recorder {
+    async fn run(&mut self, mut inbox: mpsc::Receiver<Message>, mut stored: Stored) -> usize {
+        let mut append: Option<Append> = None;
+        let mut deadline: Option<Instant> = None;
+        loop {
+            if append.is_none() && !self.spool.is_empty() {
+                append = Some(self.begin_append());
+            }
+            if deadline.is_some() && append.is_none() && inbox.is_empty() {
+                return 0;
+            }
+            let running = append.is_some();
+            let stop_at = deadline.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
+            tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(Message::Own(measured)) => self.take_own(measured),
+                    Some(Message::Feed { records, answer }) => self.take_feed(records, answer),
+                    Some(Message::Forwarded { records, answer }) => self.take_forwarded(records, answer),
+                    Some(Message::Stop { deadline: at }) => {
+                        deadline = Some(at);
+                        self.delay = Duration::ZERO;
+                        inbox.close();
+                    }
+                    // Closed and drained; what runs or waits is finished below.
+                    None if running => {
+                        let finished = async { append.as_mut().expect("an append is running").await };
+                        match tokio::time::timeout_at(stop_at, finished).await {
+                            Ok(done) => { append = None; self.finish_append(done); }
+                            Err(_) => return usize::max(1, self.spooled),
+                        }
+                    }
+                    None => return 0,
+                },
+                done = async { append.as_mut().expect("guarded by `running`").await }, if running => {
+                    append = None;
+                    self.finish_append(done);
+                }
+                record = stored.next(), if deadline.is_none() => self.learn_stored(&record),
+                () = tokio::time::sleep_until(stop_at), if deadline.is_some() => {
+                    return usize::max(1, self.spooled);
+                }
+            }
+            self.parts.health.spool_records.store(self.spooled as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn take_own(&mut self, measured: Measured) {
+        if self.learn(&measured, None) == Learnt::Refused {
+            return;
+        }
+        let record = record(&self.parts.host, 0, measured);
+        while self.parts.spool_records_max <= self.spooled && self.drop_oldest_own() {}
+        self.push(Entry::new(vec![record], None));
+    }
+
+    fn take_feed(&mut self, records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>>) {
+        let refusal = if let Some(error) = self.no_room_for(records.len()) {
+            Some(error)
+        } else if let Some((origin, seq)) = self.contents.conflict(&records) {
+            Some(FeedError::Conflict { origin, seq })
+        } else if ORIGINS_MAX <= self.highest.len()
+            && records.iter().any(|fed| {
+                fed.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
+            })
+        {
+            self.parts.health.refused(Limit::Origins, records.len() as u64);
+            Some(FeedError::TooManyOrigins)
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            // Whoever asked may be gone.
+            let _ = answer.send(Err(error));
+            return;
+        }
+        self.contents.remember(&records);
+        let (host, now) = (&self.parts.host, now_unix_ns());
+        let records = records.into_iter().map(|fed| {
+            let (origin, seq) = fed.identity.unwrap_or_else(|| (host.clone(), 0));
+            let mut record = record(&origin, seq, fed.measured);
+            record.bound_label(now);
+            record
+        });
+        self.push(Entry::new(records.collect(), Some(answer)));
+    }
+
+    fn take_forwarded(
+        &mut self,
+        mut records: Vec<Record>,
+        answer: oneshot::Sender<Result<usize, FeedError>>,
+    ) {
+        if let Some(error) = self.no_room_for_members(records.len()) {
+            // Whoever asked may be gone.
+            let _ = answer.send(Err(error));
+            return;
+        }
+        if let Some(archive) = &self.parts.archive {
+            archive.bound_labels(&mut records);
+        }
+        self.push(Entry { is_forwarded: true, ..Entry::new(records, Some(answer)) });
+    }
+
+    /// Half of the spool is left to what is measured here. A member that finds no room has cost this
+    /// station nothing of its own, so that counts at the members' limit.
+    fn no_room_for_members(&self, records: usize) -> Option<FeedError> {
+        let (most, half) = (self.parts.spool_records_max, self.parts.spool_records_max / 2);
+        let error = if half < records {
+            let why = format!("{records} records at once; half of limits.spool_records_max is {half}");
+            FeedError::Invalid(why)
+        } else if half < self.forwarded + records || most < self.spooled + records {
+            FeedError::Unavailable("too much of other stations is waiting".into())
+        } else {
+            return self.no_room_for(records);
+        };
+        self.parts.health.refused(Limit::MemberSpool, records as u64);
+        Some(error)
+    }
+
+    fn no_room_for(&self, records: usize) -> Option<FeedError> {
+        let is_full = self.parts.spool_records_max < self.spooled + records;
+        let (limit, why) = match self.parts.health.archive_error() {
+            Some(error) => (Limit::Archive, error),
+            None if is_full => (Limit::Spool, "too much is waiting".into()),
+            None => return None,
+        };
+        self.parts.health.refused(limit, records as u64);
+        Some(FeedError::Unavailable(why))
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.spooled += entry.records.len();
+        if entry.is_forwarded {
+            self.forwarded += entry.records.len();
+        }
+        self.spool.push_back(entry);
+    }
+
+    /// An entry waits no more.
+    fn release(&mut self, entry: &Entry) {
+        self.spooled -= entry.records.len();
+        if entry.is_forwarded {
+            self.forwarded -= entry.records.len();
+        }
+    }
+
+    /// Drops the oldest entry for which nobody waits.
+    fn drop_oldest_own(&mut self) -> bool {
+        let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
+        let Some(entry) = self.spool.remove(at) else { return false };
+        self.release(&entry);
+        let dropped = entry.records.len();
+        self.parts.health.dropped(dropped as u64);
+        true
+    }
+
+    /// Takes the oldest entries and begins to append them, after the delay that failures earned.
+    fn begin_append(&mut self) -> Append {
+        let entries = take_batch(&mut self.spool, 0 < self.singly);
+        let mut origins: Vec<(Name, Option<u64>)> = Vec::new();
+        for record in entries.iter().flat_map(|entry| &entry.records) {
+            let known = record.origin == self.parts.host
+                || self.highest.contains_key(&record.origin)
+                || origins.iter().any(|(origin, _)| *origin == record.origin);
+            if !known {
+                origins.push((record.origin.clone(), None));
+            }
+        }
+        let engine = Arc::clone(&self.parts.engine);
+        let archive = self.parts.archive.clone();
+        let delay = self.delay;
+        let mut append = Appended {
+            entries,
+            next_seq: self.next_seq,
+            asks_again: self.asks_again,
+            refused: Vec::new(),
+            origins,
+            result: Ok(()),
+        };
+        let (host, health) = (self.parts.host.clone(), Arc::clone(&self.parts.health));
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            health.append_began();
+            let forwarded = entries_are_forwarded(&append.entries);
+            append.result = match archive.filter(|_| forwarded) {
+                Some(archive) => absorb(engine.as_ref(), &archive, &mut append).await,
+                None => store(engine.as_ref(), &host, &mut append).await,
+            };
+            health.append_ended();
+            append
+        })
+    }
+
+    fn finish_append(&mut self, done: Appended) {
+        let Appended { mut entries, next_seq, asks_again, refused, origins, result } = done;
+        (self.next_seq, self.asks_again) = (next_seq, asks_again);
+        for (origin, highest) in origins {
+            if let Some(highest) = highest {
+                self.highest.insert(origin, highest);
+            }
+        }
+        self.singly = self.singly.saturating_sub(1);
+        match result {
+            Ok(()) => {
+                self.delay = Duration::ZERO;
+                self.parts.health.appended();
+                self.turn_away(&mut entries, &refused);
+                self.acknowledge(entries);
+            }
+            Err(Error::Invalid(_)) if entries.len() == 1 && self.renumber(&mut entries[0]) => {
+                self.singly += 1;
+                if let Some(entry) = entries.pop() {
+                    self.spool.push_front(entry);
+                }
+            }
+            Err(Error::Invalid(message)) if entries.len() == 1 => {
+                self.drops += 1;
+                if self.drops_logged.is_none_or(|at| LOG_EVERY <= at.elapsed()) {
+                    let drops = std::mem::take(&mut self.drops);
+                    self.drops_logged = Some(Instant::now());
+                    tracing::error!(
+                        "{drops} records break a limit of the archive and are dropped: {message}"
+                    );
+                }
+                self.parts.health.archive_answered();
+                for entry in entries {
+                    let limit = if entry.answer.is_none() { Limit::OwnRecords } else { Limit::FedRecords };
+                    self.parts.health.refused(limit, entry.records.len() as u64);
+                    self.release(&entry);
+                    self.contents.forget(&entry.records);
+                    if let Some(answer) = entry.answer {
+                        let _ = answer.send(Err(FeedError::Invalid(message.clone())));
+                    }
+                }
+            }
+            Err(error) => {
+                if let Error::Invalid(_) = error {
+                    self.singly = entries.len();
+                } else {
+                    self.fail(&error);
+                }
+                for entry in entries.into_iter().rev() {
+                    self.spool.push_front(entry);
+                }
+            }
+        }
+    }
+
+    /// Takes the numbers of an entry back, once: the archive may have given them up since it was asked.
+    /// What it had stored under them, it would not have refused.
+    fn renumber(&mut self, entry: &mut Entry) -> bool {
+        let host = &self.parts.host;
+        let is_ours = !entry.is_forwarded && self.next_seq.is_some();
+        if !is_ours || entry.is_renumbered || !entry.records.iter().all(|record| record.origin == *host) {
+            return false;
+        }
+        for record in &mut entry.records {
+            record.seq = 0;
+        }
+        (entry.is_renumbered, self.asks_again) = (true, true);
+        true
+    }
+
+    /// Answers those of which the archive has not counted every record.
+    fn turn_away(&mut self, entries: &mut Vec<Entry>, refused: &[usize]) {
+        for &at in refused.iter().rev() {
+            let entry = entries.remove(at);
+            self.release(&entry);
+            if let Some(answer) = entry.answer {
+                let why =
+                    "no further origin, no further gap in a sequence, or no number so far above the others";
+                // Whoever asked may be gone.
+                let _ = answer.send(Err(FeedError::Unavailable(why.into())));
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &Error) {
+        let message = error.to_string();
+        if self.parts.health.archive_error().as_ref() != Some(&message) {
+            tracing::error!("{message}; measuring goes on, records wait in memory");
+        }
+        self.parts.health.append_failed(&message);
+        self.delay = (self.delay * 2).clamp(DELAY_MIN, DELAY_MAX);
+    }
+
+    /// Answers those who wait, and learns what they handed in.
+    fn acknowledge(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            self.release(&entry);
+            let Some(answer) = entry.answer else { continue };
+            for record in &entry.records {
+                let is_new = self.is_new(record) || entry.is_new;
+                if is_new && (!entry.is_forwarded || self.has_share_for(record)) {
+                    // Another origin's sequence is the order in which it measured, with any clock.
+                    let is_numbered_here = record.origin == self.parts.host;
+                    self.learn(&measured(record), is_numbered_here.then(now_unix_ns));
+                }
+            }
+            // Whoever asked may be gone.
+            let _ = answer.send(Ok(entry.records.len()));
+        }
+    }
+
+    /// Learns what a member measured and the archive got from the mesh's stream. What was handed in here is learnt when it is
+    /// acknowledged.
+    fn learn_stored(&mut self, record: &Record) {
+        // The archive shows a stored record once. Only of an origin that hands in here, too, is the sequence looked at: a
+        // forged high number would hide all records that a member sends after it.
+        let is_new = !self.highest.contains_key(&record.origin) || self.is_new(record);
+        let is_handed_in = self.contents.has(&record.origin, record.seq);
+        if is_new && !is_handed_in && self.has_share_for(record) {
+            self.learn(&measured(record), None);
+        }
+    }
+
+    /// Whether a stored record was not seen before; remembers its sequence.
+    fn is_new(&mut self, record: &Record) -> bool {
+        if record.origin == self.parts.host {
+            return true;
+        }
+        let highest = self.highest.entry(record.origin.clone()).or_insert(0);
+        let is_new = *highest < record.seq;
+        *highest = u64::max(*highest, record.seq);
+        is_new
+    }
+
+    /// Whether a member's record is one to learn: its own, and of no more series than one member's share.
+    fn has_share_for(&self, record: &Record) -> bool {
+        if !record.is_own() {
+            return false;
+        }
+        let mut bank = lock(&self.parts.bank);
+        let has_share = bank.account(&record.series).is_some() || bank.has_share_for(&record.origin);
+        if !has_share {
+            self.parts.health.refused(Limit::MemberSeries, 1);
+        }
+        has_share
+    }
+
+    /// Learns a value; with `in_order_at` only one that is not older than the newest of its series.
+    fn learn(&self, measured: &Measured, in_order_at: Option<i64>) -> Learnt {
+        let mut bank = lock(&self.parts.bank);
+        let observed = match in_order_at {
+            Some(now_unix_ns) => bank.observe_in_order(measured, now_unix_ns),
+            None => bank.observe(measured),
+        };
+        match observed {
+            Observed::Refused => {
+                self.parts.health.refused(Limit::Series, 1);
+                return Learnt::Refused;
+            }
+            Observed::Impossible => {
+                self.parts.health.refused(Limit::Values, 1);
+                return Learnt::Refused;
+            }
+            Observed::Late | Observed::Excluded => {}
+            Observed::New(point) => {
+                if self.parts.hub.is_watched() {
+                    let account = bank.account(&measured.series).expect("the bank has just taken it");
+                    self.parts.hub.publish(account.event(&measured.series, point));
+                }
+            }
+        }
+        Learnt::Kept
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Learnt {
+    Kept,
+    Refused,
+}
+
+fn record(origin: &Name, seq: u64, measured: Measured) -> Record {
+    let Measured { series, time_unix_ns, outcome, detail } = measured;
+    Record { origin: origin.clone(), seq, series, time_unix_ns, outcome, detail }
+}
+
+fn measured(record: &Record) -> Measured {
+    Measured {
+        series: record.series.clone(),
+        time_unix_ns: record.time_unix_ns,
+        outcome: record.outcome,
+        detail: record.detail.clone(),
+    }
+}
+
+/// First and longest wait after a failed append.
+const DELAY_MIN: Duration = Duration::from_millis(200);
+const DELAY_MAX: Duration = Duration::from_secs(5);
+/// A record that breaks a limit is often one of many.
+const LOG_EVERY: Duration = Duration::from_mins(1);
+/// Other origins whose sequences are remembered; each costs about 300 bytes.
+const ORIGINS_MAX: usize = 10_000;

@@ -1,0 +1,81 @@
+//! What was handed in lately, to tell a repetition from a contradiction.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+
+use barograph_engine::Record;
+use barograph_forecast::{Name, Outcome};
+
+use super::inbox::Fed;
+use crate::forecast::bank::Measured;
+
+/// Digests of the newest [`CONTENTS_MAX`] records that were handed in with an identity.
+///
+/// The archive stores an identity once and says nothing of a second content for it; whoever hands that
+/// in must not be told that it is stored.
+#[derive(Default)]
+pub(super) struct Contents {
+    hasher: RandomState,
+    /// From the hash of an identity to that of its content.
+    digests: HashMap<u64, u64>,
+    /// Keys of `digests`, oldest first.
+    order: VecDeque<u64>,
+}
+
+impl Contents {
+    /// The first identity that stands for another content already.
+    pub(super) fn conflict(&self, records: &[Fed]) -> Option<(Name, u64)> {
+        let differs = |fed: &&Fed| {
+            let key = fed.identity.as_ref().map(|(origin, seq)| self.key(origin, *seq));
+            key.and_then(|key| self.digests.get(&key)).is_some_and(|known| *known != self.digest(fed))
+        };
+        records.iter().find(differs).and_then(|fed| fed.identity.clone())
+    }
+
+    pub(super) fn remember(&mut self, records: &[Fed]) {
+        for fed in records {
+            let Some((origin, seq)) = &fed.identity else { continue };
+            let key = self.key(origin, *seq);
+            if self.digests.insert(key, self.digest(fed)).is_none() {
+                self.order.push_back(key);
+            }
+            while CONTENTS_MAX < self.order.len() {
+                if let Some(oldest) = self.order.pop_front() {
+                    self.digests.remove(&oldest);
+                }
+            }
+        }
+    }
+
+    /// Forgets records that were not stored after all.
+    pub(super) fn forget(&mut self, records: &[Record]) {
+        for record in records {
+            let key = self.key(&record.origin, record.seq);
+            if self.digests.remove(&key).is_some() {
+                self.order.retain(|known| *known != key);
+            }
+        }
+    }
+
+    /// Whether a record of this identity was handed in lately.
+    pub(super) fn has(&self, origin: &Name, seq: u64) -> bool {
+        self.digests.contains_key(&self.key(origin, seq))
+    }
+
+    fn key(&self, origin: &Name, seq: u64) -> u64 {
+        self.hasher.hash_one((origin.as_str(), seq))
+    }
+
+    fn digest(&self, fed: &Fed) -> u64 {
+        let Measured { series, time_unix_ns, outcome, .. } = &fed.measured;
+        let value = match outcome {
+            Outcome::Value(value) => value.to_bits(),
+            Outcome::Failed { .. } => 0,
+        };
+        let names = (series.source.as_str(), series.target.as_str(), series.quantity.as_str());
+        self.hasher.hash_one((names, fed.time_given.then_some(*time_unix_ns), value))
+    }
+}
+
+/// Records whose contents are remembered to tell a repetition from a contradiction: about 3 MB.
+const CONTENTS_MAX: usize = 65_536;

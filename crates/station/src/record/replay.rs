@@ -1,0 +1,260 @@
+//! Rebuilds the batteries from the archive, so that forecasts survive a restart.
+
+use std::collections::{HashMap, HashSet};
+
+use barograph_engine::{Cursor, Engine, Error, Range, Record, Selector, labelled_unix_ns};
+use barograph_forecast::{Name, Outcome, Series};
+
+use crate::forecast::bank::MEMBER_SHARE;
+use crate::forecast::bank::{Bank, Measured, Observed};
+
+/// Replays the newest records of every series in the order in which they were measured; gives how many.
+/// `members` are the names of the stations that append here; `None` = they are not known, as on NATS, and
+/// every source but this host counts as one.
+///
+/// # Errors
+/// What the archive says; the bank then holds what was replayed before.
+pub(crate) async fn replay(
+    engine: &dyn Engine,
+    bank: &mut Bank,
+    host: &Name,
+    members: Option<&HashSet<Name>>,
+    now_unix_ns: i64,
+) -> Result<usize, Error> {
+    let (all, left_out) = all_series(engine, bank, host, members).await?;
+    bank.leave_out(left_out);
+    let each = (RECORDS_MAX / usize::max(1, all.len())).clamp(RECORDS_MIN, RECORDS_OF_SERIES);
+    let mut count = 0;
+    for series in all {
+        let points = newest_points(engine, &series, each, now_unix_ns).await?;
+        for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, now_unix_ns) {
+            let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
+            count += usize::from(matches!(bank.observe(&measured), Observed::New(_)));
+        }
+    }
+    bank.restart_scores();
+    Ok(count)
+}
+
+/// What forecasting needs of a record.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    origin: Name,
+    seq: u64,
+    time_unix_ns: i64,
+    outcome: Outcome,
+    /// Empty but for a label that was replaced.
+    detail: String,
+}
+
+impl From<Record> for Point {
+    fn from(record: Record) -> Self {
+        let Record { origin, seq, time_unix_ns, outcome, detail, .. } = record;
+        let detail = if labelled_unix_ns(&detail).is_some() { detail } else { String::new() };
+        Self { origin, seq, time_unix_ns, outcome, detail }
+    }
+}
+
+/// The points of a series in the order in which they were learnt when they were new.
+///
+/// Another origin's sequence is the order in which it measured, with any clock. What `host` numbered
+/// has the order of its labels, except that a label ahead of now counts as that of the record before
+/// it: the clock was set back since.
+fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point> {
+    points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
+    let mut times = Vec::with_capacity(points.len());
+    for of_origin in points.chunk_by(|a, b| a.origin == b.origin) {
+        let first = times.len();
+        times.extend(of_origin.iter().map(|point| point.time_unix_ns));
+        if of_origin[0].origin != *host {
+            // No higher than the label of a later record.
+            let mut least = i64::MAX;
+            for time in times[first..].iter_mut().rev() {
+                least = least.min(*time);
+                *time = least;
+            }
+        } else {
+            let mut before = i64::MIN;
+            for time in &mut times[first..] {
+                before = if *time <= now_unix_ns { *time } else { before };
+                *time = before;
+            }
+        }
+    }
+    let mut timed: Vec<(i64, Point)> = times.into_iter().zip(points).collect();
+    timed.sort_by_key(|(time, _)| *time);
+    timed.into_iter().map(|(_, point)| point).collect()
+}
+
+/// The series for which there is room: first the station's own and those that are reserved for members; a
+/// member has no more than its share, as while it appends. And how many there was no room for, beside
+/// those beyond a share.
+async fn all_series(
+    engine: &dyn Engine,
+    bank: &Bank,
+    host: &Name,
+    members: Option<&HashSet<Name>>,
+) -> Result<(Vec<Series>, usize), Error> {
+    let (room, share) = (bank.room(), bank.series_max() / MEMBER_SHARE);
+    let (mut first, mut applications, mut beyond, mut left_out) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let mut taken: HashMap<Name, usize> = HashMap::new();
+    let mut after: Option<Cursor> = None;
+    loop {
+        let page = engine.latest(&Selector::default(), after, PAGE).await?;
+        let series = page.items.into_iter().map(|record| record.series);
+        for series in series.filter(|series| !bank.excludes(series)) {
+            let taken = taken.entry(series.source.clone()).or_default();
+            let is_member = || members.is_none_or(|members| members.contains(&series.source));
+            let found = if series.source == *host || *taken < bank.reserved_for(&series.source) {
+                &mut first
+            } else if !is_member() {
+                &mut applications
+            } else if *taken < share {
+                &mut beyond
+            } else {
+                continue;
+            };
+            *taken += 1;
+            if room <= found.len() {
+                left_out += 1;
+                continue;
+            }
+            found.push(series);
+        }
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    first.append(&mut applications);
+    left_out += (first.len() + beyond.len()).saturating_sub(room);
+    first.truncate(room);
+    beyond.truncate((room - first.len()).saturating_sub(bank.unused(|source| taken.get(source).copied())));
+    first.append(&mut beyond);
+    Ok((first, left_out))
+}
+
+/// The newest `count` records; of labels ahead of now at most half as many, so that a clock that was ahead for
+/// long does not hide what came before and after.
+async fn newest_points(
+    engine: &dyn Engine,
+    series: &Series,
+    count: usize,
+    now_unix_ns: i64,
+) -> Result<Vec<Point>, Error> {
+    let from_now = now_unix_ns.saturating_add(1);
+    let ahead = Range { from_unix_ns: from_now, ..Range::newest(1) };
+    let mut points = newest_of(engine, series, ahead, count / 2).await?;
+    let count = count - points.len();
+    points.extend(
+        newest_of(engine, series, Range { until_unix_ns: from_now, ..Range::newest(1) }, count).await?,
+    );
+    Ok(points)
+}
+
+/// Without the parts that forecasting does not need: pages are freed as they are read.
+async fn newest_of(
+    engine: &dyn Engine,
+    series: &Series,
+    mut range: Range,
+    count: usize,
+) -> Result<Vec<Point>, Error> {
+    let mut points = Vec::new();
+    while points.len() < count {
+        range.limit = usize::min(PAGE, count - points.len());
+        let page = engine.history(series, &range).await?;
+        points.extend(page.items.into_iter().map(Point::from));
+        range.after = page.next;
+        if range.after.is_none() {
+            break;
+        }
+    }
+    Ok(points)
+}
+
+/// The newest so many records of a series make its battery: more than a day of ten-second values.
+const RECORDS_OF_SERIES: usize = 10_000;
+/// With many series each gets its share of so many, so that a start takes seconds, not minutes…
+const RECORDS_MAX: usize = 1_000_000;
+/// …but never less than what fills a page.
+const RECORDS_MIN: usize = 512;
+/// Records read at once.
+const PAGE: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn point(origin: &str, seq: u64, time_unix_ns: i64) -> Point {
+        let outcome = Outcome::Value(seq as f64);
+        Point { origin: name(origin), seq, time_unix_ns, outcome, detail: String::new() }
+    }
+
+    fn order(points: &[(&str, u64, i64)], now_unix_ns: i64) -> Vec<(String, u64)> {
+        let points = points.iter().map(|&(origin, seq, time)| point(origin, seq, time)).collect();
+        let arranged = arranged(points, &name("here"), now_unix_ns);
+        arranged.into_iter().map(|point| (point.origin.to_string(), point.seq)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn another_origin_s_records_are_in_its_order(times in proptest::collection::vec(0_i64..100, 0..40)) {
+            let points: Vec<_> = (1..).zip(&times).map(|(seq, time)| ("b", seq, *time)).collect();
+            let seqs: Vec<u64> = order(&points, 50).into_iter().map(|(_, seq)| seq).collect();
+            prop_assert_eq!(seqs, (1..=times.len() as u64).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn own_labels_ahead_of_now_stay_behind_what_was_measured_before_them() {
+        let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
+        let seqs: Vec<u64> = order(&jumped, 40).into_iter().map(|(_, seq)| seq).collect();
+        assert_eq!(seqs, [1, 2, 3, 4, 5]);
+        // What is handed in late goes by its label.
+        let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
+        let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
+        assert_eq!(order(&late, 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
+    }
+
+    #[tokio::test]
+    async fn a_member_gets_its_share_and_the_station_s_own_series_come_first() {
+        let state = tempfile::tempdir().unwrap();
+        let engine = barograph_engine::Local::open(barograph_engine::Config::new(state.path())).unwrap();
+        let record = |source: &str, target: usize| Record {
+            origin: name(source),
+            seq: target as u64,
+            series: Series {
+                source: name(source),
+                target: name(&format!("t{target}")),
+                quantity: barograph_forecast::Quantity::RTT,
+            },
+            time_unix_ns: crate::measure::prober::now_unix_ns(),
+            outcome: Outcome::Value(1.0),
+            detail: String::new(),
+        };
+        let members: Vec<Record> = (1..=20).map(|target| record("b", target)).collect();
+        engine.append(&members).await.unwrap();
+        let others: Vec<Record> =
+            (1..=3).flat_map(|target| ["app", "here"].map(|of| record(of, target))).collect();
+        engine.append(&others).await.unwrap();
+        let members = HashSet::from([name("b")]);
+        for (members, expected) in [(Some(&members), [3, 2, 3]), (None, [3, 2, 2])] {
+            let mut bank = Bank::new(8);
+            let now_unix_ns = crate::measure::prober::now_unix_ns();
+            replay(&engine, &mut bank, &name("here"), members, now_unix_ns).await.unwrap();
+            assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), expected);
+        }
+        // Three of eight series are kept for a member that has none yet.
+        let mut bank = Bank::new(8);
+        bank.reserve([(name("c"), 3), (name("b"), 1)].into());
+        replay(&engine, &mut bank, &name("here"), None, crate::measure::prober::now_unix_ns()).await.unwrap();
+        assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 0]);
+    }
+}
