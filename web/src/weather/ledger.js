@@ -16,7 +16,7 @@ export const UNITS = Object.freeze({
 /** The quantities, in the order in which they are shown. */
 export const QUANTITIES = Object.freeze(Object.keys(UNITS));
 
-/** The points of one series with the forecast issued for each, as crates/station/src/bank.rs makes them. */
+/** The points of one series with the forecast issued for each, as crates/station/src/forecast/bank.rs makes them. */
 export class Ledger {
   #battery;
   #value_time_s = null;
