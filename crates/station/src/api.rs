@@ -44,7 +44,7 @@ use crate::echo::Echo;
 use crate::forecast::bank::Bank;
 use crate::forecast::desk::Desk;
 use crate::forecast::hub::Hub;
-use crate::health::{Health, lock};
+use crate::health::Health;
 use crate::limits::connections::{Connections, Open};
 use crate::limits::heavy::HeavyReads;
 use crate::limits::proved::ProvedCallers;
@@ -55,6 +55,7 @@ use crate::mesh::sites::Sites;
 use crate::mesh::{Board, Bulk, Kind};
 use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
+use crate::sync::lock;
 use crate::transfer::Transfers;
 
 pub(crate) use engine::Served;

@@ -267,6 +267,20 @@ impl Noted {
 }
 
 impl Config {
+    /// How the station keeps its archive.
+    pub(crate) fn archive(&self) -> barograph_engine::Config {
+        let usual = barograph_engine::Config::new(&self.state);
+        barograph_engine::Config {
+            commit_interval: self.commit,
+            keep: self.keep,
+            keep_bytes: self.keep_bytes,
+            // Twice as many as are forecast: those of stations that left stay until their records are
+            // old, and a member's eighth here is its quarter of what is forecast.
+            series_max: usual.series_max.max(2 * self.series_max),
+            ..usual
+        }
+    }
+
     /// Overrides settings with those of a file's text.
     ///
     /// # Errors

@@ -24,18 +24,18 @@ use tokio_tungstenite::tungstenite::Bytes;
 
 use crate::config::EchoConfig;
 use crate::forecast::bank::Bank;
-use crate::health::lock;
 use crate::limits::Limit;
 use crate::limits::admission::Kind;
 use crate::limits::connections::{Connections, Open};
 use crate::limits::proved::ProvedCallers;
 use crate::record::recorder::Inbox;
+use crate::sync::lock;
 use limits::{Accounts, Rate};
 use places::Places;
 use reports::Keeper;
 
 pub(crate) use counters::Counters;
-pub(crate) use session::{MESSAGE_BYTES_MAX, transfer_max};
+pub(crate) use session::MESSAGE_BYTES_MAX;
 
 /// The subprotocol of a session; the number is its version.
 pub(crate) const SUBPROTOCOL: &str = "barograph-probe.1";

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use barograph_engine::{Error, TaskStatus};
 
 use crate::limits::credentials::{Credential, Line, WrongCredentials};
 use crate::limits::{Limit, Refusals, Severity};
+use crate::sync::lock;
 
 /// Shared by all threads of a station.
 #[derive(Debug)]
@@ -281,11 +282,6 @@ impl Health {
             last_append_age: archive.last_append.map(|at| at.elapsed()),
         }
     }
-}
-
-/// Takes a lock whoever panicked under it: the values here are whole at every moment.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sensor periods without any measurement after which measuring is considered dead.

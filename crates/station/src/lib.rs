@@ -10,6 +10,7 @@
 
 mod api;
 pub mod config;
+pub mod detail;
 mod echo;
 mod forecast;
 pub mod fuzzing;
@@ -23,8 +24,10 @@ mod record;
 pub mod signals;
 pub mod state;
 mod station;
+mod sync;
 #[cfg(test)]
 mod testing;
+mod time;
 mod transfer;
 
 pub(crate) use api::unit;
@@ -33,6 +36,5 @@ pub use forecast::{bank, hub};
 pub use http::tls;
 pub use measure::{sensor, surroundings, target, timetable};
 pub use mesh::{Engines, Kind, Spool, identity};
-pub use record::detail;
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

@@ -7,6 +7,7 @@ pub(crate) mod connections;
 pub(crate) mod credentials;
 pub(crate) mod heavy;
 pub(crate) mod proved;
+pub(crate) mod slowest;
 pub(crate) mod unread;
 
 use std::collections::{BTreeMap, HashMap};

@@ -13,11 +13,12 @@ use barograph_forecast::{Forecast, Outcome, Series};
 
 use crate::echo::Counters;
 use crate::forecast::bank::{Account, Bank, in_order};
-use crate::health::{Health, lock};
+use crate::health::Health;
 use crate::limits::Limit;
 use crate::limits::credentials::Credential;
 use crate::limits::heavy::visit;
 use crate::mesh::{BOUNDS_S, Figures, ROLES, STATES, Spread, TestFigures};
+use crate::sync::lock;
 
 pub(crate) use text::Format;
 use text::{Kind, Text};

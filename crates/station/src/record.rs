@@ -1,5 +1,4 @@
 //! Values on their way to the archive, and back from it at a start.
 
-pub mod detail;
 pub(crate) mod recorder;
 pub(crate) mod replay;

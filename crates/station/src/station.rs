@@ -18,7 +18,7 @@ use crate::echo::{self, Echo};
 use crate::forecast::bank::Bank;
 use crate::forecast::desk::Desk;
 use crate::forecast::hub::Hub;
-use crate::health::{Health, lock};
+use crate::health::Health;
 use crate::http::server::{self, Server};
 use crate::http::tls::{self, TlsError};
 use crate::limits::Limit;
@@ -38,6 +38,8 @@ use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, 
 use crate::record::recorder::{self, Inbox};
 use crate::state;
 use crate::state::StateFiles;
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 use crate::transfer::Transfers;
 
 /// A running station.
@@ -126,21 +128,7 @@ impl From<TargetsError> for StartError {
 /// [`StartError::State`] and [`StartError::Archive`].
 pub fn open_archive(config: &Config) -> Result<Local, StartError> {
     state::prepare(&config.state).map_err(|error| StartError::State { path: config.state.clone(), error })?;
-    Ok(Local::open(archive_config(config))?)
-}
-
-/// How the station keeps its archive.
-pub(crate) fn archive_config(config: &Config) -> barograph_engine::Config {
-    let usual = barograph_engine::Config::new(&config.state);
-    barograph_engine::Config {
-        commit_interval: config.commit,
-        keep: config.keep,
-        keep_bytes: config.keep_bytes,
-        // Twice as many as are forecast: those of stations that left stay until their records are old, and a
-        // member's eighth here is its quarter of what is forecast.
-        series_max: usual.series_max.max(2 * config.series_max),
-        ..usual
-    }
+    Ok(Local::open(config.archive())?)
 }
 
 impl Station {
@@ -559,7 +547,7 @@ async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();
     let replayed =
-        crate::record::replay::replay(archive, &mut bank, &parts.host, members, prober::now_unix_ns()).await;
+        crate::record::replay::replay(archive, &mut bank, &parts.host, members, now_unix_ns()).await;
     let series = bank.len();
     parts.health.refused(Limit::Series, bank.refused());
     *lock(&parts.bank) = bank;
@@ -619,7 +607,7 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
                 let is_loaded = looked.responder.bulk_running();
                 looked.board.latencies.unmeasured(host, is_loaded, period, Instant::now());
                 if let Some(silence) = silence {
-                    looked.inbox.offer(silence.measured(&looked.host, host, prober::now_unix_ns()));
+                    looked.inbox.offer(silence.measured(&looked.host, host, now_unix_ns()));
                 }
             }
         }),

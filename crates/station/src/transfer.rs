@@ -29,12 +29,12 @@ pub(crate) use self::log::Row;
 use self::log::{Log, Lost, State};
 use self::moving::Moving;
 use crate::config::TransferConfig;
+use crate::detail;
 use crate::forecast::bank::{Measured, RATE_MAX_BIT_S};
-use crate::health::lock;
-use crate::measure::prober::now_unix_ns;
 use crate::mesh::{Board, Bulk, Held, Use};
-use crate::record::detail;
 use crate::record::recorder::Inbox;
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 /// Transfers of one station, at either end.
 pub(crate) struct Transfers {

@@ -16,9 +16,9 @@ use super::guard::Peer;
 use super::heavy::{self, beside};
 use super::{Refusal, Shared, State, json_text, query};
 use crate::forecast::best::{self, Age, Answer, Basis, Found, LEVEL, Models, Pairs, Part, Places, Question};
-use crate::health::lock;
-use crate::measure::prober::now_unix_ns;
 use crate::mesh::{Kind, Standing};
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{Refusal, Shared, State, json};
 use crate::forecast::bank::{Measured, bounds};
-use crate::health::lock;
 use crate::limits::Limit;
-use crate::measure::prober::now_unix_ns;
 use crate::record::recorder::{Fed, FeedError};
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,10 +9,9 @@ use barograph_forecast::Name;
 use serde::Serialize;
 
 use super::{Shared, State, json};
-use crate::health::lock;
 use crate::limits::{Limit, too_many_series};
 use crate::mesh::Kind;
-use crate::station::archive_config;
+use crate::sync::lock;
 
 #[derive(Serialize)]
 struct HealthJson {
@@ -102,7 +101,7 @@ fn mesh_too_large(shared: &Shared) -> Option<String> {
     }
     let mut groups = vec![shared.board.standing().groups];
     groups.extend(shared.groups_of_others().into_values());
-    too_many_series(&groups, archive_config(&shared.initial).series_of_members())
+    too_many_series(&groups, shared.initial.archive().series_of_members())
         .map(|why| format!("the mesh is larger than this archive: {why}"))
 }
 
@@ -159,12 +158,12 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         Limit::MeshSeries => (None, Some(config.series_max as u64)),
         Limit::ArchiveSeries => {
             let archive = shared.board.archive();
-            let max = archive.as_ref().map(|_| archive_config(config).series_of_members() as u64);
+            let max = archive.as_ref().map(|_| config.archive().series_of_members() as u64);
             (archive.map(|archive| archive.series), max)
         }
         Limit::ArchiveMemberSeries => {
             let archive = shared.board.archive();
-            (None, archive.map(|_| archive_config(config).series_of_member() as u64))
+            (None, archive.map(|_| config.archive().series_of_member() as u64))
         }
         Limit::AddressShare
         | Limit::Archive

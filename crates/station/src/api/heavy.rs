@@ -14,10 +14,10 @@ use super::choice::Choice;
 use super::guard::Peer;
 use super::{Refusal, Shared};
 use crate::forecast::bank::{Account, Bank, in_order};
-use crate::health::lock;
 use crate::limits::Limit;
 use crate::limits::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
 use crate::limits::unread::Reader;
+use crate::sync::lock;
 
 /// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
 ///

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
 use crate::forecast::best::Age;
-use crate::measure::prober::now_unix_ns;
+use crate::time::now_unix_ns;
 
 #[derive(Serialize)]
 pub(super) struct SeriesJson<'a> {

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Served;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
-use crate::health::lock;
 use crate::limits::Limit;
 use crate::mesh::members::MembersError;
 use crate::mesh::{Kind, Standing};
+use crate::sync::lock;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

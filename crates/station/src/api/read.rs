@@ -18,9 +18,9 @@ use super::heavy::{self, beside, list};
 use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
 use super::{Nothing, Refusal, State, json, json_text, query, selector};
 use crate::forecast::bank::{LEVELS, level_index};
-use crate::health::lock;
 use crate::limits::heavy::{Common, From};
 use crate::metrics::{Format, Snapshot};
+use crate::sync::lock;
 
 #[derive(Serialize)]
 struct StationJson<'a> {

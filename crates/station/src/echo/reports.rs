@@ -13,10 +13,10 @@ use super::Caller;
 use super::limits::{Accounts, Rate};
 use crate::config::EchoConfig;
 use crate::forecast::bank::{Bank, Measured, bounds};
-use crate::health::lock;
 use crate::limits::admission::holder;
-use crate::measure::prober::now_unix_ns;
 use crate::record::recorder::Inbox;
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]

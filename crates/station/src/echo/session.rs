@@ -23,6 +23,7 @@ use super::places::Place;
 use super::reports::Reporter;
 use super::{Caller, Echo, Socket};
 use crate::limits::connections::Open;
+use crate::limits::slowest::{SLOWEST_BYTES_PER_MS, transfer_max};
 
 /// Serves a session until either end closes it.
 pub(super) async fn run<S: Socket>(
@@ -399,11 +400,6 @@ fn arriving_bytes(request: Request) -> u64 {
     }
 }
 
-/// The longest time of a transfer: of the largest, 16 MiB, 139 s.
-pub(crate) fn transfer_max(bytes: u64) -> Duration {
-    TRANSFER_GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
-}
-
 fn websocket() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
@@ -430,14 +426,9 @@ const EXCHANGE_COST_BYTES: u64 = 1024;
 const REQUEST_ALLOWANCE: u64 = 1024;
 /// What a kept report may be on the wire; how many are kept is bounded.
 const REPORT_ALLOWANCE: u64 = 512;
-/// 1 Mbit/s, the slowest line on which a transfer is served to its end: a slower one makes a forecast of
-/// little use to a page, and the place is kept from others. Also the price of holding a place.
-const SLOWEST_BYTES_PER_MS: u64 = 125;
 /// What a transfer has moved before this host's own measurements are marked as made under load: more than
 /// a page's usual probes of 64 to 256 KiB, which would mark most of them for a few milliseconds of load.
 const LOADS_BYTES: u64 = 256 * 1024;
-/// Before a transfer is under way: round trips of a satellite, slow start, and a lost packet or two.
-const TRANSFER_GRACE: Duration = Duration::from_secs(5);
 /// A message is taken in this time even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
 /// A peer that says nothing for so long is asked whether it is there; and amid an experiment, where it

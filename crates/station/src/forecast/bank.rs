@@ -392,8 +392,7 @@ impl Account {
             Outcome::Failed { .. } => self.failures += 1,
         }
         let Measured { time_unix_ns, outcome, .. } = *measured;
-        let refused =
-            matches!(outcome, Outcome::Value(_)) && crate::record::detail::is_refused(&measured.detail);
+        let refused = matches!(outcome, Outcome::Value(_)) && crate::detail::is_refused(&measured.detail);
         let point = Point { time_unix_ns, outcome, refused, issued };
         self.residual = match (point.outcome, issued) {
             (Outcome::Value(value), Some(issued)) => Some(value - issued.forecast),

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use crate::config::unset_group;
 use crate::forecast::bank::Bank;
 use crate::forecast::best::{Blank, Models, Pairs, Place, Places};
-use crate::health::lock;
-use crate::measure::prober::now_unix_ns;
 use crate::mesh::{Board, Standing};
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 /// What questions are answered with, beside the bank.
 #[derive(Clone)]

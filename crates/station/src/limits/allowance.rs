@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use barograph_engine::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::health::lock;
+use crate::sync::lock;
 
 /// The budgets of one member.
 #[derive(Debug)]

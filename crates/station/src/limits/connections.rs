@@ -13,9 +13,9 @@ use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use crate::health::lock;
 use crate::limits::admission::{Admission, Full, Id, Kind, holder};
 use crate::limits::proved::{ProvedCallers, Prover};
+use crate::sync::lock;
 
 /// All connections of a station, or its seats of one kind; clones are the same ones.
 #[derive(Clone, Debug)]

@@ -10,9 +10,9 @@ use barograph_forecast::Series;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::forecast::bank::{Account, Bank};
-use crate::health::lock;
 use crate::limits::admission::{Callers, holder, network};
 use crate::limits::unread::Reader;
+use crate::sync::lock;
 
 /// What heavy reads share.
 #[derive(Debug)]

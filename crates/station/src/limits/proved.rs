@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Name;
 
-use crate::health::lock;
 use crate::limits::admission::{holder, network};
+use crate::sync::lock;
 
 /// The addresses and a clock for them; clones are the same ones.
 #[derive(Clone, Debug)]

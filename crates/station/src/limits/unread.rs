@@ -14,10 +14,10 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::echo::transfer_max;
-use crate::health::lock;
 use crate::limits::admission::{Callers, holder, network};
 use crate::limits::connections::Open;
+use crate::limits::slowest::transfer_max;
+use crate::sync::lock;
 
 /// The texts of all answers that are not read yet; clones are the same ones.
 #[derive(Clone, Debug, Default)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use barograph_engine::TaskStatus;
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
@@ -19,12 +19,14 @@ use barograph_probe::{Plan, ProbeError, Reading};
 
 use crate::config::Config;
 use crate::forecast::bank::{Bank, Measured};
-use crate::health::{Health, lock};
+use crate::health::Health;
 use crate::measure::sensor::Sensors;
 use crate::measure::target::{Kind, Provenance, Target};
 use crate::measure::timetable::Timetable;
 use crate::mesh::{Board, EVERY, Held, Place, Use, delay};
 use crate::record::recorder::Inbox;
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 /// The measuring thread.
 #[derive(Debug)]
@@ -435,7 +437,7 @@ impl Worker {
                 Ok(measured) => {
                     answered = true;
                     refused |= measured.refused;
-                    crate::record::detail::of(measured)
+                    crate::detail::of(measured)
                 }
             };
             if self.target.wants(quantity) {
@@ -520,13 +522,7 @@ pub(crate) fn loaded_form(quantity: &Quantity) -> Quantity {
 }
 
 fn error_detail(error: &ProbeError) -> String {
-    crate::record::detail::message(&error.message)
-}
-
-/// Wall-clock label of now.
-pub(crate) fn now_unix_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    crate::detail::message(&error.message)
 }
 
 /// The loop looks around at least so often.

@@ -17,10 +17,11 @@ use super::peers::Peers;
 use super::removed::RemovedStations;
 use super::{Engines, Standing};
 use crate::config::MeshConfig;
-use crate::health::{Health, lock};
+use crate::health::Health;
 use crate::limits::Limit;
 use crate::mesh::identity::{Identity, SignatureError};
 use crate::mesh::sites;
+use crate::sync::lock;
 
 /// Shared by the threads of a station.
 pub(crate) struct Board {

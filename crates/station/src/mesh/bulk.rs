@@ -41,9 +41,9 @@ use super::board::now_s;
 use super::peers::Peer;
 use crate::config::{BulkWith, MeshConfig};
 use crate::forecast::bank::Bank;
-use crate::health::lock;
 use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
+use crate::sync::lock;
 
 /// Bulk tests of one station, at either end.
 pub(crate) struct Bulk {

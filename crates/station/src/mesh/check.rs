@@ -38,7 +38,7 @@ impl Silence {
             series: Series { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
             time_unix_ns,
             outcome: Outcome::Failed { failure: self.failure, after_s: self.after_s },
-            detail: crate::record::detail::message(&self.why),
+            detail: crate::detail::message(&self.why),
         }
     }
 }

@@ -7,7 +7,7 @@ use barograph_engine::Entry;
 use serde::Serialize;
 use tokio::sync::broadcast;
 
-use crate::health::lock;
+use crate::sync::lock;
 
 /// What became of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -13,8 +13,8 @@ use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
 use challenges::Challenges;
 
-use crate::health::lock;
 use crate::state::StateFiles;
+use crate::sync::lock;
 
 /// A station's name and Ed25519 key (RFC 8032), and the challenges that were answered.
 pub struct Identity {

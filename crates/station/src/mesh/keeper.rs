@@ -24,10 +24,10 @@ use super::watches::Watches;
 use super::{PEERS_MAX, kept};
 use crate::config::Config;
 use crate::health::Health;
-use crate::measure::prober::now_unix_ns;
 use crate::measure::target::{Provenance, Target};
 use crate::mesh::sites::Sites;
 use crate::state::StateFiles;
+use crate::time::now_unix_ns;
 
 /// The thread; stopping it leaves the directory.
 #[derive(Debug)]

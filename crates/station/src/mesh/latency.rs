@@ -9,7 +9,7 @@ use barograph_probe::Plan;
 use hdrhistogram::Histogram;
 
 use super::PEERS_MAX;
-use crate::health::lock;
+use crate::sync::lock;
 
 /// Of all peers.
 #[derive(Debug, Default)]

@@ -15,9 +15,9 @@ use ring::digest;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::health::lock;
 use crate::limits::allowance::Allowance;
 use crate::state::{self, StateFiles};
+use crate::sync::lock;
 
 /// All invitations and what became of them.
 pub(crate) struct Members {

@@ -8,8 +8,8 @@ use barograph_forecast::Name;
 use serde::{Deserialize, Serialize};
 
 use super::PEERS_MAX;
-use crate::health::lock;
 use crate::state::StateFiles;
+use crate::sync::lock;
 
 /// The stations that were removed and have not been admitted again since, oldest first.
 #[derive(Debug)]

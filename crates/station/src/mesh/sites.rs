@@ -17,9 +17,9 @@ use crate::config::MeshConfig;
 use crate::forecast::bank::Bank;
 use crate::forecast::best::{Pairs, Places};
 use crate::forecast::desk::Desk;
-use crate::health::lock;
-use crate::measure::prober::now_unix_ns;
 use crate::mesh::{Board, Kind};
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 pub(crate) use standing::{Origin, Standing};
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::events::Event;
-use crate::health::lock;
+use crate::sync::lock;
 
 /// What waits; clones are the same.
 #[derive(Clone, Debug, Default)]

@@ -33,9 +33,10 @@ use tokio::time::Instant;
 
 use crate::forecast::bank::{Bank, Measured, Observed};
 use crate::forecast::hub::Hub;
-use crate::health::{Health, lock};
+use crate::health::Health;
 use crate::limits::Limit;
-use crate::measure::prober::now_unix_ns;
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 use contents::Contents;
 use inbox::Message;
 pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};

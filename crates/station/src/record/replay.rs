@@ -235,7 +235,7 @@ mod tests {
                 target: name(&format!("t{target}")),
                 quantity: barograph_forecast::Quantity::RTT,
             },
-            time_unix_ns: crate::measure::prober::now_unix_ns(),
+            time_unix_ns: crate::time::now_unix_ns(),
             outcome: Outcome::Value(1.0),
             detail: String::new(),
         };
@@ -247,14 +247,14 @@ mod tests {
         let members = HashSet::from([name("b")]);
         for (members, expected) in [(Some(&members), [3, 2, 3]), (None, [3, 2, 2])] {
             let mut bank = Bank::new(8);
-            let now_unix_ns = crate::measure::prober::now_unix_ns();
+            let now_unix_ns = crate::time::now_unix_ns();
             replay(&engine, &mut bank, &name("here"), members, now_unix_ns).await.unwrap();
             assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), expected);
         }
         // Three of eight series are kept for a member that has none yet.
         let mut bank = Bank::new(8);
         bank.reserve([(name("c"), 3), (name("b"), 1)].into());
-        replay(&engine, &mut bank, &name("here"), None, crate::measure::prober::now_unix_ns()).await.unwrap();
+        replay(&engine, &mut bank, &name("here"), None, crate::time::now_unix_ns()).await.unwrap();
         assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 0]);
     }
 }

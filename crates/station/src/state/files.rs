@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use barograph_engine::with_remedy;
 
 use super::{write_new, write_whole};
-use crate::health::lock;
+use crate::sync::lock;
 
 /// Writes small files of the state directory; a file that cannot be written is kept in memory, reported, and
 /// written later. Clones share what is pending.

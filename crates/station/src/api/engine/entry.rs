@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::leases::Missing;
 use super::{Refused, bound, change, done, expect_type, has_to_wait, member, query, whole};
 use crate::api::{Shared, State};
-use crate::health::lock;
 use crate::limits::{Limit, series_of_mesh, too_many_series};
 use crate::mesh::members::Member;
+use crate::sync::lock;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,8 +9,8 @@ use barograph_forecast::Name;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::health::lock;
 use crate::state;
+use crate::sync::lock;
 
 /// The registrations of all members, one each.
 #[derive(Clone)]

@@ -10,7 +10,7 @@ use barograph_probe::Plan;
 
 use super::{Age, Knowledge, Sight};
 use crate::forecast::bank::{Account, Bank};
-use crate::health::lock;
+use crate::sync::lock;
 
 /// A bank at a time. It is held for [`HELD`] look-ups: one by one, each would wait for a battery that learns; all at once, learning would
 /// wait for a large question.

@@ -11,8 +11,8 @@ use barograph_probe::wire::{Declined, Request};
 use super::log::{ROLES, Row, State};
 use super::place::Use;
 use super::{Bulk, iperf3, retry_after};
-use crate::health::lock;
 use crate::mesh::board::now_s;
+use crate::sync::lock;
 
 /// What the responder asks before every transfer.
 pub(crate) struct Door(pub(crate) Arc<Bulk>);

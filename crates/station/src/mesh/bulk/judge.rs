@@ -12,10 +12,10 @@ use super::log::{Row, State};
 use super::shape::{self, Shape};
 use super::tool::HELD;
 use super::{Bulk, Verdict};
+use crate::detail;
 use crate::forecast::bank::{Measured, RATE_MAX_BIT_S};
-use crate::health::lock;
-use crate::measure::prober::now_unix_ns;
-use crate::record::detail;
+use crate::sync::lock;
+use crate::time::now_unix_ns;
 
 impl Bulk {
     /// Records what a test gave, and learns from it.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::health::lock;
+use crate::sync::lock;
 
 /// Who moves bytes in bulk here; two that ran at once would measure each other.
 #[derive(Debug, Default)]

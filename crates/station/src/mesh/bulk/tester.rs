@@ -13,7 +13,8 @@ use barograph_probe::Target;
 
 use super::log::State;
 use super::{Bulk, Turns, Verdict};
-use crate::health::{Health, lock};
+use crate::health::Health;
+use crate::sync::lock;
 
 /// The thread; stopping it ends a test that runs.
 pub(crate) struct Tester {
