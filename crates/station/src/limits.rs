@@ -3,6 +3,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod allowance;
+pub(crate) mod callers;
 pub(crate) mod connections;
 pub(crate) mod credentials;
 pub(crate) mod heavy;

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::limits::admission::holder;
+use crate::limits::callers::holder;
 
 /// The accounts of all addresses, and that of the station.
 #[derive(Debug)]

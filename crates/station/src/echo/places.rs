@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::admission::{Callers, holder, network};
+use crate::limits::callers::{Callers, holder, network};
 use crate::sync::lock;
 
 /// The places of a station: one address gets at most an eighth, one network (/24, /48) a half, and callers

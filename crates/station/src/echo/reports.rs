@@ -13,7 +13,7 @@ use super::Caller;
 use super::limits::{Accounts, Rate};
 use crate::config::EchoConfig;
 use crate::forecast::bank::{Bank, Measured, bounds};
-use crate::limits::admission::holder;
+use crate::limits::callers::holder;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;

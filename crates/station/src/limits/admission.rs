@@ -13,11 +13,10 @@
 //! of a larger crowd than its own network alone: else callers that come again would take turns.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-pub(crate) use barograph_probe::io::holder;
-
+use crate::limits::callers::{holder, network};
 use crate::limits::proved::Proved;
 
 /// All connections of a station, or all seats of one kind.
@@ -288,25 +287,6 @@ impl Admission {
         let crowds = of_networks.into_values().filter(|(count, ..)| crowd <= *count);
         crowds.min_by_key(order).map(|(_, _, id)| id)
     }
-}
-
-/// The network of an address: /24, or /48 as a site has it (RFC 6177).
-pub(crate) fn network(holder: IpAddr) -> IpAddr {
-    match holder {
-        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8).into(),
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 80 << 80).into(),
-    }
-}
-
-/// Callers that share one part of what a station gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Callers {
-    Address(IpAddr),
-    /// Of a /24 or /48.
-    Network(IpAddr),
-    ProvedOfNetwork(IpAddr),
-    /// All addresses that one station proved, by its [number](crate::limits::proved::Prover::number).
-    Prover(u64),
 }
 
 /// One address gets a quarter of all connections.

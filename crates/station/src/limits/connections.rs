@@ -13,7 +13,8 @@ use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use crate::limits::admission::{Admission, Full, Id, Kind, holder};
+use crate::limits::admission::{Admission, Full, Id, Kind};
+use crate::limits::callers::holder;
 use crate::limits::proved::{ProvedCallers, Prover};
 use crate::sync::lock;
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::limits::admission::{holder, network};
+use crate::limits::callers::{holder, network};
 
 /// What was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use barograph_forecast::Series;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::forecast::bank::{Account, Bank};
-use crate::limits::admission::{Callers, holder, network};
+use crate::limits::callers::{Callers, holder, network};
 use crate::limits::unread::Reader;
 use crate::sync::lock;
 

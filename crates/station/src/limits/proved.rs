@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Name;
 
-use crate::limits::admission::{holder, network};
+use crate::limits::callers::{holder, network};
 use crate::sync::lock;
 
 /// The addresses and a clock for them; clones are the same ones.

@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::limits::admission::{Callers, holder, network};
+use crate::limits::callers::{Callers, holder, network};
 use crate::limits::connections::Open;
 use crate::limits::slowest::transfer_max;
 use crate::sync::lock;
