@@ -234,9 +234,7 @@ impl Bank {
     /// Whether a further series of a member is within its share: the room that is reserved for it, and
     /// beyond that a quarter of all series, as long as what is reserved for others stays free.
     pub fn has_share_for(&mut self, member: &Name) -> bool {
-        if !self.members.contains(member) {
-            self.members.insert(member.clone());
-        }
+        self.note_member(member);
         let count = self.count_of(member);
         if count < self.reserved_for(member) {
             return true;
@@ -244,6 +242,13 @@ impl Bank {
         count < self.series_max / MEMBER_SHARE && {
             let kept = self.unused(|source| self.sources.get(source).copied());
             self.accounts.len() + kept < self.series_max
+        }
+    }
+
+    /// What this source has beyond its reserve may make room for others.
+    pub fn note_member(&mut self, source: &Name) {
+        if !self.members.contains(source) {
+            self.members.insert(source.clone());
         }
     }
 
@@ -505,13 +510,6 @@ impl Account {
     #[must_use]
     pub fn outside(&self) -> u64 {
         self.outside
-    }
-
-    /// What watchers are told when `point` was added.
-    #[must_use]
-    pub fn event(&self, series: &Series, point: Point) -> crate::forecast::hub::Event {
-        let intervals = LEVELS.map(|level| self.interval(level));
-        crate::forecast::hub::Event { series: series.clone(), point, next: self.next(), intervals }
     }
 
     /// How many values were learnt, with those replayed at the start.

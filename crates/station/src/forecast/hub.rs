@@ -5,7 +5,7 @@ use std::sync::Arc;
 use barograph_forecast::Series;
 use tokio::sync::broadcast;
 
-use crate::forecast::bank::{LEVELS, Next, Point};
+use crate::forecast::bank::{Account, LEVELS, Next, Point};
 
 /// A point of some series, with the forecast of the one after it.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,15 @@ pub struct Event {
     pub next: Option<Next>,
     /// The next value's interval at each of [`LEVELS`].
     pub intervals: [Option<(f64, f64)>; LEVELS.len()],
+}
+
+impl Event {
+    /// What watchers are told when `point` was added to the account of a series.
+    #[must_use]
+    pub fn new(series: &Series, account: &Account, point: Point) -> Self {
+        let intervals = LEVELS.map(|level| account.interval(level));
+        Self { series: series.clone(), point, next: account.next(), intervals }
+    }
 }
 
 /// Where points are published. Publishing never waits.

@@ -2,6 +2,7 @@
 //! stretches.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -127,13 +128,17 @@ impl Turns {
     /// What a caller waits for before it waits for a turn, in this order.
     fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
-        // An address stands in the queue of its network once, however many connections it has.
-        let address = |ip| self.one(Callers::Address(holder(ip)));
+        // An address stands in the queue of its network once, however many connections it has, and so does
+        // a station with all its addresses. Hosts of one IPv6 network are not one here: they wait for
+        // each other.
+        let address = |ip: IpAddr| self.one(Callers::Address(ip.to_canonical()));
         let network = |ip| network(holder(ip));
         match reader {
             Reader::Here => Vec::new(),
-            Reader::Proved(ip, _) => {
-                vec![address(ip), self.one(Callers::ProvedOfNetwork(network(ip))), elsewhere()]
+            Reader::Proved(ip, prover) => {
+                let prover = prover.map(|prover| self.one(Callers::Prover(prover)));
+                let of_network = [self.one(Callers::ProvedOfNetwork(network(ip))), elsewhere()];
+                [address(ip)].into_iter().chain(prover).chain(of_network).collect()
             }
             Reader::Stranger(ip) => {
                 let strangers = Arc::clone(&self.strangers);
@@ -195,8 +200,6 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::net::IpAddr;
-
     use futures_util::FutureExt as _;
 
     use super::*;
@@ -246,6 +249,16 @@ mod tests {
         let mut neighbour = std::pin::pin!(turn(Reader::Stranger(ip(2))));
         assert!(neighbour.as_mut().now_or_never().is_none());
         drop(turn(Reader::Proved(ip(3), None)).await.unwrap());
+        let proved = turn(Reader::Proved(ip(4), Some(1))).await.unwrap();
+        let mut crowd_of_one: Vec<_> =
+            (5..50).map(|host| Box::pin(turn(Reader::Proved(ip(host), Some(1))))).collect();
+        for wait in &mut crowd_of_one {
+            assert!(wait.now_or_never().is_none());
+        }
+        let mut other = std::pin::pin!(turn(Reader::Proved(ip(60), Some(2))));
+        assert!(other.as_mut().now_or_never().is_none());
+        drop(proved);
+        assert!(other.await.is_some(), "one station with many addresses is one in the queue");
         drop(first);
         assert!(neighbour.await.is_some());
     }

@@ -32,7 +32,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::forecast::bank::{Bank, Measured, Observed};
-use crate::forecast::hub::Hub;
+use crate::forecast::hub::{Event, Hub};
 use crate::health::Health;
 use crate::limits::Limit;
 use crate::sync::lock;
@@ -460,7 +460,7 @@ impl Recorder {
             Observed::New(point) => {
                 if self.parts.hub.is_watched() {
                     let account = bank.account(&measured.series).expect("the bank has just taken it");
-                    self.parts.hub.publish(account.event(&measured.series, point));
+                    self.parts.hub.publish(Event::new(&measured.series, account, point));
                 }
             }
         }

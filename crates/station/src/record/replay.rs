@@ -26,6 +26,9 @@ pub(crate) async fn replay(
     let each = (RECORDS_MAX / usize::max(1, all.len())).clamp(RECORDS_MIN, RECORDS_OF_SERIES);
     let mut count = 0;
     for series in all {
+        if series.source != *host && members.is_none_or(|members| members.contains(&series.source)) {
+            bank.note_member(&series.source);
+        }
         let points = newest_points(engine, &series, each, now_unix_ns).await?;
         for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, now_unix_ns) {
             let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
@@ -256,5 +259,14 @@ mod tests {
         bank.reserve([(name("c"), 3), (name("b"), 1)].into());
         replay(&engine, &mut bank, &name("here"), None, crate::time::now_unix_ns()).await.unwrap();
         assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 0]);
+        // The room of stations that join later is taken back from a member that has said nothing since.
+        let mut bank = Bank::new(8);
+        replay(&engine, &mut bank, &name("here"), Some(&members), crate::time::now_unix_ns()).await.unwrap();
+        bank.reserve([(name("c"), 2), (name("b"), 1)].into());
+        for target in 1..=2 {
+            let Record { series, time_unix_ns, outcome, detail, .. } = record("c", target);
+            bank.observe(&Measured { series, time_unix_ns, outcome, detail });
+        }
+        assert_eq!(["here", "b", "app", "c"].map(|of| bank.count_of(&name(of))), [3, 1, 3, 1]);
     }
 }
