@@ -35,6 +35,8 @@ use places::Places;
 use reports::Keeper;
 
 pub(crate) use counters::Counters;
+#[cfg(test)]
+pub(crate) use places::SHARE as TRANSFERS_SHARE;
 pub(crate) use session::MESSAGE_BYTES_MAX;
 
 /// The subprotocol of a session; the number is its version.
@@ -228,10 +230,10 @@ impl Admission {
 const OPENING_BYTES: u64 = metered::SLACK_BYTES;
 /// Ten and twenty per cent of the time: what is left of a station's own measurements gives forecasts as
 /// before, and a page that measures for two seconds each minute marks three per cent.
-const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
-const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
+pub(crate) const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
+pub(crate) const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
 const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
 const SPENT: &str = "the bytes of this hour are spent (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
 /// The largest size of a page's transfers: one that fills a 100 Mbit/s line for more than a second, and
 /// a slower one for longer than anybody watches.
-const TRANSFER_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 16 << 20;

@@ -6,6 +6,8 @@ pub(crate) mod allowance;
 pub(crate) mod callers;
 pub(crate) mod connections;
 pub(crate) mod credentials;
+#[cfg(test)]
+mod documented;
 pub(crate) mod heavy;
 pub(crate) mod proved;
 pub(crate) mod slowest;

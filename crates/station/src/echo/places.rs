@@ -82,7 +82,7 @@ impl Places {
 const WAIT: Duration = Duration::from_secs(2);
 /// One address gets an eighth, two by default: those of a page's two sessions. So it takes seven hostile
 /// addresses of two networks to fill what is for elsewhere, and an eighth is kept for this host.
-const SHARE: usize = 8;
+pub(crate) const SHARE: usize = 8;
 
 #[cfg(test)]
 mod tests {

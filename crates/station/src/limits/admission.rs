@@ -290,16 +290,16 @@ impl Admission {
 }
 
 /// One address gets a quarter of all connections.
-const EACH_SHARE: usize = 4;
+pub(crate) const EACH_SHARE: usize = 4;
 /// An eighth is kept for this host.
-const HERE_SHARE: usize = 8;
+pub(crate) const HERE_SHARE: usize = 8;
 /// Strangers get half.
-const STRANGERS_SHARE: usize = 2;
+pub(crate) const STRANGERS_SHARE: usize = 2;
 /// Strangers keep a quarter: as much as one proved address may have.
 const STRANGERS_KEPT: usize = 4;
 /// A head is one packet, and lost packets come again within some seconds, also after a TLS handshake.
-const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
-const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
+pub(crate) const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
+pub(crate) const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {

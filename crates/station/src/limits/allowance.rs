@@ -142,27 +142,27 @@ impl Budget {
 
 /// A watch for each group that an entry may name, and subscriptions. Each is a connection and holds
 /// some tens of KiB; what waits in the directory's channel is shared by all.
-const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + SUBSCRIPTIONS_MAX;
+pub(crate) const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + SUBSCRIPTIONS_MAX;
 
 /// Each may look through the whole archive. A station needs none for itself, and a program one for each
 /// selector that it follows.
-const SUBSCRIPTIONS_MAX: usize = 16;
+pub(crate) const SUBSCRIPTIONS_MAX: usize = 16;
 
 /// A lease, an append, and a few questions; a page of history may hold 40 MB while it is sent.
-const REQUESTS_MAX: usize = 8;
+pub(crate) const REQUESTS_MAX: usize = 8;
 
 /// A station with a hundred peers makes some tens of records a second; a whole spool of the usual size
 /// (`limits.spool_records_max`) may come at once.
-const RECORDS_PER_S: f64 = 200.0;
-const RECORDS_BURST: f64 = 100_000.0;
+pub(crate) const RECORDS_PER_S: f64 = 200.0;
+pub(crate) const RECORDS_BURST: f64 = 100_000.0;
 
 /// Records with all details have about 1 KiB, and most have none.
-const BYTES_PER_S: f64 = 256.0 * 1024.0;
-const BYTES_BURST: f64 = 64.0 * 1024.0 * 1024.0;
+pub(crate) const BYTES_PER_S: f64 = 256.0 * 1024.0;
+pub(crate) const BYTES_BURST: f64 = 64.0 * 1024.0 * 1024.0;
 
 /// Every registration wakes all who watch; a station registers when something of it changes.
-const REGISTRATIONS_PER_S: f64 = 1.0;
-const REGISTRATIONS_BURST: f64 = 20.0;
+pub(crate) const REGISTRATIONS_PER_S: f64 = 1.0;
+pub(crate) const REGISTRATIONS_BURST: f64 = 20.0;
 
 #[cfg(test)]
 mod tests {

@@ -141,13 +141,13 @@ impl Lines {
 }
 
 /// Somebody who tries the tokens of several stations is not slowed.
-const FREE: f64 = 8.0;
+pub(crate) const FREE: f64 = 8.0;
 /// Doubled with each further try; the first wait, 0.1 s, is not felt by a person who mistyped.
 const DELAY_MIN: Duration = Duration::from_millis(50);
 /// Beyond, the delay is the longest in any case.
 const DOUBLINGS_MAX: f64 = 10.0;
 /// The answer comes before a client gives up.
-const DELAY_MAX: Duration = Duration::from_secs(5);
+pub(crate) const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Seven minutes after a flood the first tries are free again.
 const SCORE_MAX: f64 = 1000.0;
 /// One line for each network and minute…

@@ -185,7 +185,7 @@ pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(
 
 const KEPT: usize = Common::Latest as usize + 1;
 /// Heavy reads of each kind that are made at a time, beside the HTTP thread and what measures.
-const AT_ONCE: usize = 3;
+pub(crate) const AT_ONCE: usize = 3;
 /// A client that waits longer has given up.
 pub(crate) const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// Less than between two scrapes of any monitoring.

@@ -216,12 +216,12 @@ pub(crate) const PIECE_BYTES: usize = 64 * 1024;
 /// that reads it slowly leaves room for another.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
 /// One network (/24, /48), and what one station proved, gets a quarter, as of connections.
-const SHARE_MAX: usize = BYTES_MAX / 4;
+pub(crate) const SHARE_MAX: usize = BYTES_MAX / 4;
 /// An eighth is kept for this host, as of connections; it may use what others leave, too.
 const HERE_MAX: usize = BYTES_MAX / 8;
 /// Strangers get half, whatever others use. Proved callers, members among them, get what strangers and
 /// this host's eighth leave.
-const STRANGERS_MAX: usize = BYTES_MAX / 2;
+pub(crate) const STRANGERS_MAX: usize = BYTES_MAX / 2;
 /// What is left of the budget is kept for proved callers.
 const PROVED_MAX: usize = BYTES_MAX - HERE_MAX - STRANGERS_MAX;
 

@@ -1,0 +1,176 @@
+//! `docs/limits.md` states the bounds that hold: its tables are made of the constants.
+
+use barograph_engine::Config as ArchiveConfig;
+use barograph_probe::io::Limits;
+
+use super::admission::{EACH_SHARE, HEAD_OF_PROVED, HEAD_OF_STRANGER, HERE_SHARE, STRANGERS_SHARE};
+use super::{allowance, credentials, heavy, unread};
+use crate::config::{Config, EchoConfig};
+use crate::echo;
+use crate::forecast::bank::MEMBER_SHARE;
+use crate::mesh::members::MEMBERS_MAX;
+
+#[test]
+fn the_tables_state_the_bounds_that_hold() {
+    let document = include_str!("../../../../docs/limits.md");
+    for table in [callers(), members()] {
+        assert!(document.contains(&table), "docs/limits.md does not contain this table:\n{table}");
+    }
+}
+
+/// What any caller may cost.
+fn callers() -> String {
+    let (config, echo, probe) = (Config::default(), EchoConfig::default(), Limits::default());
+    let of = |max: usize| [max / EACH_SHARE, max / STRANGERS_SHARE, max];
+    let [one, strangers, all] = of(config.connections_max);
+    let here = config.connections_max / HERE_SHARE;
+    let minutes = |ms: u64| ms / 60_000;
+    let rows = [
+        [
+            "connections".into(),
+            format!("{one}"),
+            format!("{all}: {strangers} of strangers, {here} kept for this host"),
+            "`limits.connections_max`".into(),
+        ],
+        [
+            "time to the first head of a request".into(),
+            format!("{} s, {} s once it is proved", HEAD_OF_STRANGER.as_secs(), HEAD_OF_PROVED.as_secs()),
+            "–".into(),
+            String::new(),
+        ],
+        [
+            "live streams".into(),
+            format!("{}", of(config.streams_max)[0]),
+            format!("{}", config.streams_max),
+            "`limits.streams_max`".into(),
+        ],
+        [
+            "large reads being made, of the forecasts and of the archive each".into(),
+            "1; of its network 1, and 1 of proved callers".into(),
+            format!(
+                "{}: {} for other hosts, {} for strangers",
+                heavy::AT_ONCE,
+                heavy::AT_ONCE - 1,
+                heavy::AT_ONCE - 2
+            ),
+            String::new(),
+        ],
+        [
+            "bytes of large answers not read yet".into(),
+            format!("{} MiB for its network, or for all that one station proved", unread::SHARE_MAX >> 20),
+            format!("{} MiB: {} of strangers", unread::BYTES_MAX >> 20, unread::STRANGERS_MAX >> 20),
+            String::new(),
+        ],
+        [
+            "wrong credentials".into(),
+            format!(
+                "from the {}th in a minute of its network each waits, {} s at most",
+                credentials::FREE as u64 + 1,
+                credentials::DELAY_MAX.as_secs()
+            ),
+            "–".into(),
+            String::new(),
+        ],
+        [
+            "probe sessions".into(),
+            format!(
+                "{}; {} signed by one station",
+                probe.sessions_per_peer_max, probe.sessions_per_caller_max
+            ),
+            format!("{}", probe.sessions_max),
+            String::new(),
+        ],
+        [
+            "sessions of pages".into(),
+            format!("{}", of(echo.sessions_max)[0]),
+            format!("{}", echo.sessions_max),
+            "`echo.sessions_max`".into(),
+        ],
+        [
+            "transfers of pages at once".into(),
+            format!(
+                "{}; of its network {}",
+                echo.transfers_max / echo::TRANSFERS_SHARE,
+                echo.transfers_max / 2
+            ),
+            format!(
+                "{}: {} kept for this host",
+                echo.transfers_max,
+                echo.transfers_max / echo::TRANSFERS_SHARE
+            ),
+            "`echo.transfers_max`".into(),
+        ],
+        [
+            "bytes of pages".into(),
+            format!("{} GiB an hour", echo.peer_bytes_per_hour >> 30),
+            format!("{} GiB an hour", echo.bytes_per_hour >> 30),
+            "`echo.peer_bytes_per_hour`, `echo.bytes_per_hour`".into(),
+        ],
+        [
+            "time that transfers of pages mark as loaded".into(),
+            format!("{} min an hour", minutes(echo::PEER_MARKED_MS_PER_HOUR)),
+            format!("{} min an hour", minutes(echo::MARKED_MS_PER_HOUR)),
+            String::new(),
+        ],
+    ];
+    table(["what", "one address", "all", "setting"], &rows)
+}
+
+/// What a member of a mesh over HTTP may cost besides.
+fn members() -> String {
+    let config = Config::default();
+    let archive = ArchiveConfig::new(std::path::Path::new("archive"));
+    let archive = ArchiveConfig { series_max: archive.series_max.max(2 * config.series_max), ..archive };
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let rows = [
+        ["members".into(), format!("{MEMBERS_MAX} in all"), String::new()],
+        [
+            "streams open".into(),
+            format!("{}: {} of them subscriptions", allowance::STREAMS_MAX, allowance::SUBSCRIPTIONS_MAX),
+            String::new(),
+        ],
+        ["other requests at once".into(), format!("{}", allowance::REQUESTS_MAX), String::new()],
+        [
+            "records appended".into(),
+            format!("{} a second, after {}", allowance::RECORDS_PER_S, allowance::RECORDS_BURST),
+            String::new(),
+        ],
+        [
+            "bytes appended".into(),
+            format!(
+                "{} KiB a second, after {} MiB",
+                allowance::BYTES_PER_S / 1024.0,
+                mib(allowance::BYTES_BURST)
+            ),
+            String::new(),
+        ],
+        [
+            "registrations".into(),
+            format!("{} a second, after {}", allowance::REGISTRATIONS_PER_S, allowance::REGISTRATIONS_BURST),
+            String::new(),
+        ],
+        [
+            "series with a forecast".into(),
+            format!("what it needs, else {} of what others leave", config.series_max / MEMBER_SHARE),
+            "`limits.series_max`".into(),
+        ],
+        [
+            "series in the archive".into(),
+            format!("{} of {}", archive.series_of_member(), archive.series_max),
+            "`limits.series_max`".into(),
+        ],
+        [
+            "records that wait for the disk, of all members".into(),
+            format!("{}", config.spool_records_max / 2),
+            "`limits.spool_records_max`".into(),
+        ],
+    ];
+    table(["what", "one member", "setting"], &rows)
+}
+
+fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let line = |cells: Vec<&str>| format!("| {} |\n", cells.join(" | "));
+    let rule = format!("|{}\n", "---|".repeat(N));
+    let rows = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
+    line(head.to_vec()) + &rule + &rows.collect::<String>()
+}
