@@ -123,6 +123,19 @@ describe('a session', () => {
     assert.equal(world.timers, 0, 'no timer is left');
   });
 
+  test('an upload that is given up leaves no rejection that nobody hears', async () => {
+    const world = new FakeWorld({ bit_s: 1e6 });
+    const session = await opened(world);
+    const control = new AbortController();
+    const upload = session.goodput(16 << 20, { signal: control.signal });
+    upload.catch(() => {});
+    await world.advance(1000);
+    control.abort(new Error('enough'));
+    await assert.rejects(upload, /enough/);
+    // The test runner fails on unhandled rejections, which are known a turn later.
+    await new Promise((resolve) => setImmediate(resolve));
+  });
+
   test('takes its time for many exchanges, but not for silence amid them', async () => {
     const world = new FakeWorld({ rtt_ms: 200 });
     const session = await opened(world, {}, 500);

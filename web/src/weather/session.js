@@ -238,7 +238,9 @@ class Exchange {
 
   /** `promise`, unless the session ends first. */
   while(promise) {
-    return Promise.race([promise, this.#ended]);
+    const first = Promise.race([promise, this.#ended]);
+    first.catch(() => {}); // An answer that is not waited for yet, amid an upload.
+    return first;
   }
 
   /** The next message, and when it came. */
