@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Take symbolic links; none that leads out of DIR is ever followed
     #[arg(long)]
     links: bool,
-    /// Bytes of a transfer at most, such as 10GB, 1GiB or 14600; each file, directory and link counts as 4 KiB at least
+    /// Most bytes of a transfer, such as 10GB or 1GiB; each name counts as at least 4 KiB
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     quota: Option<u64>,
     /// Files, directories and links of a transfer at most [default: 1048576]

@@ -215,8 +215,8 @@ impl Nats {
         });
     }
 
-    /// Whether the streams have replicas on servers of a version that one station's message can stop for
-    /// good (docs/nats.md, "Which nats-server").
+    /// Whether one station's message could stop the streams for good: they have replicas, and the servers'
+    /// version has that defect (docs/nats.md, "Which nats-server").
     #[must_use]
     pub fn replicas_can_be_stopped(&self) -> bool {
         1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)

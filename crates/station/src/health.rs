@@ -45,8 +45,6 @@ pub(crate) struct Health {
 pub(crate) struct ArchiveHealth {
     /// When the last append was acknowledged.
     pub(crate) last_append: Option<Instant>,
-    /// Since when an append is under way.
-    pub(crate) append_began: Option<Instant>,
     /// Why the last append failed; `None` = it did not.
     pub(crate) error: Option<String>,
     /// Why history could not be replayed at the start.
@@ -200,14 +198,6 @@ impl Health {
         self.refused(Limit::ConnectionsShed, 1);
     }
 
-    pub(crate) fn append_began(&self) {
-        lock(&self.archive).append_began = Some(Instant::now());
-    }
-
-    pub(crate) fn append_ended(&self) {
-        lock(&self.archive).append_began = None;
-    }
-
     pub(crate) fn appended(&self) {
         let mut archive = lock(&self.archive);
         archive.last_append = Some(Instant::now());
@@ -251,10 +241,6 @@ impl Health {
         if let Some(error) = &archive.error {
             reasons.push(format!("the archive takes no records: {error}"));
         }
-        let waited = archive.append_began.map(|at| at.elapsed());
-        if let Some(waited) = waited.filter(|waited| APPEND_MATTERS_AFTER <= *waited) {
-            reasons.push(format!("the archive has not answered an append for {} s", waited.as_secs()));
-        }
         if let Some(error) = &archive.replay_error {
             reasons.push(format!("history could not be replayed at the start: {error}"));
         }
@@ -290,8 +276,6 @@ const SILENT_PERIODS: u32 = 3;
 const SLACK: Duration = Duration::from_secs(2);
 /// Dropped records are a reason to worry for this long; the counters keep them.
 const DROPS_MATTER_FOR: Duration = Duration::from_mins(10);
-/// An append takes milliseconds, and one at an archive elsewhere ends within its own limits.
-const APPEND_MATTERS_AFTER: Duration = Duration::from_mins(1);
 /// A skipped probe is a reason to worry for this long.
 const SKIPS_MATTER_FOR: Duration = Duration::from_mins(1);
 
@@ -311,11 +295,6 @@ mod tests {
         let reasons = health.report(period).reasons;
         assert_eq!(reasons.len(), 4, "{reasons:?}");
         assert!(reasons[0].contains("disk full"));
-        health.append_began();
-        assert_eq!(health.report(period).reasons.len(), 4, "an append has just begun");
-        lock(&health.archive).append_began = Instant::now().checked_sub(APPEND_MATTERS_AFTER);
-        assert!(health.report(period).reasons[1].contains("60 s"));
-        health.append_ended();
         health.appended();
         assert_eq!(health.report(period).reasons.len(), 3);
         assert!(health.report(period).last_append_age.is_some());

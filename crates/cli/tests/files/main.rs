@@ -1,5 +1,5 @@
-//! The commands that read files, and `plan`, as their users meet them: the built binary, its output, messages and
-//! exit codes.
+//! Runs the built binary: the output, messages and exit codes of `plan` and of the commands that read
+//! files.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod classify;

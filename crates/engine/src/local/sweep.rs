@@ -114,8 +114,8 @@ impl Crowding {
         Ok(Self { origins: shares.into_keys().collect(), from })
     }
 
-    /// Removes what was stored first of theirs in the next stretch, where there may be nothing; `None` = no
-    /// stretch is left.
+    /// Removes their oldest records among the next [`SCAN`] records. Returns how many, perhaps 0; `None` at
+    /// the end of the archive.
     fn remove(&mut self, transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<Option<u64>> {
         if self.origins.is_empty() {
             return Ok(None);
@@ -261,8 +261,8 @@ const STEP: i64 = 1000;
 /// Records looked at for one removal of [`STEP`]: some tens of milliseconds when most are others'.
 const SCAN: i64 = 20_000;
 
-/// Places looked at for the shares: with a hundred origins forty each, and about 40 ms. Few long records,
-/// which weigh as much as seventy short ones, must be among them.
+/// Records sampled to estimate the shares: forty of each of a hundred origins. A record with a long detail
+/// takes as much as seventy without one, so an origin with few long ones must be sampled too.
 const SAMPLES: i64 = 4000;
 
 /// A prime, so that the places fall anywhere in their stretches.

@@ -119,7 +119,7 @@ impl Writer {
         }
     }
 
-    /// Whether the archive is so far above its limit that retention does not wait for its minute.
+    /// Whether the archive is above its limit by more than a sixteenth of it.
     fn has_outgrown(&self) -> bool {
         let keep = self.store.retention.keep_bytes;
         self.store.bytes().is_ok_and(|bytes| keep.saturating_add(keep / OUTGROWN) < bytes)
@@ -283,5 +283,6 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Between two passes where the archive grows fast: each reads a little of every series.
 const SWEEP_EARLY: Duration = Duration::from_secs(1);
 
-/// It is by a sixteenth.
+/// Early retention begins at a sixteenth above the limit: rarely at a usual pace, and long before a disk with
+/// some room to spare is full.
 const OUTGROWN: u64 = 16;

@@ -446,11 +446,11 @@ async fn take(shared: &Arc<Shared>, message: Message) {
     }
 }
 
-/// Where a question is answered, of which nobody may choose more than the end: servers obey an archive. `None` = it may not be
-/// answered.
+/// The subject of the answer to a question; `None` = the question is not answered.
 ///
-/// Older configurations have the server itself choose the reply subject (`_R_.`, which it refuses from clients), or have
-/// stations in the archive's account, where it can publish to inboxes alone.
+/// An asker chooses only the last two tokens: the servers execute what an archive publishes to JetStream's
+/// interface. Two reply subjects of older configurations are safe: one that the server chose (`_R_.`,
+/// which it refuses from clients), and an inbox, where stations share the archive's account.
 fn reply(message: &Message, asked: Option<&Asked>, is_older: bool) -> Option<async_nats::Subject> {
     let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_older && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {

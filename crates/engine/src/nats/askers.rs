@@ -88,8 +88,8 @@ impl Askers {
 }
 
 impl Asker {
-    /// Stations of older versions do not name themselves and share the empty name. They get parts of the
-    /// totals that leave room for the stations that do.
+    /// All stations of older versions share the empty name. Together they get a quarter of the questions and
+    /// half of the pages, so that newer stations find room.
     fn new(name: &str) -> Self {
         let (questions, pages) =
             if name.is_empty() { (QUESTIONS_MAX / 4, PAGES_AT_ONCE / 2) } else { (QUESTIONS_EACH, 1) };

@@ -36,7 +36,7 @@ impl Faults {
         }
     }
 
-    /// Whether the server that is connected refused to pass on what archives answer, as older configurations do.
+    /// Whether the server refused the subjects of answers, as servers with an older configuration do.
     pub(super) fn has_older_answers(&self) -> bool {
         self.has_older_answers.load(Ordering::Relaxed)
     }

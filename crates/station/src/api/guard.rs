@@ -122,7 +122,9 @@ pub(super) async fn guard(
             tokio::time::sleep(delay).await;
             under_way = open.request();
         } else if credential != Credential::Invitation {
-            prover.into_iter().for_each(|by| open.proved(by));
+            if let Some(by) = prover {
+                open.proved(by);
+            }
         } else if response.status().is_success()
             && let Some(member) = member
             && let Some(name) = member.name()

@@ -112,7 +112,7 @@ pub struct Bank {
     excluded: BTreeMap<Name, i64>,
     /// How many series each source is to find room for.
     reserved: BTreeMap<Name, usize>,
-    /// Sources that members are, and not applications or this host.
+    /// Sources that are members: neither applications nor this host.
     members: BTreeSet<Name>,
     series_max: usize,
     refused: u64,
@@ -245,15 +245,15 @@ impl Bank {
         }
     }
 
-    /// What this source has beyond its reserve may make room for others.
+    /// Notes that this source is a member: its series beyond its reserve may be dropped for others.
     pub fn note_member(&mut self, source: &Name) {
         if !self.members.contains(source) {
             self.members.insert(source.clone());
         }
     }
 
-    /// Drops a series of the member that is furthest above what is reserved for it, the one that has been
-    /// silent longest, where `source` has less than is reserved for it; says whether it did.
+    /// Where `source` has fewer series than are reserved for it, drops a series of the member that is
+    /// furthest above its own reserve: the series without a value for longest. Returns whether it did.
     fn make_room_for(&mut self, source: &Name) -> bool {
         if self.reserved_for(source) <= self.count_of(source) {
             return false;

@@ -128,9 +128,9 @@ impl Turns {
     /// What a caller waits for before it waits for a turn, in this order.
     fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
-        // An address stands in the queue of its network once, however many connections it has, and so does
-        // a station with all its addresses. Hosts of one IPv6 network are not one here: they wait for
-        // each other.
+        // An address has one place in the queue of its network, however many connections it has, and so have
+        // all addresses that one station proved. Each host of an IPv6 /64 counts by itself: otherwise a
+        // stranger of the same LAN would hold up a member.
         let address = |ip: IpAddr| self.one(Callers::Address(ip.to_canonical()));
         let network = |ip| network(holder(ip));
         match reader {

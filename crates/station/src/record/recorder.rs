@@ -279,16 +279,14 @@ impl Recorder {
             origins,
             result: Ok(()),
         };
-        let (host, health) = (self.parts.host.clone(), Arc::clone(&self.parts.health));
+        let host = self.parts.host.clone();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
-            health.append_began();
             let forwarded = entries_are_forwarded(&append.entries);
             append.result = match archive.filter(|_| forwarded) {
                 Some(archive) => absorb(engine.as_ref(), &archive, &mut append).await,
                 None => store(engine.as_ref(), &host, &mut append).await,
             };
-            health.append_ended();
             append
         })
     }
