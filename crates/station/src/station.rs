@@ -22,7 +22,6 @@ use crate::health::Health;
 use crate::http::server::{self, Server};
 use crate::http::tls::{self, TlsError};
 use crate::limits::Limit;
-use crate::limits::admission::Kind;
 use crate::limits::connections::Connections;
 use crate::limits::heavy::HeavyReads;
 use crate::limits::proved::ProvedCallers;
@@ -41,6 +40,7 @@ use crate::state::StateFiles;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 use crate::transfer::Transfers;
+use barograph_limits::admission::Kind;
 
 /// A running station.
 ///

@@ -10,13 +10,14 @@ use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 use serde::Deserialize;
 
 use super::Caller;
-use super::limits::{Accounts, Rate};
 use crate::config::EchoConfig;
 use crate::forecast::bank::{Bank, Measured, bounds};
-use crate::limits::callers::holder;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
+use barograph_limits::accounts::Accounts;
+use barograph_limits::bucket::Rate;
+use barograph_limits::callers::holder;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]

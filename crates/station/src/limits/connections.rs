@@ -13,10 +13,11 @@ use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use crate::limits::admission::{Admission, Full, Id, Kind};
-use crate::limits::callers::holder;
-use crate::limits::proved::{ProvedCallers, Prover};
+use crate::limits::proved::ProvedCallers;
 use crate::sync::lock;
+use barograph_limits::admission::{Admission, Full, Id, Kind};
+use barograph_limits::callers::holder;
+use barograph_limits::proved::Prover;
 
 /// All connections of a station, or its seats of one kind; clones are the same ones.
 #[derive(Clone, Debug)]
@@ -112,7 +113,7 @@ impl Connections {
 
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0.state).admission.len()
+        lock(&self.0.state).admission.open_count()
     }
 
     /// Waits until none is open.
