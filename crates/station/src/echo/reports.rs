@@ -96,7 +96,7 @@ impl Keeper {
     pub(super) fn new(config: &EchoConfig, host: Name, inbox: Inbox, bank: Arc<Mutex<Bank>>) -> Self {
         let rate = config.keep_reports_per_hour;
         let book = Book {
-            sources: known_names(&lock(&bank)),
+            sources: known_names(&mut lock(&bank)),
             accounts: Accounts::new(Rate::per_hour(rate), Rate::per_hour(rate / EACH_SHARE)),
         };
         Self {
@@ -142,18 +142,25 @@ impl Keeper {
         self.crowded_out.load(Ordering::Relaxed)
     }
 
-    /// Names that come and go add series: they leave half of them all to what hosts measure.
+    /// Names that come and go add series: they leave half of them all to what hosts measure, and make room
+    /// for what was promised to stations.
     fn bank_has_room_for(&self, series: &Series) -> bool {
-        let bank = lock(&self.bank);
-        bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
+        let mut bank = lock(&self.bank);
+        let has_room = bank.series_max() / 2 < bank.room() || bank.account(series).is_some();
+        if has_room {
+            bank.note_guest(&series.source);
+        }
+        has_room
     }
 }
 
 /// Names of which there is history: they were in use when the station was started.
-fn known_names(bank: &Bank) -> HashMap<Name, Use> {
-    let known = bank.select(&barograph_engine::Selector::default()).into_iter();
-    let names = known.map(|(series, _)| &series.source).filter(|name| name.as_str().starts_with(PREFIX));
-    names.map(|name| (name.clone(), Use { by: None, last: Duration::ZERO })).collect()
+fn known_names(bank: &mut Bank) -> HashMap<Name, Use> {
+    let known = bank.names(&barograph_engine::Selector::default()).into_iter();
+    let names = known.map(|series| series.source).filter(|name| name.as_str().starts_with(PREFIX));
+    let known = names.map(|name| (name, Use { by: None, last: Duration::ZERO })).collect::<HashMap<_, _>>();
+    known.keys().for_each(|name| bank.note_guest(name));
+    known
 }
 
 impl Book {
@@ -219,6 +226,7 @@ const IDLE_MAX: Duration = Duration::from_hours(1);
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::forecast::bank::Observed;
 
     #[test]
     fn a_report_is_a_small_object_with_a_plain_name_and_a_possible_value() {
@@ -244,6 +252,31 @@ mod tests {
         assert_eq!(Report::parse(&long), None);
         let padded = format!(r#"{{"source":"a","quantity":"rtt","value":1{}}}"#, " ".repeat(256));
         assert_eq!(Report::parse(&padded), None);
+    }
+
+    #[test]
+    fn series_of_pages_make_room_for_what_is_promised_to_a_station() {
+        let mut bank = Bank::new(10);
+        let observe = |bank: &mut Bank, source: &str, target: u8| {
+            let source = Name::new(source).unwrap();
+            let series =
+                Series { source, target: Name::new(&format!("t{target}")).unwrap(), quantity: Quantity::RTT };
+            bank.observe(&Measured {
+                series,
+                time_unix_ns: 1,
+                outcome: Outcome::Value(1.0),
+                detail: String::new(),
+            })
+        };
+        for target in 0..10 {
+            observe(&mut bank, &format!("{PREFIX}{}", target / 5), target);
+        }
+        assert_eq!(known_names(&mut bank).len(), 2);
+        bank.reserve([(Name::new("a").unwrap(), 4)].into());
+        for target in 0..4 {
+            assert!(matches!(observe(&mut bank, "a", target), Observed::New(_)), "{target}");
+        }
+        assert!(matches!(observe(&mut bank, "a", 4), Observed::Refused), "it has what was promised");
     }
 
     fn named(source: &str, quantity: &str) -> Report {

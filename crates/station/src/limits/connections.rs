@@ -16,7 +16,6 @@ use tokio::sync::Notify;
 use crate::limits::proved::ProvedCallers;
 use crate::sync::lock;
 use barograph_limits::admission::{Admission, Full, Id, Kind};
-use barograph_limits::callers::holder;
 use barograph_limits::proved::Prover;
 
 /// All connections of a station, or its seats of one kind; clones are the same ones.
@@ -190,7 +189,7 @@ impl Open {
         let (state, now) = (lock(&self.all.0.state), self.all.now());
         self.all.0.proved.with(|proved| {
             if state.admission.may_be_proved(self.ip, proved, now) {
-                proved.insert(holder(self.ip), by, now);
+                proved.insert(self.ip, by, now);
             }
         });
     }

@@ -152,13 +152,15 @@ impl Drop for Held {
 impl Reader {
     /// Whose shares an answer is of; callers on this host have none.
     fn shares(&self) -> impl Iterator<Item = Callers> {
-        let (ip, prover) = match self {
+        let network = |ip: &IpAddr| network(holder(*ip));
+        let (of_network, prover) = match self {
             Self::Here => (None, None),
-            Self::Proved(ip, prover) => (Some(*ip), Callers::proved_by(prover)),
-            Self::Stranger(ip) => (Some(*ip), None),
+            Self::Proved(ip, prover) => {
+                (Some(Callers::ProvedOfNetwork(network(ip))), Callers::proved_by(prover))
+            }
+            Self::Stranger(ip) => (Some(Callers::Network(network(ip))), None),
         };
-        let network = ip.map(|ip| Callers::Network(network(holder(ip))));
-        network.into_iter().chain(prover)
+        of_network.into_iter().chain(prover)
     }
 }
 
@@ -254,8 +256,10 @@ mod tests {
         let text = || Bytes::from(vec![0; BYTES_MAX / 16]);
         let mut held: Vec<Held> =
             (0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 0)), &text()).unwrap()).collect();
-        let more = Reader::Proved(ip(9, 0), Prover::Operator);
+        let more = Reader::Stranger(ip(9, 0));
         assert!(unread.hold(more.clone(), &text()).is_none() && !unread.has_room(&more));
+        let proved = Reader::Proved(ip(9, 0), Prover::Operator);
+        assert!(unread.has_room(&proved), "strangers of its network leave it its share");
         held.extend((0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 1)), &text()).unwrap()));
         let stranger = Reader::Stranger(ip(9, 2));
         assert!(unread.hold(stranger, &text()).is_none(), "half is kept for proved callers");
