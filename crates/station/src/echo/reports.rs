@@ -131,8 +131,12 @@ impl Keeper {
         let Report { source, quantity, value } = report;
         let series = Series { source, target: self.host.clone(), quantity };
         let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(value));
-        let is_kept = self.bank_has_room_for(&series)
-            && lock(&self.book).admits(&series.source, by, self.sources_max, now)
+        let is_admitted = self.bank_has_room_for(&series)
+            && lock(&self.book).admits(&series.source, by, self.sources_max, now);
+        if is_admitted {
+            lock(&self.bank).note_guest(&series.source);
+        }
+        let is_kept = is_admitted
             && self.inbox.offer_spare(Measured { series, time_unix_ns, outcome, detail: String::new() });
         self.crowded_out.fetch_add((!is_kept).into(), Ordering::Relaxed);
         is_kept
@@ -145,12 +149,8 @@ impl Keeper {
     /// Names that come and go add series: they leave half of them all to what hosts measure, and make room
     /// for what was promised to stations.
     fn bank_has_room_for(&self, series: &Series) -> bool {
-        let mut bank = lock(&self.bank);
-        let has_room = bank.series_max() / 2 < bank.room() || bank.account(series).is_some();
-        if has_room {
-            bank.note_guest(&series.source);
-        }
-        has_room
+        let bank = lock(&self.bank);
+        bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
     }
 }
 

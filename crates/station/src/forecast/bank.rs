@@ -267,9 +267,13 @@ impl Bank {
         let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
         self.accounts.remove(&series);
         match self.count_of(&series.source) {
-            0 | 1 => self.sources.remove(&series.source),
-            count => self.sources.insert(series.source, count - 1),
-        };
+            0 | 1 => {
+                self.sources.remove(&series.source);
+                // It is noted again with its next series.
+                self.guests.remove(&series.source);
+            }
+            count => drop(self.sources.insert(series.source, count - 1)),
+        }
         true
     }
 
