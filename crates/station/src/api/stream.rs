@@ -8,15 +8,15 @@ use axum::extract::Extension;
 use axum::http::Uri;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use barograph_api::Lag;
 use barograph_engine::Selector;
 use futures_util::stream::unfold;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
-use super::json::EventJson;
 use super::read::kept_level;
-use super::{Peer, Refusal, State, query, selector};
+use super::{Peer, Refusal, State, json, query, selector};
 use crate::forecast::hub;
 use crate::limits::connections::Open;
 
@@ -27,11 +27,6 @@ struct StreamQuery {
     target: Option<String>,
     quantity: Option<String>,
     level: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct LagJson {
-    missed: u64,
 }
 
 struct Watcher {
@@ -80,12 +75,12 @@ impl Watcher {
             };
             match received {
                 Ok(event) if self.selector.matches(&event.series) => {
-                    let data = serde_json::to_string(&EventJson::new(&event, self.level)).ok()?;
+                    let data = serde_json::to_string(&json::event(&event, self.level)).ok()?;
                     return Some(Event::default().event("point").data(data));
                 }
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => {
-                    let data = serde_json::to_string(&LagJson { missed }).ok()?;
+                    let data = serde_json::to_string(&Lag { missed }).ok()?;
                     return Some(Event::default().event("lag").data(data));
                 }
                 Err(RecvError::Closed) => return None,

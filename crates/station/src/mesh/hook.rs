@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::http::Request;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
+use barograph_api::PeerEvent;
 use barograph_engine::TaskStatus;
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
@@ -23,7 +24,6 @@ use nix::unistd::Pid;
 use rustls::RootCertStore;
 
 use super::board::Board;
-use super::events::Event;
 use super::waiting::Waiting;
 use crate::config::MeshConfig;
 use crate::health::Health;
@@ -43,7 +43,7 @@ impl Hooks {
 
     /// Hands an event on as the configuration of now says; what finds no room, or waited when a newer one of its
     /// host came, is dropped and counted.
-    pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<Event>) {
+    pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<PeerEvent>) {
         let hooks = [
             (&config.on_change, &mut self.command, "on_change", run_all as fn(&Waiting, &TaskStatus)),
             (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Waiting, &TaskStatus)),
@@ -88,7 +88,7 @@ fn run_all(jobs: &Waiting, task: &TaskStatus) {
 }
 
 /// Runs a command with an event, for at most `limit`; then it ends with all that it has started in its group.
-fn run(command: &str, event: &Event, limit: Duration) -> Result<(), String> {
+fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("it names no program")?;
     let json = serde_json::to_string(event).map_err(|error| error.to_string())?;
@@ -149,7 +149,7 @@ fn post_all(jobs: &Waiting, task: &TaskStatus) {
 }
 
 /// Posts an event, again after a failure, a few times at most.
-fn post_until_taken(poster: &Poster, url: &str, event: &Event) {
+fn post_until_taken(poster: &Poster, url: &str, event: &PeerEvent) {
     let mut pause = POST_AGAIN;
     for attempt in 1..=POSTS_MAX {
         match poster.post(url, event, POST_LIMIT) {
@@ -210,7 +210,7 @@ impl Poster {
 
     /// One POST, for at most `limit` from the name to the answer; anything but a 2xx is a failure, a
     /// redirect too. The answer's body is for nobody.
-    fn post(&self, url: &str, event: &Event, limit: Duration) -> Result<(), String> {
+    fn post(&self, url: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
         let target = Target::parse(url).map_err(|error| error.to_string())?;
         let body = serde_json::to_string(event).map_err(|error| error.to_string())?;
         let request = Request::post(format!("{}{}", origin(&target), target.path()))
@@ -257,13 +257,14 @@ mod tests {
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::events::What;
+    use barograph_api::PeerChange;
+
     use super::*;
 
-    fn event() -> Event {
-        Event {
+    fn event() -> PeerEvent {
+        PeerEvent {
             id: 7,
-            event: What::Lost,
+            event: PeerChange::Lost,
             time_s: 1.5,
             host: "b".into(),
             addresses: vec!["192.0.2.2:1".into()],
