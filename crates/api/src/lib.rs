@@ -8,6 +8,8 @@
 
 mod best;
 mod bulk;
+#[cfg(feature = "client")]
+pub mod client;
 mod engine;
 mod measured;
 mod members;
@@ -15,7 +17,6 @@ mod mesh;
 mod sites;
 mod station;
 mod targets;
-
 mod transfers;
 
 use std::borrow::Cow;
@@ -28,8 +29,8 @@ pub use engine::{
     EngineAppended, EngineLeft, EngineNextSeq, EngineRegistered, EngineRenewed, EngineWatermark,
 };
 pub use measured::{
-    Event, Forecast, Forecasts, History, Lag, Latency, LatencyList, Latest, Measurements, NewRecord, Point,
-    Recent, Record, Series, Stored,
+    Event, Forecast, ForecastList, Forecasts, History, Lag, Latency, LatencyList, Latest, Measurements,
+    NewRecord, Point, Recent, Record, Series, SeriesList, Stored,
 };
 pub use members::{Invitation, Member, MemberList, NewInvitation};
 pub use mesh::{Directory, DroppedAddress, Mesh, Peer, PeerChange, PeerCounts, PeerEvent, PeerList, Spool};

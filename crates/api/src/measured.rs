@@ -177,6 +177,22 @@ pub struct Forecast {
     pub weight: Option<f64>,
 }
 
+/// Series that were asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SeriesList<'a> {
+    /// Series, by name.
+    #[serde(borrow)]
+    pub series: Vec<Series<'a>>,
+}
+
+/// Forecasts of the series that were asked for.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ForecastList<'a> {
+    /// Forecasts, by series.
+    #[serde(borrow)]
+    pub forecasts: Vec<Forecasts<'a>>,
+}
+
 /// The newest record of each series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latest<'a> {

@@ -14,11 +14,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_api::{EngineNextSeq, EngineWatermark};
 use barograph_forecast::Series;
 use bytes::Bytes;
 use futures_util::stream;
 use http::Method;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -171,7 +172,7 @@ impl Remote {
 
     async fn number<T>(&self, path: String) -> Result<T, Error>
     where
-        T: for<'a> Deserialize<'a> + Send + 'static,
+        T: DeserializeOwned + Send + 'static,
     {
         let client = Arc::clone(&self.client);
         self.link
@@ -289,27 +290,17 @@ impl Engine for Remote {
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("watermark?origin={}", client::escaped(origin.as_str()));
-        self.number::<Watermark>(path).await.and_then(|answer| possible(answer.watermark))
+        self.number::<EngineWatermark>(path).await.and_then(|answer| possible(answer.watermark))
     }
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("next_seq?origin={}", client::escaped(origin.as_str()));
-        self.number::<NextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
+        self.number::<EngineNextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
     }
 
     fn tasks(&self) -> Vec<Arc<TaskStatus>> {
         vec![Arc::clone(&self.link.task), Arc::clone(&self.link.renewal)]
     }
-}
-
-#[derive(Deserialize)]
-struct Watermark {
-    watermark: u64,
-}
-
-#[derive(Deserialize)]
-struct NextSeq {
-    next_seq: u64,
 }
 
 /// A number of a sequence, if there can be such a one.

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_api::{EngineLeft, EngineRegistered};
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -54,14 +54,6 @@ impl Drop for Lapsing {
         }
     }
 }
-
-#[derive(Deserialize)]
-struct Registered {
-    registration: String,
-}
-
-#[derive(Deserialize)]
-struct Renewed {}
 
 /// What became of a renewal.
 enum Renewal {
@@ -173,7 +165,7 @@ impl Holder {
         let ask = Ask { method: Method::PUT, path: &path, body, content_type: "application/json" };
         let until = Instant::now() + limit;
         let answer = self.client.ask(&ask, until).await.map_err(Trouble::of_read)?;
-        let registered: Registered = answer.json(until).await.map_err(Trouble::of_read)?;
+        let registered: EngineRegistered = answer.json(until).await.map_err(Trouble::of_read)?;
         self.registration = registered.registration;
         Ok(())
     }
@@ -201,7 +193,7 @@ impl Holder {
         let path = format!("entry?registration={}", escaped(&self.registration));
         let ask = Ask { method, path: &path, body: Bytes::new(), content_type: "" };
         let until = Instant::now() + limit;
-        let Renewed {} = self.client.ask(&ask, until).await?.json(until).await?;
+        let EngineLeft {} = self.client.ask(&ask, until).await?.json(until).await?;
         Ok(())
     }
 
