@@ -4,8 +4,8 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use barograph_api::{Measurements, NewRecord};
 use barograph_forecast::{Battery, Name, Quantity};
-use serde_json::{Value, json};
 
 use crate::client::{Client, StationArgs, Trouble, printable};
 use crate::exit::{bad_input, failed, say};
@@ -154,22 +154,16 @@ fn read_lines() -> Receiver<String> {
 }
 
 fn post(args: &Args, client: &Client, samples: &[&Sample]) -> Result<(), Trouble> {
-    let record = |sample: &&Sample| {
-        let mut record = json!({ "quantity": args.quantity, "value": sample.value });
-        let optional = [
-            ("target", args.target.as_deref().map(Value::from)),
-            ("source", args.source.as_deref().map(Value::from)),
-            ("time_s", sample.time_s.map(Value::from)),
-        ];
-        for (key, value) in optional {
-            if let Some(value) = value {
-                record[key] = value;
-            }
-        }
-        record
+    let record = |sample: &&Sample| NewRecord {
+        seq: None,
+        source: args.source.clone(),
+        target: args.target.clone(),
+        quantity: args.quantity.clone(),
+        time_s: sample.time_s,
+        value: sample.value,
     };
-    let records: Vec<Value> = samples.iter().map(record).collect();
-    client.ask("POST", "/v1/measurements", Some(&json!({ "records": records }).to_string())).map(|_| ())
+    let records = samples.iter().map(record).collect();
+    client.post("/v1/measurements", &Measurements { origin: None, records }).map(|_| ())
 }
 
 /// `value` or `time_s,value`, both finite, and the value one that can be forecast from.

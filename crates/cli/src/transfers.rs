@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use barograph_api::{NewTransfer, NewTransferLine, Transfer, TransferLine, TransferList, TransferState};
 use barograph_probe::percent;
 use barograph_study::units::{count, lasted, rate, size};
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use crate::client::{Client, StationArgs, printable};
+use crate::client::{Answer, Client, StationArgs, Trouble, printable};
 use crate::exit::{bad_input, failed, print};
 
 /// Arguments of `barograph transfers`.
@@ -62,124 +63,139 @@ enum What {
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     match &args.what {
-        None => ask(&args.station, "GET", PATH, None, |_, answer| show(answer, args.json)),
+        None => ask(&args.station, |client| client.get(PATH), |_, answer| show(&answer.read(), args.json)),
         Some(What::Receive { directory, host, station }) => {
-            let Some(directory) = directory.to_str() else { return bad_input(NOT_TEXT) };
-            let body = json!({ "directory": directory, "host": host });
-            ask(station, "POST", "/v1/transfers/lines", Some(&body), |_, answer| {
-                match (args.json, answer["line"].as_str()) {
-                    (true, _) => print(answer),
-                    (false, Some(line)) => print(printable(line)),
-                    (false, None) => return failed("the station's answer has no line"),
-                };
-                ExitCode::SUCCESS
-            })
+            if directory.to_str().is_none() {
+                return bad_input(NOT_TEXT);
+            }
+            let body = NewTransferLine { directory: directory.clone(), host: host.clone() };
+            ask(
+                station,
+                |client| client.post("/v1/transfers/lines", &body),
+                |_, answer| {
+                    let answer: TransferLine = answer.read();
+                    if answer.line.is_empty() {
+                        return failed("the station's answer has no line");
+                    }
+                    if args.json {
+                        print(sorted(&answer))
+                    } else {
+                        print(printable(&answer.line))
+                    };
+                    ExitCode::SUCCESS
+                },
+            )
         }
         Some(What::Send { paths, line, no_wait, station }) => {
-            let paths: Option<Vec<_>> = paths.iter().map(|path| path.to_str()).collect();
-            let Some(paths) = paths else { return bad_input(NOT_TEXT) };
-            let body = json!({ "paths": paths, "line": line });
-            ask(station, "POST", PATH, Some(&body), |client, answer| {
-                if *no_wait { end(answer, args.json) } else { follow(client, answer, args.json) }
-            })
+            if paths.iter().any(|path| path.to_str().is_none()) {
+                return bad_input(NOT_TEXT);
+            }
+            let body = NewTransfer { paths: paths.clone(), line: line.clone() };
+            ask(
+                station,
+                |client| client.post(PATH, &body),
+                |client, answer| {
+                    let begun = answer.read();
+                    if *no_wait { end(&begun, args.json) } else { follow(client, begun, args.json) }
+                },
+            )
         }
         Some(What::Cancel { id, station }) => {
             let path = format!("{PATH}?id={}", percent::encode(id));
-            ask(station, "DELETE", &path, None, |_, answer| {
-                print(if args.json { answer.to_string() } else { row(answer) });
-                ExitCode::SUCCESS
-            })
+            ask(
+                station,
+                |client| client.delete(&path),
+                |_, answer| {
+                    shown(&answer.read(), args.json);
+                    ExitCode::SUCCESS
+                },
+            )
         }
     }
 }
 
 fn ask(
     station: &StationArgs,
-    method: &str,
-    path: &str,
-    body: Option<&Value>,
-    then: impl FnOnce(&Client, &Value) -> ExitCode,
+    request: impl FnOnce(&Client) -> Result<Answer, Trouble>,
+    then: impl FnOnce(&Client, &Answer) -> ExitCode,
 ) -> ExitCode {
     let client = match Client::new(station) {
         Ok(client) => client,
         Err(message) => return bad_input(message),
     };
-    match client.ask(method, path, body.map(Value::to_string).as_deref()) {
-        Ok(answer) => then(&client, &serde_json::from_str(&answer).unwrap_or_default()),
+    match request(&client) {
+        Ok(answer) => then(&client, &answer),
         Err(trouble) => trouble.exit(),
     }
 }
 
 /// Asks again until it has ended. Ctrl-C ends the asking alone.
-fn follow(client: &Client, begun: &Value, json: bool) -> ExitCode {
-    let mut shown = begun.clone();
-    while !is_ended(&shown) {
+fn follow(client: &Client, begun: Transfer, json: bool) -> ExitCode {
+    let mut last = begun;
+    while !last.state.is_ended() {
         std::thread::sleep(AGAIN);
-        let answer = match client.ask("GET", PATH, None) {
-            Ok(answer) => serde_json::from_str::<Value>(&answer).unwrap_or_default(),
+        let list: TransferList = match client.get(PATH) {
+            Ok(answer) => answer.read(),
             Err(trouble) => return trouble.exit(),
         };
-        let rows = answer["transfers"].as_array().into_iter().flatten();
-        let Some(now) = rows.into_iter().find(|row| row["id"] == begun["id"]).cloned() else {
+        let Some(now) = list.transfers.into_iter().find(|row| row.id == last.id) else {
             return failed(
                 "the station has forgotten this transfer: it was restarted, or many came after it",
             );
         };
-        if !json
-            && !is_ended(&now)
-            && (now["there_bytes"] != shown["there_bytes"] || now["state"] != shown["state"])
-        {
+        let is_news = (now.there_bytes, now.state) != (last.there_bytes, last.state);
+        if !json && !now.state.is_ended() && is_news {
             print(row(&now));
         }
-        shown = now;
+        last = now;
     }
-    end(&shown, json)
+    end(&last, json)
 }
 
-fn end(transfer: &Value, json: bool) -> ExitCode {
-    print(if json { transfer.to_string() } else { row(transfer) });
-    match transfer["state"].as_str() {
-        Some("failed" | "cancelled" | "expired") => ExitCode::from(1),
+fn end(transfer: &Transfer, json: bool) -> ExitCode {
+    shown(transfer, json);
+    match transfer.state {
+        TransferState::Failed | TransferState::Cancelled | TransferState::Expired => ExitCode::from(1),
         _ => ExitCode::SUCCESS,
     }
 }
 
-fn is_ended(transfer: &Value) -> bool {
-    !matches!(transfer["state"].as_str(), Some("waiting" | "running" | "verifying"))
+fn shown(transfer: &Transfer, json: bool) {
+    print(if json { sorted(transfer) } else { row(transfer) });
 }
 
-fn show(answer: &Value, json: bool) -> ExitCode {
+/// JSON with its keys in alphabetical order.
+fn sorted(answer: &impl Serialize) -> String {
+    serde_json::to_value(answer).unwrap_or_default().to_string()
+}
+
+fn show(list: &TransferList, json: bool) -> ExitCode {
     if json {
-        print(answer);
+        print(sorted(list));
         return ExitCode::SUCCESS;
     }
-    let rows = answer["transfers"].as_array().map_or(&[][..], Vec::as_slice);
-    if rows.is_empty() {
+    if list.transfers.is_empty() {
         print("no transfers yet");
     }
-    for transfer in rows {
+    for transfer in &list.transfers {
         print(row(transfer));
     }
     ExitCode::SUCCESS
 }
 
 /// One transfer in a line.
-fn row(transfer: &Value) -> String {
-    let text = |key: &str| transfer[key].as_str().map(printable);
-    let mut parts = vec![text("id").unwrap_or_default(), text("state").unwrap_or_default()];
-    let peer = text("peer").unwrap_or_else(|| "whoever has the line".into());
-    parts.push(if transfer["role"] == "sender" { format!("to {peer}") } else { format!("from {peer}") });
-    if let Some(bytes) = transfer["bytes"].as_u64() {
-        let there = transfer["there_bytes"].as_u64().unwrap_or_default();
-        let files = transfer["files"].as_u64().unwrap_or_default();
-        parts.push(format!("{} of {} in {}", size(there), size(bytes), count(files, "file", "files")));
+fn row(transfer: &Transfer) -> String {
+    let mut parts = vec![printable(&transfer.id), transfer.state.as_str().into()];
+    let peer = transfer.peer.as_ref().map_or("whoever has the line".into(), |peer| printable(peer));
+    parts.push(if transfer.role == "sender" { format!("to {peer}") } else { format!("from {peer}") });
+    if let Some(bytes) = transfer.bytes {
+        let files = count(transfer.files.unwrap_or_default(), "file", "files");
+        parts.push(format!("{} of {} in {files}", size(transfer.there_bytes), size(bytes)));
     }
-    if let (Some(bit_s), Some(seconds)) =
-        (transfer["goodput_bit_s"].as_f64(), transfer["duration_s"].as_f64())
-    {
+    if let (Some(bit_s), Some(seconds)) = (transfer.goodput_bit_s, transfer.duration_s) {
         parts.push(format!("{} for {}", rate(bit_s / 8.0), lasted(seconds)));
     }
-    parts.extend(text("why"));
+    parts.extend(transfer.why.as_ref().map(|why| printable(why)));
     parts.join("  ")
 }
 
@@ -191,18 +207,20 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_transfer_is_a_line() {
-        let mut transfer = json!({"id": "0f", "role": "sender", "state": "done", "peer": "lyon", "files": 2, "bytes": 2_000_000,
+        let row = |transfer| row(&serde_json::from_value(transfer).expect("a transfer"));
+        let done = json!({"id": "0f", "role": "sender", "state": "done", "peer": "lyon", "files": 2, "bytes": 2_000_000,
             "there_bytes": 2_000_000, "goodput_bit_s": 8e6, "duration_s": 2.0});
-        assert_eq!(
-            row(&transfer),
-            "0f  done  to lyon  2.00 MB of 2.00 MB in 2 files  8.00 Mbit/s for 2.00 s"
+        assert_eq!(row(done), "0f  done  to lyon  2.00 MB of 2.00 MB in 2 files  8.00 Mbit/s for 2.00 s");
+        let failed = row(
+            json!({"id": "1", "role": "receiver", "state": "failed", "peer": null, "bytes": null, "why": "no\u{1b}"}),
         );
-        transfer = json!({"id": "1", "role": "receiver", "state": "failed", "peer": null, "bytes": null, "why": "no\u{1b}"});
-        assert!(row(&transfer).starts_with("1  failed  from whoever has the line  no"));
-        assert!(!row(&transfer).contains('\u{1b}'), "what a station says does not move the cursor");
+        assert!(failed.starts_with("1  failed  from whoever has the line  no"));
+        assert!(!failed.contains('\u{1b}'), "what a station says does not move the cursor");
     }
 }
