@@ -51,7 +51,6 @@ pub type Word = Cow<'static, str>;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ErrorAnswer<'a> {
     /// One sentence.
-    #[serde(borrow)]
     pub error: Cow<'a, str>,
 }
 

@@ -11,13 +11,10 @@ use crate::Word;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Series<'a> {
     /// Host that measures.
-    #[serde(borrow)]
     pub source: Cow<'a, str>,
     /// Host or target that is measured.
-    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt`.
-    #[serde(borrow)]
     pub quantity: Cow<'a, str>,
     /// Unit of its values.
     pub unit: Word,
@@ -26,10 +23,8 @@ pub struct Series<'a> {
     /// Failures learnt.
     pub failures: u64,
     /// Newest record.
-    #[serde(borrow)]
     pub last: Option<Record<'a>>,
     /// Forecasts of the next value.
-    #[serde(borrow)]
     pub next: Option<Forecasts<'a>>,
 }
 
@@ -37,13 +32,10 @@ pub struct Series<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record<'a> {
     /// Host that measures.
-    #[serde(borrow)]
     pub source: Cow<'a, str>,
     /// Host or target that is measured.
-    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt`.
-    #[serde(borrow)]
     pub quantity: Cow<'a, str>,
     /// Unit of the value.
     pub unit: Word,
@@ -62,8 +54,8 @@ pub struct Record<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after_s: Option<f64>,
     /// Object with details of the measurement.
-    #[serde(borrow, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Cow<'a, RawValue>>,
 }
 
 /// One point of a series, with the forecast that was issued for it.
@@ -101,13 +93,10 @@ pub struct Point {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Event<'a> {
     /// Host that measures.
-    #[serde(borrow)]
     pub source: Cow<'a, str>,
     /// Host or target that is measured.
-    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt`.
-    #[serde(borrow)]
     pub quantity: Cow<'a, str>,
     /// Unit of its values.
     pub unit: Word,
@@ -115,7 +104,6 @@ pub struct Event<'a> {
     #[serde(flatten)]
     pub point: Point,
     /// Forecasts of the value after it.
-    #[serde(borrow)]
     pub next: Option<Forecasts<'a>>,
 }
 
@@ -130,13 +118,10 @@ pub struct Lag {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Forecasts<'a> {
     /// Host that measures.
-    #[serde(borrow)]
     pub source: Cow<'a, str>,
     /// Host or target that is measured.
-    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt`.
-    #[serde(borrow)]
     pub quantity: Cow<'a, str>,
     /// Unit of its values.
     pub unit: Word,
@@ -181,7 +166,6 @@ pub struct Forecast {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SeriesList<'a> {
     /// Series, by name.
-    #[serde(borrow)]
     pub series: Vec<Series<'a>>,
 }
 
@@ -189,7 +173,6 @@ pub struct SeriesList<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ForecastList<'a> {
     /// Forecasts, by series.
-    #[serde(borrow)]
     pub forecasts: Vec<Forecasts<'a>>,
 }
 
@@ -197,7 +180,6 @@ pub struct ForecastList<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latest<'a> {
     /// Records.
-    #[serde(borrow)]
     pub latest: Vec<Record<'a>>,
     /// Where the next page begins; `None` = this was the last.
     pub next: Option<String>,
@@ -207,7 +189,6 @@ pub struct Latest<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History<'a> {
     /// Records.
-    #[serde(borrow)]
     pub records: Vec<Record<'a>>,
     /// Where the next page begins; `None` = this was the last.
     pub next: Option<String>,
@@ -217,13 +198,10 @@ pub struct History<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recent<'a> {
     /// Host that measures.
-    #[serde(borrow)]
     pub source: Cow<'a, str>,
     /// Host or target that is measured.
-    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt`.
-    #[serde(borrow)]
     pub quantity: Cow<'a, str>,
     /// Unit of its values.
     pub unit: Word,
@@ -232,7 +210,6 @@ pub struct Recent<'a> {
     /// Points.
     pub points: Vec<Point>,
     /// Forecasts of the next value.
-    #[serde(borrow)]
     pub next: Option<Forecasts<'a>>,
 }
 
@@ -240,7 +217,6 @@ pub struct Recent<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LatencyList<'a> {
     /// One for each series.
-    #[serde(borrow)]
     pub latencies: Vec<Latency<'a>>,
 }
 
@@ -248,13 +224,10 @@ pub struct LatencyList<'a> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latency<'a> {
     /// Host that measures.
-    #[serde(borrow)]
     pub source: Cow<'a, str>,
     /// Host that is measured.
-    #[serde(borrow)]
     pub target: Cow<'a, str>,
     /// Quantity, such as `rtt`.
-    #[serde(borrow)]
     pub quantity: Cow<'a, str>,
     /// Answers.
     pub count: u64,

@@ -7,7 +7,7 @@ use barograph_probe::percent;
 use barograph_study::units::{age, parse_bytes, seconds};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, failed, print};
+use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph best`.
 #[derive(clap::Args)]
@@ -28,17 +28,11 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     let from = args.from.as_deref().map_or(String::new(), |from| format!("&from={}", percent::encode(from)));
     let path = format!("/v1/best?to={}&bytes={}{from}", percent::encode(&args.to.join(",")), args.bytes);
-    let answer = match client.get(&path) {
-        Ok(answer) => answer,
-        Err(trouble) => return trouble.exit(),
-    };
+    let answer = client.get(&path)?;
     let best: Best = answer.read();
     if args.json {
         print(answer)
@@ -46,9 +40,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         print(shown(&best))
     };
     if best.hosts.is_empty() {
-        return failed("nothing can be said of any of these hosts");
+        return Err(Failure::Failed("nothing can be said of any of these hosts".into()));
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The answer for people: the verdict, a table with a bar for each interval, and of whom nothing is known.
@@ -61,7 +55,7 @@ fn shown(answer: &Best) -> String {
         lines.push(format!("too close to call: {}", close.join(", ")));
     }
     if !answer.hosts.is_empty() {
-        lines.extend(table(&answer.hosts));
+        lines.push(table(&answer.hosts));
     }
     for one in &answer.unknown {
         lines.push(format!("{}: not known: {}", printable(&one.host), printable(&one.reason)));
@@ -69,7 +63,7 @@ fn shown(answer: &Best) -> String {
     lines.join("\n")
 }
 
-fn table(hosts: &[BestHost]) -> Vec<String> {
+fn table(hosts: &[BestHost]) -> String {
     let longest = |time: fn(&BestHost) -> f64| hosts.iter().map(time).fold(0.0, f64::max);
     let axis = (
         hosts.iter().map(|host| host.lower).fold(f64::INFINITY, f64::min),
@@ -87,14 +81,7 @@ fn table(hosts: &[BestHost]) -> Vec<String> {
             basis(host),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let line = |row: &[String; 6]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect()
+    exit::table(&rows)
 }
 
 /// `  ├──●────┤ ` on a logarithmic axis; `>` where it goes on beyond.

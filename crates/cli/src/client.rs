@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use barograph_api::ErrorAnswer;
@@ -12,7 +11,7 @@ use barograph_probe::target::Scheme;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::exit::{bad_input, failed};
+use crate::exit::Failure;
 
 /// How a verb finds its station.
 #[derive(clap::Args)]
@@ -68,11 +67,6 @@ impl Trouble {
     pub(crate) fn is_mistake(&self) -> bool {
         matches!(self, Self::Refused { status: 400, .. })
     }
-
-    /// Says it; a mistake of the caller's is bad usage, everything else a failure.
-    pub(crate) fn exit(&self) -> ExitCode {
-        if self.is_mistake() { bad_input(self) } else { failed(self) }
-    }
 }
 
 impl fmt::Display for Trouble {
@@ -83,10 +77,25 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// A mistake of the caller's is bad usage, everything else a failure.
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        if trouble.is_mistake() {
+            Self::Input(trouble.to_string())
+        } else {
+            Self::Failed(trouble.to_string())
+        }
+    }
+}
+
 impl Client {
     /// # Errors
-    /// A sentence about what is wrong with the arguments.
-    pub(crate) fn new(args: &StationArgs) -> Result<Self, String> {
+    /// What is wrong with the arguments.
+    pub(crate) fn new(args: &StationArgs) -> Result<Self, Failure> {
+        Self::for_args(args).map_err(Failure::Input)
+    }
+
+    fn for_args(args: &StationArgs) -> Result<Self, String> {
         let state = args.state.clone().unwrap_or_else(|| barograph_station::Config::default().state);
         let announced = barograph_station::state::announced(&state);
         let is_local = args.station.is_none();
@@ -107,8 +116,8 @@ impl Client {
     /// A client of the station at `url`, which is shown `token` if there is one; `ca` is trusted beside the system's.
     ///
     /// # Errors
-    /// A sentence about what is wrong with the address.
-    pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, String> {
+    /// What is wrong with the address.
+    pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, Failure> {
         Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca })
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use barograph_api::{Lag, Mesh, PeerEvent, PeerList};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, failed, print};
+use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph peers`.
 #[derive(clap::Args)]
@@ -20,35 +20,22 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     if args.json {
         if args.watch {
             return watch(&client, true);
         }
-        return match client.get("/v1/peers") {
-            Ok(answer) => {
-                print(answer);
-                ExitCode::SUCCESS
-            }
-            Err(trouble) => trouble.exit(),
-        };
+        print(client.get("/v1/peers")?);
+        return Ok(ExitCode::SUCCESS);
     }
-    let answers = client.get("/v1/mesh");
-    let answers = answers.and_then(|mesh| Ok((mesh, client.get("/v1/peers")?)));
-    let (mesh, peers) = match answers {
-        Ok(answers) => answers,
-        Err(trouble) => return trouble.exit(),
-    };
+    let (mesh, peers) = (client.get("/v1/mesh")?, client.get("/v1/peers")?);
     print(format_args!("{}\n{}", own(&mesh.read()), table(&peers.read())));
     if args.watch {
         print("");
         return watch(&client, false);
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The station itself: what it is in its mesh, whether it hears of the others, and how many they are.
@@ -92,16 +79,12 @@ fn short(cell: &str) -> String {
     cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
-fn watch(client: &Client, json: bool) -> ExitCode {
-    let followed = client.follow("/v1/peers/events", |data| {
+fn watch(client: &Client, json: bool) -> Result<ExitCode, Failure> {
+    client.follow("/v1/peers/events", |data| {
         // A reader of standard output that is gone ends it.
         print(if json { data.to_string() } else { line(data) })
-    });
-    match followed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) if trouble.is_mistake() => trouble.exit(),
-        Err(trouble) => failed(trouble),
-    }
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One event for people: its time in UTC, what, who, and where.
@@ -132,14 +115,7 @@ fn table(answer: &PeerList) -> String {
         ];
         rows.push(row.map(|cell| short(&cell)));
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    let line = |row: &[String; 7]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    exit::table(&rows)
 }
 
 fn list(words: &[String]) -> String {

@@ -8,7 +8,7 @@ use barograph_api::{Measurements, NewRecord};
 use barograph_forecast::{Battery, Name, Quantity};
 
 use crate::client::{Client, StationArgs, Trouble, printable};
-use crate::exit::{bad_input, failed, say};
+use crate::exit::{Failure, failed, say};
 
 /// Arguments of `barograph record`.
 #[derive(clap::Args)]
@@ -32,24 +32,15 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    if let Err(message) = check(args) {
-        return bad_input(message);
-    }
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    check(args).map_err(Failure::Input)?;
+    let client = Client::new(&args.station)?;
     if args.value == "-" {
-        return stream(args, &client);
+        return Ok(stream(args, &client));
     }
-    match parse(&args.value) {
-        Ok(sample) => match post(args, &client, &[&sample]) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(trouble) => trouble.exit(),
-        },
-        Err(message) => bad_input(message),
-    }
+    let sample = parse(&args.value).map_err(Failure::Input)?;
+    post(args, &client, &[&sample])?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The names, which are the same for every record.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use barograph_api::{Acceptance, Position, SiteOrigin, Sites};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, print};
+use crate::exit::{Failure, print};
 
 /// Arguments of `barograph sites`.
 #[derive(clap::Args)]
@@ -23,27 +23,19 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     let answer = match &args.accept {
         Some(site) => client.post("/v1/sites", &Acceptance { site: site.clone() }),
         None if args.forget => client.delete("/v1/sites"),
         None => client.get("/v1/sites"),
+    }?;
+    if args.json {
+        print(answer)
+    } else {
+        print(shown(&answer.read()))
     };
-    match answer {
-        Ok(answer) => {
-            if args.json {
-                print(answer)
-            } else {
-                print(shown(&answer.read()))
-            };
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => trouble.exit(),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The answer for people: where the station stands, each site with its reason, and what to set elsewhere.

@@ -8,7 +8,7 @@ use barograph_station::target::{Provenance, Target};
 use clap::Subcommand;
 
 use crate::client::{Answer, Client, StationArgs, printable};
-use crate::exit::{bad_input, print};
+use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph target`.
 #[derive(clap::Args)]
@@ -51,18 +51,13 @@ enum Action {
     },
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    if let Action::Add { target, quantity, period, .. } = &args.action
-        && let Err(message) = check(target, quantity, *period)
-    {
-        return bad_input(message);
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Action::Add { target, quantity, period, .. } = &args.action {
+        check(target, quantity, *period).map_err(Failure::Input)?;
     }
     let (Action::Add { station, .. } | Action::Rm { station, .. } | Action::List { station, .. }) =
         &args.action;
-    let client = match Client::new(station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+    let client = Client::new(station)?;
     let answer = match &args.action {
         Action::Add { target, quantity, period, .. } => {
             let (target, quantities) = (target.clone(), quantity.clone());
@@ -72,14 +67,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             client.delete(&format!("/v1/targets?target={}", percent::encode(target)))
         }
         Action::List { .. } => client.get("/v1/targets"),
-    };
-    match answer {
-        Ok(answer) => {
-            show(&args.action, &answer);
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => trouble.exit(),
-    }
+    }?;
+    show(&args.action, &answer);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What can be known without the station, so that a mistake is one whether it runs or not.
@@ -104,7 +94,7 @@ fn show(action: &Action, answer: &Answer) {
 }
 
 fn table(answer: &TargetList) -> String {
-    let mut rows = vec![["TARGET".to_string(), "FROM".into(), "PERIOD".into(), "QUANTITIES".into()]];
+    let mut rows = vec![["TARGET", "FROM", "PERIOD", "QUANTITIES"].map(String::from)];
     for target in &answer.targets {
         let quantities: Vec<String> = target.quantities.iter().map(|word| printable(word)).collect();
         let quantities =
@@ -112,10 +102,9 @@ fn table(answer: &TargetList) -> String {
         let period = format!("{} s", target.period_s);
         rows.push([printable(&target.target), printable(&target.from), period, quantities]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    let line = |row: &[String; 4]| {
-        format!("{:3$}  {:4$}  {:>5$}  ", row[0], row[1], row[2], widths[0], widths[1], widths[2]) + &row[3]
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    let width = rows.iter().map(|row| row[2].chars().count()).max().unwrap_or(0);
+    for row in &mut rows {
+        row[2] = format!("{:>width$}", row[2]);
+    }
+    exit::table(&rows)
 }

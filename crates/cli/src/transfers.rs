@@ -9,8 +9,8 @@ use barograph_probe::percent;
 use barograph_study::units::{count, lasted, rate, size};
 use serde::Serialize;
 
-use crate::client::{Answer, Client, StationArgs, Trouble, printable};
-use crate::exit::{bad_input, failed, print};
+use crate::client::{Client, StationArgs, printable};
+use crate::exit::{Failure, print};
 
 /// Arguments of `barograph transfers`.
 ///
@@ -61,87 +61,54 @@ enum What {
     },
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.what {
-        None => ask(&args.station, |client| client.get(PATH), |_, answer| show(&answer.read(), args.json)),
+        None => show(&Client::new(&args.station)?.get(PATH)?.read(), args.json),
         Some(What::Receive { directory, host, station }) => {
-            if directory.to_str().is_none() {
-                return bad_input(NOT_TEXT);
-            }
+            check(std::slice::from_ref(directory))?;
             let body = NewTransferLine { directory: directory.clone(), host: host.clone() };
-            ask(
-                station,
-                |client| client.post("/v1/transfers/lines", &body),
-                |_, answer| {
-                    let answer: TransferLine = answer.read();
-                    if answer.line.is_empty() {
-                        return failed("the station's answer has no line");
-                    }
-                    if args.json {
-                        print(sorted(&answer))
-                    } else {
-                        print(printable(&answer.line))
-                    };
-                    ExitCode::SUCCESS
-                },
-            )
+            let answer: TransferLine = Client::new(station)?.post("/v1/transfers/lines", &body)?.read();
+            if answer.line.is_empty() {
+                return Err(Failure::Failed("the station's answer has no line".into()));
+            }
+            print(if args.json { sorted(&answer) } else { printable(&answer.line) });
         }
         Some(What::Send { paths, line, no_wait, station }) => {
-            if paths.iter().any(|path| path.to_str().is_none()) {
-                return bad_input(NOT_TEXT);
-            }
+            check(paths)?;
+            let client = Client::new(station)?;
             let body = NewTransfer { paths: paths.clone(), line: line.clone() };
-            ask(
-                station,
-                |client| client.post(PATH, &body),
-                |client, answer| {
-                    let begun = answer.read();
-                    if *no_wait { end(&begun, args.json) } else { follow(client, begun, args.json) }
-                },
-            )
+            let begun = client.post(PATH, &body)?.read();
+            let last = if *no_wait { begun } else { follow(&client, begun, args.json)? };
+            shown(&last, args.json);
+            if let TransferState::Failed | TransferState::Cancelled | TransferState::Expired = last.state {
+                return Ok(ExitCode::from(1));
+            }
         }
         Some(What::Cancel { id, station }) => {
             let path = format!("{PATH}?id={}", percent::encode(id));
-            ask(
-                station,
-                |client| client.delete(&path),
-                |_, answer| {
-                    shown(&answer.read(), args.json);
-                    ExitCode::SUCCESS
-                },
-            )
+            shown(&Client::new(station)?.delete(&path)?.read(), args.json);
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn ask(
-    station: &StationArgs,
-    request: impl FnOnce(&Client) -> Result<Answer, Trouble>,
-    then: impl FnOnce(&Client, &Answer) -> ExitCode,
-) -> ExitCode {
-    let client = match Client::new(station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
-    match request(&client) {
-        Ok(answer) => then(&client, &answer),
-        Err(trouble) => trouble.exit(),
+/// JSON is text.
+fn check(paths: &[PathBuf]) -> Result<(), Failure> {
+    if paths.iter().all(|path| path.to_str().is_some()) {
+        return Ok(());
     }
+    Err(Failure::Input("a station is asked for paths in UTF-8; send the directory above instead".into()))
 }
 
 /// Asks again until it has ended. Ctrl-C ends the asking alone.
-fn follow(client: &Client, begun: Transfer, json: bool) -> ExitCode {
+fn follow(client: &Client, begun: Transfer, json: bool) -> Result<Transfer, Failure> {
     let mut last = begun;
     while !last.state.is_ended() {
         std::thread::sleep(AGAIN);
-        let list: TransferList = match client.get(PATH) {
-            Ok(answer) => answer.read(),
-            Err(trouble) => return trouble.exit(),
-        };
+        let list: TransferList = client.get(PATH)?.read();
         let Some(now) = list.transfers.into_iter().find(|row| row.id == last.id) else {
-            return failed(
-                "the station has forgotten this transfer: it was restarted, or many came after it",
-            );
+            let why = "the station has forgotten this transfer: it was restarted, or many came after it";
+            return Err(Failure::Failed(why.into()));
         };
         let is_news = (now.there_bytes, now.state) != (last.there_bytes, last.state);
         if !json && !now.state.is_ended() && is_news {
@@ -149,15 +116,7 @@ fn follow(client: &Client, begun: Transfer, json: bool) -> ExitCode {
         }
         last = now;
     }
-    end(&last, json)
-}
-
-fn end(transfer: &Transfer, json: bool) -> ExitCode {
-    shown(transfer, json);
-    match transfer.state {
-        TransferState::Failed | TransferState::Cancelled | TransferState::Expired => ExitCode::from(1),
-        _ => ExitCode::SUCCESS,
-    }
+    Ok(last)
 }
 
 fn shown(transfer: &Transfer, json: bool) {
@@ -169,18 +128,15 @@ fn sorted(answer: &impl Serialize) -> String {
     serde_json::to_value(answer).unwrap_or_default().to_string()
 }
 
-fn show(list: &TransferList, json: bool) -> ExitCode {
+fn show(list: &TransferList, json: bool) {
     if json {
         print(sorted(list));
-        return ExitCode::SUCCESS;
-    }
-    if list.transfers.is_empty() {
+    } else if list.transfers.is_empty() {
         print("no transfers yet");
     }
-    for transfer in &list.transfers {
+    for transfer in list.transfers.iter().filter(|_| !json) {
         print(row(transfer));
     }
-    ExitCode::SUCCESS
 }
 
 /// One transfer in a line.
@@ -199,8 +155,6 @@ fn row(transfer: &Transfer) -> String {
     parts.join("  ")
 }
 
-/// JSON is.
-const NOT_TEXT: &str = "a station is asked for paths in UTF-8; send the directory above instead";
 const PATH: &str = "/v1/transfers";
 /// A person is told as often as can be read.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -14,16 +14,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_api::client::Ask;
 use barograph_api::{EngineNextSeq, EngineWatermark};
 use barograph_forecast::Series;
 use bytes::Bytes;
 use futures_util::stream;
-use http::Method;
 use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::client::{Ask, Client, Trouble};
+use self::client::{Client, Trouble};
 use self::follow::{Follower, ITEMS, Opening};
 use self::lease::Holder;
 use self::link::Link;
@@ -149,7 +149,7 @@ impl Remote {
         self.link
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = Ask { method: Method::GET, path: &path, body: Bytes::new(), content_type: "" };
+                let ask = Ask { path: &path, ..Ask::default() };
                 let answer = client.ask(&ask, until).await.map_err(Trouble::of_read)?;
                 let mut body = answer.lines(RECORD_BYTES_MAX);
                 let mut items = Vec::new();
@@ -178,7 +178,7 @@ impl Remote {
         self.link
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = Ask { method: Method::GET, path: &path, body: Bytes::new(), content_type: "" };
+                let ask = Ask { path: &path, ..Ask::default() };
                 let answer = client.ask(&ask, until).await.map_err(Trouble::of_read)?;
                 answer.json(until).await.map_err(Trouble::of_read)
             })

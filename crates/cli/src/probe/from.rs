@@ -9,7 +9,7 @@ use barograph_study::units::{bit_rate, seconds, size};
 
 use super::Args;
 use crate::client::{Client, printable, token_of};
-use crate::exit::{bad_input, print};
+use crate::exit::{Failure, print};
 
 /// What is said of a test between others.
 #[derive(clap::Args)]
@@ -23,22 +23,16 @@ pub(super) struct FromArgs {
 }
 
 /// Asks `station` for the test, waits for it, and shows what came of it.
-pub(super) fn run(args: &Args, station: &str) -> ExitCode {
+pub(super) fn run(args: &Args, station: &str) -> Result<ExitCode, Failure> {
     let FromArgs { state, ca } = &args.elsewhere;
     let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
-    let client = match Client::of(&url(station), token, ca.clone()) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+    let client = Client::of(&url(station), token, ca.clone())?;
     let body = NewTest { to: args.target.clone(), seconds: args.stream.seconds };
-    let answer = match client.post("/v1/tests", &body) {
-        Ok(answer) => answer,
-        // A refusal says when to ask again in its own sentence.
-        Err(trouble) => return trouble.exit(),
-    };
+    // A refusal says when to ask again in its own sentence.
+    let answer = client.post("/v1/tests", &body)?;
     let test: Test = answer.read();
     let shown = if args.json { print(answer) } else { print(line(&test)) };
-    if shown && test.state == TestState::Done { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    Ok(if shown && test.state == TestState::Done { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// One test for people.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use barograph_api::EngineAppended;
-use barograph_api::client::{self, Cause, ClientConfig, Tls, Trust};
+use barograph_api::client::{self, Ask, Cause, ClientConfig, Tls, Trust};
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, StatusCode};
@@ -18,16 +18,6 @@ use crate::wire::{self, Lines};
 pub(super) struct Client {
     http: client::Client,
     deadline: Duration,
-}
-
-/// A request.
-pub(super) struct Ask<'a> {
-    pub(super) method: Method,
-    /// Below `/v1/engine/`, with its query.
-    pub(super) path: &'a str,
-    pub(super) body: Bytes,
-    /// Empty = there is no body.
-    pub(super) content_type: &'static str,
 }
 
 /// The head of a good answer has come.
@@ -77,14 +67,15 @@ impl Client {
     pub(super) async fn append(&self, body: Bytes) -> Result<Duration, Error> {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");
         let until = Instant::now() + self.deadline + seconds * Duration::from_secs(1);
-        let ask = Ask { method: Method::POST, path: "records", body, content_type: "application/x-ndjson" };
+        let content_type = "application/x-ndjson";
+        let ask = Ask { method: Method::POST, path: "records", content_type, body, ..Ask::default() };
         let answer = self.ask(&ask, until).await.map_err(Trouble::of_append)?;
         // The head says that it is stored, whatever follows.
         let EngineAppended { wait_s, .. } = answer.json(until).await.unwrap_or_default();
         Ok(Duration::try_from_secs_f64(wait_s).unwrap_or_default().min(PACE_MAX))
     }
 
-    /// Asks; a request that was lost, as when the station has just closed a kept connection, is asked once
+    /// Asks for a path below `/v1/engine/`; a request that was lost, as when the station has just closed a kept connection, is asked once
     /// more: every request of this protocol may be repeated.
     ///
     /// The answer's head has come by `until`.
@@ -101,13 +92,7 @@ impl Client {
 
     async fn ask_once(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
         let path = format!("/v1/engine/{}", ask.path);
-        let request = client::Ask {
-            method: ask.method.clone(),
-            path: &path,
-            headers: &[wire::EVENTS],
-            content_type: ask.content_type,
-            body: ask.body.clone(),
-        };
+        let request = Ask { path: &path, headers: &[wire::EVENTS], ..ask.clone() };
         let answer = match self.http.ask(&request, until).await {
             Ok(answer) => answer,
             Err(client::Trouble::Unreached(cause)) => return Err(Trouble::Unreached(self.sentence(&cause))),

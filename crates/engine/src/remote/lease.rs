@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_api::client::Ask;
 use barograph_api::{EngineLeft, EngineRegistered};
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::client::{Ask, Client, Trouble, escaped};
+use super::client::{Client, Trouble, escaped};
 use super::link::Link;
 use crate::{Error, Lease, LeaseState};
 
@@ -162,7 +163,13 @@ impl Holder {
     async fn put(&mut self, limit: Duration) -> Result<(), Error> {
         let path = format!("entry?ttl_s={}", self.ttl.as_secs_f64());
         let body = self.entry.clone();
-        let ask = Ask { method: Method::PUT, path: &path, body, content_type: "application/json" };
+        let ask = Ask {
+            method: Method::PUT,
+            path: &path,
+            content_type: "application/json",
+            body,
+            ..Ask::default()
+        };
         let until = Instant::now() + limit;
         let answer = self.client.ask(&ask, until).await.map_err(Trouble::of_read)?;
         let registered: EngineRegistered = answer.json(until).await.map_err(Trouble::of_read)?;
@@ -191,7 +198,7 @@ impl Holder {
 
     async fn about(&self, method: Method, limit: Duration) -> Result<(), Trouble> {
         let path = format!("entry?registration={}", escaped(&self.registration));
-        let ask = Ask { method, path: &path, body: Bytes::new(), content_type: "" };
+        let ask = Ask { method, path: &path, ..Ask::default() };
         let until = Instant::now() + limit;
         let EngineLeft {} = self.client.ask(&ask, until).await?.json(until).await?;
         Ok(())

@@ -68,7 +68,9 @@ fn record_of<'a>(
         error,
         after_s,
         // A detail that breaks a reader, stored before such were refused, is left out.
-        detail: is_sound_detail(detail).then(|| serde_json::from_str(detail).ok()).flatten(),
+        detail: is_sound_detail(detail)
+            .then(|| serde_json::from_str(detail).ok().map(Cow::Borrowed))
+            .flatten(),
     }
 }
 

@@ -169,11 +169,11 @@ pub(super) async fn history(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LevelQuery {
-    source: Option<String>,
-    target: Option<String>,
-    quantity: Option<String>,
-    level: Option<f64>,
+pub(super) struct LevelQuery {
+    pub(super) source: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) quantity: Option<String>,
+    pub(super) level: Option<f64>,
 }
 
 pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {

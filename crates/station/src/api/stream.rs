@@ -11,23 +11,13 @@ use axum::response::{IntoResponse, Response};
 use barograph_api::Lag;
 use barograph_engine::Selector;
 use futures_util::stream::unfold;
-use serde::Deserialize;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
-use super::read::kept_level;
+use super::read::{LevelQuery, kept_level};
 use super::{Peer, Refusal, State, json, query, selector};
 use crate::forecast::hub;
 use crate::limits::connections::Open;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StreamQuery {
-    source: Option<String>,
-    target: Option<String>,
-    quantity: Option<String>,
-    level: Option<f64>,
-}
 
 struct Watcher {
     points: Receiver<Arc<hub::Event>>,
@@ -43,7 +33,7 @@ pub(super) async fn stream(
     Extension(open): Extension<Arc<Open>>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
-    let asked: StreamQuery = query(&uri)?;
+    let asked: LevelQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
     let seat = shared.stream(&peer, &open)?;
