@@ -10,7 +10,6 @@ use crate::Word;
 pub struct Best {
     /// Host that sends.
     pub from: String,
-    /// Size of the transfer.
     pub bytes: u64,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
@@ -20,7 +19,6 @@ pub struct Best {
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
     pub hosts: Vec<BestHost>,
-    /// Hosts without one.
     pub unknown: Vec<UnknownHost>,
 }
 
@@ -28,7 +26,6 @@ pub struct Best {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BestHost {
-    /// Name of the host.
     pub host: String,
     /// Forecast of the transfer's time, seconds.
     pub forecast: f64,
@@ -52,11 +49,8 @@ pub struct BestHost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BestPart {
-    /// The forecast.
     pub forecast: f64,
-    /// Lower end of its interval.
     pub lower: f64,
-    /// Upper end of its interval.
     pub upper: f64,
     /// `measured` or `composed`.
     pub basis: Word,
@@ -75,9 +69,7 @@ pub struct BestPart {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnknownHost {
-    /// Name of the host.
     pub host: String,
-    /// Why not, one sentence.
     pub reason: String,
 }
 
@@ -85,10 +77,7 @@ pub struct UnknownHost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Estimate {
-    /// The forecast.
     pub forecast: f64,
-    /// Lower end of its interval.
     pub lower: f64,
-    /// Upper end of its interval.
     pub upper: f64,
 }

@@ -10,13 +10,10 @@ use crate::Word;
 pub struct TestList {
     /// Whether the station takes part in tests.
     pub bulk: bool,
-    /// What tests may cost.
     pub budget: TestBudget,
     /// Time until the station's next turn, seconds; `None` = there is no peer to test.
     pub next_turn_s: Option<f64>,
-    /// Turns skipped.
     pub turns_skipped: u64,
-    /// Turns deferred.
     pub turns_deferred: u64,
     /// Tests, the newest first.
     pub tests: Vec<Test>,
@@ -26,9 +23,7 @@ pub struct TestList {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestBudget {
-    /// In an hour.
     pub per_hour: TestCost,
-    /// One test at most.
     pub per_test: TestCost,
     /// Spent in the last hour.
     pub spent: TestSpent,
@@ -64,9 +59,7 @@ pub struct Test {
     pub time_s: f64,
     /// `source` (this station sent) or `target`.
     pub role: Word,
-    /// The other end.
     pub peer: String,
-    /// What became of it.
     pub state: TestState,
     /// Whether `POST /v1/tests` asked for it.
     pub on_demand: bool,
@@ -99,11 +92,9 @@ pub struct Test {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestState {
-    /// It is under way.
     Running,
     /// It gave a rate; as target, bytes came.
     Done,
-    /// It gave none.
     Failed,
     /// It did not begin: one end gave no permission.
     Refused,
@@ -117,7 +108,6 @@ pub enum TestState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTest {
-    /// Name of the peer.
     pub to: String,
     /// Its length, seconds; `None` = the station's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,7 +117,6 @@ pub struct NewTest {
 /// The answer when no test may begin now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TestRefused {
-    /// Why, one sentence.
     pub error: String,
     /// When to ask again, seconds.
     pub retry_after_s: f64,

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct EngineRegistered {
     /// Names the registration in renewals.
     pub registration: String,
-    /// Length of the lease, seconds.
     #[serde(default)]
     pub ttl_s: f64,
 }
@@ -15,7 +14,6 @@ pub struct EngineRegistered {
 /// The answer to a renewal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct EngineRenewed {
-    /// Length of the lease, seconds.
     #[serde(default)]
     pub ttl_s: f64,
 }
@@ -28,7 +26,6 @@ pub struct EngineLeft {}
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EngineAppended {
-    /// Records taken.
     pub records: usize,
     /// How long to wait before the next append, seconds; absent = 0.
     #[serde(skip_serializing_if = "is_zero")]

@@ -5,6 +5,10 @@
 //!
 //! A reader takes answers of older and newer stations: keys it lacks are their defaults, keys it does not have are
 //! ignored. Requests are strict: an unknown key is an error.
+//!
+//! Fields have a comment where the name does not say it: a unit, the words that occur, the meaning of `None`. `source`,
+//! `target`, `quantity` and `unit` are those of [`Series`].
+#![allow(missing_docs)]
 
 mod best;
 mod bulk;
@@ -50,7 +54,6 @@ pub type Word = Cow<'static, str>;
 /// The answer to a request that is refused.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ErrorAnswer<'a> {
-    /// One sentence.
     pub error: Cow<'a, str>,
 }
 

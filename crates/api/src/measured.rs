@@ -18,26 +18,18 @@ pub struct Series<'a> {
     pub quantity: Cow<'a, str>,
     /// Unit of its values.
     pub unit: Word,
-    /// Values learnt.
     pub count: u64,
-    /// Failures learnt.
     pub failures: u64,
-    /// Newest record.
     pub last: Option<Record<'a>>,
-    /// Forecasts of the next value.
     pub next: Option<Forecasts<'a>>,
 }
 
 /// One measurement: `value`, or `error` and `after_s`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record<'a> {
-    /// Host that measures.
     pub source: Cow<'a, str>,
-    /// Host or target that is measured.
     pub target: Cow<'a, str>,
-    /// Quantity, such as `rtt`.
     pub quantity: Cow<'a, str>,
-    /// Unit of the value.
     pub unit: Word,
     /// Time of the measurement, seconds since 1970-01-01 UTC.
     pub time_s: f64,
@@ -47,7 +39,6 @@ pub struct Record<'a> {
     /// Value, in `unit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Kind of failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Word>,
     /// Time until the failure, seconds.
@@ -66,7 +57,6 @@ pub struct Point {
     /// Value, in the series' unit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
-    /// Kind of failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Word>,
     /// Time until the failure, seconds.
@@ -78,13 +68,10 @@ pub struct Point {
     /// Forecast of the value, issued before it was seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forecast: Option<f64>,
-    /// Lower end of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower: Option<f64>,
-    /// Upper end of its interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
-    /// Method that made the forecast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<Word>,
 }
@@ -92,15 +79,10 @@ pub struct Point {
 /// One point as `/v1/stream` sends it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Event<'a> {
-    /// Host that measures.
     pub source: Cow<'a, str>,
-    /// Host or target that is measured.
     pub target: Cow<'a, str>,
-    /// Quantity, such as `rtt`.
     pub quantity: Cow<'a, str>,
-    /// Unit of its values.
     pub unit: Word,
-    /// The point.
     #[serde(flatten)]
     pub point: Point,
     /// Forecasts of the value after it.
@@ -110,24 +92,18 @@ pub struct Event<'a> {
 /// How many events a reader of a live stream missed, because it read too slowly.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Lag {
-    /// Events.
     pub missed: u64,
 }
 
 /// Forecasts of a series' next value.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Forecasts<'a> {
-    /// Host that measures.
     pub source: Cow<'a, str>,
-    /// Host or target that is measured.
     pub target: Cow<'a, str>,
-    /// Quantity, such as `rtt`.
     pub quantity: Cow<'a, str>,
-    /// Unit of its values.
     pub unit: Word,
     /// Time of the newest value, seconds since 1970-01-01 UTC.
     pub time_s: f64,
-    /// Values learnt.
     pub count: u64,
     /// Level of the interval, 0 to 1.
     pub level: f64,
@@ -135,10 +111,8 @@ pub struct Forecasts<'a> {
     pub mean: Forecast,
     /// Forecast for the least absolute error.
     pub median: Forecast,
-    /// Lower end of the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lower: Option<f64>,
-    /// Upper end of the interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upper: Option<f64>,
 }
@@ -148,15 +122,12 @@ pub struct Forecasts<'a> {
 pub struct Forecast {
     /// The forecast, in the series' unit.
     pub value: f64,
-    /// Mean squared error.
     pub mse: Option<f64>,
-    /// Mean absolute error.
     pub mae: Option<f64>,
     /// Mean squared error of the newest forecasts.
     pub recent_mse: Option<f64>,
     /// Mean absolute error of the newest forecasts.
     pub recent_mae: Option<f64>,
-    /// Method that made it.
     pub method: Word,
     /// The method's weight in the blend, 0 to 1.
     pub weight: Option<f64>,
@@ -165,21 +136,18 @@ pub struct Forecast {
 /// Series that were asked for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SeriesList<'a> {
-    /// Series, by name.
     pub series: Vec<Series<'a>>,
 }
 
 /// Forecasts of the series that were asked for.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ForecastList<'a> {
-    /// Forecasts, by series.
     pub forecasts: Vec<Forecasts<'a>>,
 }
 
 /// The newest record of each series.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latest<'a> {
-    /// Records.
     pub latest: Vec<Record<'a>>,
     /// Where the next page begins; `None` = this was the last.
     pub next: Option<String>,
@@ -188,7 +156,6 @@ pub struct Latest<'a> {
 /// Records of one series, the oldest first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History<'a> {
-    /// Records.
     pub records: Vec<Record<'a>>,
     /// Where the next page begins; `None` = this was the last.
     pub next: Option<String>,
@@ -197,37 +164,27 @@ pub struct History<'a> {
 /// The points of one series that are kept in memory, the oldest first.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Recent<'a> {
-    /// Host that measures.
     pub source: Cow<'a, str>,
-    /// Host or target that is measured.
     pub target: Cow<'a, str>,
-    /// Quantity, such as `rtt`.
     pub quantity: Cow<'a, str>,
-    /// Unit of its values.
     pub unit: Word,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
-    /// Points.
     pub points: Vec<Point>,
-    /// Forecasts of the next value.
     pub next: Option<Forecasts<'a>>,
 }
 
 /// How latencies to each peer are spread.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct LatencyList<'a> {
-    /// One for each series.
     pub latencies: Vec<Latency<'a>>,
 }
 
 /// How the latencies of one series are spread, all times in seconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Latency<'a> {
-    /// Host that measures.
     pub source: Cow<'a, str>,
-    /// Host that is measured.
     pub target: Cow<'a, str>,
-    /// Quantity, such as `rtt`.
     pub quantity: Cow<'a, str>,
     /// Answers.
     pub count: u64,
@@ -239,11 +196,8 @@ pub struct Latency<'a> {
     pub max_s: Option<f64>,
     /// Quantiles; `None` = so many were missed that it is beyond all answers.
     pub p50_s: Option<f64>,
-    /// 0.9 quantile.
     pub p90_s: Option<f64>,
-    /// 0.99 quantile.
     pub p99_s: Option<f64>,
-    /// 0.999 quantile.
     pub p99_9_s: Option<f64>,
 }
 
@@ -254,7 +208,6 @@ pub struct Measurements {
     /// Name under which the caller numbers records; `None` = the station numbers them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// Records.
     pub records: Vec<NewRecord>,
 }
 
@@ -271,7 +224,6 @@ pub struct NewRecord {
     /// What was measured; `None` = the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Quantity, a lower-case word.
     pub quantity: String,
     /// Time of the measurement, seconds since 1970-01-01 UTC; `None` = now.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -283,6 +235,5 @@ pub struct NewRecord {
 /// The answer to [`Measurements`].
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Stored {
-    /// Records stored.
     pub stored: usize,
 }

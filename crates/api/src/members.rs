@@ -33,7 +33,6 @@ pub struct Invitation {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberList {
-    /// Members.
     pub members: Vec<Member>,
 }
 

@@ -8,7 +8,6 @@ use crate::Word;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mesh {
-    /// Name of the station.
     pub host: String,
     /// `host`, `member` or `archive`.
     pub role: Word,
@@ -17,15 +16,11 @@ pub struct Mesh {
     /// URL of the station whose mesh was joined.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<String>,
-    /// Site of the station.
     pub site: String,
-    /// Groups of the station.
     pub groups: Vec<String>,
     /// How long a peer may be silent before it is lost, seconds.
     pub lease_s: f64,
-    /// The directory, as this station reaches it.
     pub directory: Directory,
-    /// Peers by state.
     pub peers: PeerCounts,
     /// Records that wait for the mesh; `None` = there is nothing to wait for.
     pub spool: Option<Spool>,
@@ -37,9 +32,7 @@ pub struct Mesh {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Directory {
-    /// Whether it can be read and written.
     pub connected: bool,
-    /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// How long it has been away, seconds.
@@ -59,7 +52,6 @@ pub struct Directory {
 pub struct PeerCounts {
     /// Registered and measured.
     pub up: usize,
-    /// Lost.
     pub lost: usize,
     /// Registered and not measured.
     pub ignored: usize,
@@ -87,7 +79,6 @@ pub struct Spool {
     pub is_paced: bool,
     /// Sequence number up to which the archive misses nothing.
     pub watermark: Option<u64>,
-    /// Why nothing is forwarded.
     pub error: Option<String>,
 }
 
@@ -95,7 +86,6 @@ pub struct Spool {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerList {
-    /// Peers, by name.
     pub peers: Vec<Peer>,
 }
 
@@ -103,7 +93,6 @@ pub struct PeerList {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Peer {
-    /// Name of the station.
     pub host: String,
     /// `up`, `lost` or `ignored`.
     pub state: Word,
@@ -114,14 +103,11 @@ pub struct Peer {
     pub since_s: f64,
     /// Addresses that it registered.
     pub addresses: Vec<String>,
-    /// Addresses that cannot be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedAddress>,
     /// Address that answered; `None` = none yet.
     pub address: Option<String>,
-    /// Version of its software.
     pub version: String,
-    /// Groups of the station.
     pub groups: Vec<String>,
     /// `responder`, `bulk`, `archive`, `iperf3`.
     pub capabilities: Vec<Word>,
@@ -133,9 +119,7 @@ pub struct Peer {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DroppedAddress {
-    /// The address.
     pub address: String,
-    /// Why not.
     pub reason: Word,
 }
 
@@ -144,18 +128,14 @@ pub struct DroppedAddress {
 pub struct PeerEvent {
     /// Number of the event; numbers rise, also over a restart of the station.
     pub id: u64,
-    /// The change.
     pub event: PeerChange,
     /// Time of the change, seconds since 1970-01-01 UTC.
     pub time_s: f64,
-    /// Name of the peer.
     pub host: String,
     /// Addresses that it registered.
     pub addresses: Vec<String>,
-    /// Version of its software.
     #[serde(default)]
     pub version: String,
-    /// Groups of the peer.
     #[serde(default)]
     pub groups: Vec<String>,
 }

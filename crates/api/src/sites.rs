@@ -8,13 +8,11 @@ use crate::{Estimate, Word};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sites {
-    /// Name of the station.
     pub host: String,
     /// `propose` or `auto`.
     pub mode: Word,
     /// How long a proposal must hold before `auto` takes it, seconds.
     pub hold_s: f64,
-    /// Position of the station now.
     pub now: SiteOrigin,
     /// Position that can be accepted.
     pub proposed: Option<Position>,
@@ -24,7 +22,6 @@ pub struct Sites {
     pub sees: Word,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
-    /// Sites.
     pub sites: Vec<Site>,
     /// Hosts without a forecast round trip.
     pub unknown: Vec<String>,
@@ -36,7 +33,6 @@ pub struct Sites {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Position {
-    /// Name of the site.
     pub site: String,
     /// Whether the station represents the site to others.
     pub represents: bool,
@@ -46,7 +42,6 @@ pub struct Position {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SiteOrigin {
-    /// Name of the site.
     pub site: String,
     /// Whether the station represents the site to others.
     pub represents: bool,
@@ -58,7 +53,6 @@ pub struct SiteOrigin {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PendingPosition {
-    /// Name of the site.
     pub site: String,
     /// Whether the station will represent the site to others.
     pub represents: bool,
@@ -70,9 +64,7 @@ pub struct PendingPosition {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Site {
-    /// Name of the site.
     pub site: String,
-    /// Its hosts.
     pub hosts: Vec<String>,
     /// Host that represents it; `None` = round trips between its hosts are not known.
     pub representative: Option<String>,
@@ -90,13 +82,9 @@ pub struct Site {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NextHost {
-    /// Name of the host.
     pub host: String,
-    /// The forecast.
     pub forecast: f64,
-    /// Lower end of its interval.
     pub lower: f64,
-    /// Upper end of its interval.
     pub upper: f64,
 }
 

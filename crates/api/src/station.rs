@@ -8,9 +8,7 @@ use crate::Word;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Station {
-    /// Name of its host.
     pub host: String,
-    /// Version of its software.
     pub version: Word,
     /// Time since the start, seconds.
     pub uptime_s: f64,
@@ -18,7 +16,6 @@ pub struct Station {
     pub started_s: f64,
     /// How often a page that cannot stream asks, seconds.
     pub page_period_s: f64,
-    /// Series kept.
     pub series: usize,
     /// Most series that are kept.
     pub series_max: usize,
@@ -64,11 +61,8 @@ pub struct Health {
     pub spool_dropped: u64,
     /// Measurements dropped because the recorder was too slow.
     pub inbox_dropped: u64,
-    /// Series kept.
     pub series: usize,
-    /// Series refused.
     pub series_refused: u64,
-    /// Each limit.
     pub limits: Vec<LimitUsage>,
 }
 
@@ -76,15 +70,11 @@ pub struct Health {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitUsage {
-    /// Name of the limit.
     pub limit: Word,
     /// Setting that changes it; `None` = it is fixed.
     pub setting: Option<Word>,
-    /// The limit.
     pub max: Option<u64>,
-    /// Used now.
     pub now: Option<u64>,
-    /// Refused since the start.
     pub refused: u64,
     /// When the refusals began that go on, seconds since 1970-01-01 UTC.
     pub since: Option<f64>,

@@ -8,7 +8,6 @@ use crate::Word;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetList {
-    /// Targets.
     pub targets: Vec<Target>,
 }
 

@@ -28,9 +28,7 @@ pub struct Transfer {
     pub time_s: f64,
     /// The other end: a station of the mesh by its name, else an address.
     pub peer: Option<String>,
-    /// Files.
     pub files: Option<u64>,
-    /// Bytes of all files.
     pub bytes: Option<u64>,
     /// Bytes that were there from before.
     pub held_bytes: Option<u64>,
@@ -43,7 +41,6 @@ pub struct Transfer {
     /// Packets lost, at a sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostPackets>,
-    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -52,7 +49,6 @@ pub struct Transfer {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LostPackets {
-    /// Packets sent.
     pub sent_packets: u64,
     /// Lost in the receiving host.
     pub host: u64,
@@ -68,17 +64,14 @@ pub struct LostPackets {
 pub enum TransferState {
     /// For its sender, or for the receiver's answer.
     Waiting,
-    /// Data is on its way.
     Running,
     /// All came; it is verified and files get their names.
     Verifying,
-    /// All files are there.
     Done,
     /// It ended too early; what came is kept, and the same transfer resumes there.
     Failed,
     /// A request ended it.
     Cancelled,
-    /// No sender came.
     Expired,
     /// A state that this version does not have.
     #[default]
@@ -122,9 +115,7 @@ pub struct NewTransferLine {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferLine {
-    /// The line.
     pub line: String,
-    /// The transfer.
     pub transfer: Transfer,
 }
 
