@@ -11,6 +11,7 @@ mod kind;
 mod mesh;
 mod setting;
 mod target;
+pub mod tls;
 mod transfer;
 mod value;
 
@@ -20,13 +21,13 @@ use std::time::Duration;
 
 use barograph_forecast::Name;
 
-use crate::measure::target::{Provenance, Secret, Target, TargetError};
+use crate::target::{Provenance, Secret, Target, TargetError};
 use kind::{DAY_S, address, days, flag, integer, maybe, name, path, seconds, words};
 use setting::{Applies, Setting, set, settings};
 use value::Value;
 
 pub use echo::EchoConfig;
-pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group};
+pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group, unusable};
 pub use mesh::{BulkWith, MeshConfig};
 pub use transfer::TransferConfig;
 
@@ -252,7 +253,7 @@ impl Noted {
             config.listen_implied = true;
         }
         if let Some(place) = self.tls {
-            let loaded = crate::http::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
+            let loaded = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
             loaded.map_err(|error| ConfigError::of_key(&place, "tls", &error.to_string()))?;
         }
         Ok(())

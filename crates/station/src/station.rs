@@ -14,13 +14,12 @@ use tokio::sync::watch;
 
 use crate::api::{self, Served, Shared};
 use crate::config::Config;
+use crate::config::tls::{self, TlsError};
 use crate::echo::{self, Echo};
 use crate::forecast::bank::Bank;
-use crate::forecast::desk::Desk;
 use crate::forecast::hub::Hub;
 use crate::health::Health;
 use crate::http::server::{self, Server};
-use crate::http::tls::{self, TlsError};
 use crate::limits::Limit;
 use crate::limits::admission::Kind;
 use crate::limits::connections::Connections;
@@ -29,16 +28,19 @@ use crate::limits::proved::ProvedCallers;
 use crate::limits::unread::UnreadAnswers;
 use crate::measure::prober::{self, Prober};
 use crate::measure::surroundings;
-use crate::measure::target::{Provenance, Secret, Target};
 use crate::measure::targets::{Targets, TargetsError};
+use crate::mesh::desk::Desk;
 use crate::mesh::identity::{self, Identity};
 use crate::mesh::members;
 use crate::mesh::sites::{Sites, Standing};
-use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations, Tester};
+use crate::mesh::{
+    self, Board, Bulk, BulkParts, Door, Engines, JoinError, Keeper, Removed, RemovedStations, Tester,
+};
 use crate::record::recorder::{self, Inbox};
 use crate::state;
 use crate::state::StateFiles;
 use crate::sync::lock;
+use crate::target::{Provenance, Secret, Target};
 use crate::time::now_unix_ns;
 use crate::transfer::Transfers;
 
@@ -82,7 +84,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The archive cannot be used.
-    #[error("{}", one_line(.0))]
+    #[error("{}", mesh::one_line(.0))]
     Archive(#[from] barograph_engine::Error),
     /// The list of targets cannot be read.
     #[error("{0}")]
@@ -90,24 +92,9 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A mesh is to be joined without an invitation.
-    #[error(
-        "joining {0} needs an invitation: run `barograph invite` there, and give its token as the variable \
-         BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
-    )]
-    Uninvited(String),
-    /// A station is to join itself.
-    #[error(
-        "{0} is this station itself: mesh.join names the station that others join, and that one joins nobody"
-    )]
-    Itself(String),
-    /// The configuration names NATS servers, and this build has no NATS client.
-    #[cfg(not(feature = "nats"))]
-    #[error(
-        "mesh.nats: this build has no NATS client. Use a release build: \
-         `cargo install --locked --path crates/cli`, or `cargo build --release --locked` in the repository"
-    )]
-    WithoutNats,
+    /// The mesh cannot be joined.
+    #[error(transparent)]
+    Join(#[from] JoinError),
     /// The budget of bulk tests makes no sense.
     #[error("mesh.bulk_share, mesh.bulk_seconds: {0}")]
     Budget(#[from] barograph_mesh::BudgetError),
@@ -407,11 +394,6 @@ impl Station {
         let _ = self.http.join();
         lost
     }
-}
-
-/// A message in one line; SQLite's may have several.
-fn one_line(error: &barograph_engine::Error) -> String {
-    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn url(address: SocketAddr, speaks_tls: bool) -> String {

@@ -2,13 +2,14 @@
 
 use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, labelled_unix_ns};
-use barograph_forecast::{Forecast, Outcome, Quantity, Series};
+use barograph_forecast::{Forecast, Outcome, Series};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
 use crate::forecast::best::Age;
 use crate::time::now_unix_ns;
+use crate::unit;
 
 #[derive(Serialize)]
 pub(super) struct SeriesJson<'a> {
@@ -108,12 +109,6 @@ struct ForecastJson {
     method: &'static str,
     /// Of the method in the blend.
     weight: Option<f64>,
-}
-
-/// The unit of a quantity; a loaded form has that of the plain one.
-pub(crate) fn unit(quantity: &Quantity) -> &'static str {
-    let plain = quantity.as_str().strip_suffix("_loaded").and_then(|word| Quantity::new(word).ok());
-    plain.as_ref().unwrap_or(quantity).unit()
 }
 
 /// Nanoseconds as seconds; exact to a microsecond in this century.
@@ -247,7 +242,7 @@ pub(super) const DEFAULT_LEVEL: f64 = 0.9;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_forecast::Name;
+    use barograph_forecast::{Name, Quantity};
 
     use super::*;
 

@@ -1,16 +1,8 @@
 //! `docs/barograph.toml` is written from the settings: `UPDATE=1` in the environment writes it again.
 
-use super::setting::Setting;
+use super::setting::{Documentation, Setting};
 use super::target::TargetTable;
 use super::*;
-
-/// What is said about a key beside its name.
-pub(super) struct Documentation {
-    pub(super) lines: &'static [&'static str],
-    /// At most one, as TOML.
-    pub(super) example: &'static [&'static str],
-    pub(super) range: fn() -> Option<String>,
-}
 
 #[test]
 fn the_documented_file_is_that_of_the_settings() {

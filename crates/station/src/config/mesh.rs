@@ -1,6 +1,6 @@
 //! The `[mesh]` table: which mesh a station is part of, and as what.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::Config;
 use super::kind::{DAY_S, choice, flag, integer, maybe, name, number, path, seconds, text, words};
 use super::setting::settings;
 use super::value::short;
-use crate::measure::target::Secret;
+use crate::target::Secret;
 
 /// What makes the bulk tests between stations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,12 +304,24 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
                 short(word)
             )
         })?;
-        match crate::mesh::unusable(parsed) {
+        match unusable(parsed) {
             Some(why) => Err(format!("`{}` cannot be advertised: {why}", short(word))),
             None => Ok(parsed),
         }
     };
     words.iter().map(address).collect()
+}
+
+/// Why nobody can be reached at an address; `None` = somebody might.
+pub(crate) fn unusable(address: SocketAddr) -> Option<&'static str> {
+    let ip = address.ip().to_canonical();
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    match () {
+        () if address.port() == 0 => Some("port 0 is nobody's"),
+        () if ip.is_unspecified() => Some("it is no address of a host"),
+        () if ip.is_multicast() || broadcast => Some("it is a group's address, not a host's"),
+        () => None,
+    }
 }
 
 fn webhook(text: String) -> Result<String, String> {

@@ -10,7 +10,16 @@ pub(super) struct Setting<C> {
     pub(super) read: fn(&mut C, &Value<'_>) -> Result<(), String>,
     pub(super) shown: fn(&C) -> Option<String>,
     #[cfg(test)]
-    pub(super) documentation: super::documented::Documentation,
+    pub(super) documentation: Documentation,
+}
+
+/// What is said about a key beside its name.
+#[cfg(test)]
+pub(super) struct Documentation {
+    pub(super) lines: &'static [&'static str],
+    /// At most one, as TOML.
+    pub(super) example: &'static [&'static str],
+    pub(super) range: fn() -> Option<String>,
 }
 
 impl<C> Setting<C> {
@@ -127,7 +136,7 @@ macro_rules! settings {
                         (kind.shown)(&$place.$field)
                     },
                     #[cfg(test)]
-                    documentation: $crate::config::documented::Documentation {
+                    documentation: $crate::config::setting::Documentation {
                         lines: &[$($doc),*],
                         example: &[$(stringify!($example))?],
                         range: || {

@@ -7,7 +7,7 @@ use super::ConfigError;
 use super::file::Entry;
 use super::kind::{DAY_S, maybe, path, seconds, text, words};
 use super::setting::{set, settings};
-use crate::measure::target::{Provenance, Target, TargetError};
+use crate::target::{Provenance, Target, TargetError};
 
 settings! {
     |table: TargetTable| table;

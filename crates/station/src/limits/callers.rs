@@ -19,6 +19,6 @@ pub(crate) enum Callers {
     /// Of a /24 or /48.
     Network(IpAddr),
     ProvedOfNetwork(IpAddr),
-    /// All addresses that one station proved, by its [number](crate::limits::proved::Prover::number).
+    /// All addresses that one station proved, by its number (`Prover::number`).
     Prover(u64),
 }
