@@ -1,4 +1,5 @@
 //! `docs/barograph.toml` is written from the settings: `UPDATE=1` in the environment writes it again.
+#![allow(clippy::unwrap_used)]
 
 use super::setting::{Documentation, Setting};
 use super::target::TargetTable;

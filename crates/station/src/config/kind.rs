@@ -13,12 +13,15 @@ use super::value::Value;
 /// Which values a key takes, and how each becomes a `T`.
 pub(super) struct Kind<T> {
     /// Fails with what was expected, and what was found.
-    pub(super) read: Box<dyn Fn(&Value<'_>) -> Result<T, String>>,
+    pub(super) read: Read<T>,
     /// The value as in a file; `None` = there is none. Values that differ are shown differently.
-    pub(super) shown: Box<dyn Fn(&T) -> Option<String>>,
+    pub(super) shown: Shown<T>,
     /// The values that are allowed, where the type alone does not say that.
     pub(super) range: Option<String>,
 }
+
+type Read<T> = Box<dyn Fn(&Value<'_>) -> Result<T, String>>;
+type Shown<T> = Box<dyn Fn(&T) -> Option<String>>;
 
 fn kind<T: Debug>(read: impl Fn(&Value<'_>) -> Result<T, String> + 'static) -> Kind<T> {
     Kind { read: Box::new(read), shown: Box::new(|of| Some(format!("{of:?}"))), range: None }
