@@ -162,8 +162,8 @@ pub struct Sources {
     pub targets: Vec<String>,
 }
 
-/// Why the configuration cannot be used: the file and line, the variable or the flag, what is wrong there, and
-/// what would be right.
+/// Why the configuration cannot be used: the file and line, the variable or the flag, what is wrong
+/// there, and what would be right.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);

@@ -1,4 +1,4 @@
-//! `docs/barograph.toml` is written from the settings: `UPDATE=1` in the environment writes it again.
+//! Writes `docs/barograph.toml` from the settings, when `UPDATE` is in the environment.
 #![allow(clippy::unwrap_used)]
 
 use super::setting::{Documentation, Setting};

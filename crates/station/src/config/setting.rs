@@ -1,4 +1,4 @@
-//! A setting: a key with its type, default, range and documentation, each stated once by [`settings!`].
+//! A setting: a key with its type, default, range and documentation, each stated once.
 
 use super::value::Value;
 use super::{ConfigError, PREFIX};
@@ -81,7 +81,7 @@ pub(super) enum Applies {
     AtStart,
 }
 
-/// Declares a struct of settings: its fields with their defaults, and the table `SETTINGS` of their keys.
+/// Declares a struct of settings: its fields with their defaults, and `SETTINGS`, their keys.
 ///
 /// The first line leads to the struct from the whole configuration. Each field is
 /// `name: type = default`, then the key, its [`Kind`](super::kind::Kind), when it [`Applies`], and
@@ -127,14 +127,9 @@ macro_rules! settings {
                     key: $key,
                     applies: $crate::config::setting::Applies::$applies,
                     read: |$config: &mut $root, value: &$crate::config::value::Value<'_>| {
-                        let kind: $crate::config::kind::Kind<$type> = $kind;
-                        $place.$field = (kind.read)(value)?;
-                        Ok(())
+                        ($kind.read)(value).map(|read| $place.$field = read)
                     },
-                    shown: |$config: &$root| {
-                        let kind: $crate::config::kind::Kind<$type> = $kind;
-                        (kind.shown)(&$place.$field)
-                    },
+                    shown: |$config: &$root| ($kind.shown)(&$place.$field),
                     #[cfg(test)]
                     documentation: $crate::config::setting::Documentation {
                         lines: &[$($doc),*],
