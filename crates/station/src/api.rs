@@ -43,7 +43,6 @@ use tokio::sync::watch;
 use crate::config::Config;
 use crate::echo::Echo;
 use crate::forecast::bank::Bank;
-use crate::forecast::desk::Desk;
 use crate::forecast::hub::Hub;
 use crate::health::Health;
 use crate::limits::connections::{Connections, Open};
@@ -52,6 +51,7 @@ use crate::limits::proved::ProvedCallers;
 use crate::limits::unread::{Reader, UnreadAnswers};
 use crate::limits::{Limit, reserved};
 use crate::measure::targets::Targets;
+use crate::mesh::desk::Desk;
 use crate::mesh::sites::Sites;
 use crate::mesh::{Board, Bulk, Kind};
 use crate::record::recorder::Inbox;
@@ -60,8 +60,7 @@ use crate::sync::lock;
 use crate::transfer::Transfers;
 
 pub(crate) use engine::Served;
-pub(crate) use guard::{Channel, Peer};
-pub(crate) use json::unit;
+use guard::Peer;
 
 /// What requests work with.
 pub(crate) struct Shared {

@@ -3,9 +3,15 @@
 //! Each later layer overrides the earlier. Every key exists in all of them: `limits.series_max` in the
 //! file is `BAROGRAPH_LIMITS_SERIES_MAX` in the environment and `--set limits.series_max=…` as a flag.
 
+#[cfg(test)]
+mod documented;
 mod echo;
 mod file;
+mod kind;
 mod mesh;
+mod setting;
+mod target;
+pub mod tls;
 mod transfer;
 mod value;
 
@@ -15,111 +21,131 @@ use std::time::Duration;
 
 use barograph_forecast::Name;
 
-use crate::measure::target::{Provenance, Secret, Target};
+use crate::target::{Provenance, Secret, Target, TargetError};
+use kind::{DAY_S, address, days, flag, integer, maybe, name, path, seconds, words};
+use setting::{Applies, Setting, set, settings};
+use value::Value;
 
 pub use echo::EchoConfig;
-pub use file::{Place, nearest};
-pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group};
+pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group, unusable};
 pub use mesh::{BulkWith, MeshConfig};
 pub use transfer::TransferConfig;
-pub use value::Value;
 
-/// All settings of a station. The defaults are in [`Config::default`]; `docs/barograph.toml` explains each.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// Where to listen, TCP and UDP.
-    pub listen: SocketAddr,
-    /// Whether that follows from joining a mesh, and was not set.
-    pub listen_implied: bool,
-    /// Directory of the archive, the token and the added targets.
-    pub state: PathBuf,
-    /// The station's name, the source of its series; `None` = the system's host name.
-    pub host: Option<Name>,
-    /// Names under which it may be asked for, beside addresses, `localhost` and the host name.
-    pub allowed_hosts: Vec<String>,
-    /// Whether targets may be added by others than this host.
-    pub allow_remote_targets: bool,
-    /// Whether callers on this host need the token too: behind a reverse proxy they are anybody.
-    pub loopback_needs_token: bool,
-    /// Whether the own responder, the gateway and the resolver are measured.
-    pub default_targets: bool,
-    /// TCP port of the gateway that is connected to.
-    pub gateway_port: u16,
-    /// Period of the sensors.
-    pub sensor_period: Duration,
-    /// Period of probes.
-    pub probe_period: Duration,
-    /// Deadline of one experiment.
-    pub probe_timeout: Duration,
-    /// Period of bulk tests.
-    pub goodput_period: Duration,
-    /// Bytes of one bulk test.
-    pub goodput_bytes: u64,
-    /// Most experiments at once.
-    pub workers_max: usize,
-    /// File with the token presented to the targets of the configuration that name none themselves.
-    pub token_file: Option<PathBuf>,
-    /// Shortest time between two commits of the archive.
-    pub commit: Duration,
-    /// How long records are kept.
-    pub keep: Duration,
-    /// The size of the archive beyond which the oldest records are removed, in bytes.
-    pub keep_bytes: u64,
-    /// Most series.
-    pub series_max: usize,
-    /// Most connections at once.
-    pub connections_max: usize,
-    /// Most live streams at once.
-    pub streams_max: usize,
-    /// Most records that wait for the archive.
-    pub spool_records_max: usize,
-    /// Probes over WebSocket.
-    pub echo: EchoConfig,
-    /// The station's part in a mesh.
-    pub mesh: MeshConfig,
-    /// Files that are sent and received when somebody asks.
-    pub transfer: TransferConfig,
-    /// Certificate chain, PEM.
-    pub tls_certificate: Option<PathBuf>,
-    /// Private key, PEM.
-    pub tls_key: Option<PathBuf>,
-    /// What to measure beside the default targets.
-    pub targets: Vec<Target>,
-}
+settings! {
+    |config: Config| config;
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], PORT)),
-            listen_implied: false,
-            state: default_state(|name| std::env::var_os(name).map(PathBuf::from)),
-            host: None,
-            allowed_hosts: Vec::new(),
-            allow_remote_targets: false,
-            loopback_needs_token: false,
-            default_targets: true,
-            gateway_port: 80,
-            sensor_period: Duration::from_secs(10),
-            probe_period: Duration::from_secs(10),
-            probe_timeout: Duration::from_secs(5),
-            goodput_period: Duration::from_mins(10),
-            goodput_bytes: 1 << 20,
-            workers_max: 32,
-            token_file: None,
-            commit: Duration::from_secs(1),
-            keep: Duration::from_hours(400 * 24),
-            keep_bytes: 1 << 30,
-            series_max: 40_000,
-            connections_max: 1024,
-            streams_max: 64,
-            spool_records_max: 100_000,
-            echo: EchoConfig::default(),
-            mesh: MeshConfig::default(),
-            transfer: TransferConfig::default(),
-            tls_certificate: None,
-            tls_key: None,
-            targets: Vec::new(),
-        }
+    /// Barograph: the station's configuration.
+    ///
+    /// Every value below is the default. Lines that begin with "#:" are examples without a default.
+    /// Behind a value are the least and the greatest that its key takes, and "restart" where a
+    /// change needs one.
+    ///
+    /// Each key is also an environment variable (limits.series_max = BAROGRAPH_LIMITS_SERIES_MAX)
+    /// and a flag (--set limits.series_max=…); flags override variables, variables override this
+    /// file. SIGHUP reads the file again; a file with a mistake is refused whole and the running
+    /// settings stay. The log names the changed keys that need a restart; all others change at
+    /// once.
+    pub struct Config {
+        /// Where to listen: TCP for page, API and probes, UDP with the same number for datagram
+        /// probes. Beyond loopback, whatever starts traffic or changes state needs the token in
+        /// STATE/token. 10132 = 1013.2 hPa, the standard atmosphere; no service is known to use it.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], PORT)) => "listen", address(), AtStart;
+        /// Archive, token and added targets. Default: $XDG_STATE_HOME/barograph or
+        /// ~/.local/state/barograph.
+        state: PathBuf = default_state(|name| std::env::var_os(name).map(PathBuf::from)) =>
+            "state", path(), AtStart, example "/var/lib/barograph";
+        /// The station's name, the source of its series. Default: the system's host name.
+        host: Option<Name> = None => "host", maybe(name()), AtStart, example "office";
+        /// Names under which a browser may ask for the station, beside addresses, localhost and the
+        /// host name.
+        allowed_hosts: Vec<String> = Vec::new() => "allowed_hosts", words(Ok), AtOnce;
+        /// Whether callers from elsewhere, with the token, may add targets for this host to probe.
+        allow_remote_targets: bool = false => "allow_remote_targets", flag(), AtOnce;
+        /// Whether callers on this host need the token too. Without it a caller that connects over
+        /// loopback, or from the address that is listened on, is taken for one on this host.
+        /// WARNING: behind a reverse proxy on this host all callers come that way. A request is
+        /// taken for a proxy's when it is HTTP/1.0 or has a Via, Forwarded, X-Forwarded-… or
+        /// X-Real-IP header; a proxy that speaks HTTP/1.1 and adds none of them cannot be told. So
+        /// behind a proxy set this to true.
+        loopback_needs_token: bool = false => "loopback_needs_token", flag(), AtOnce;
+        /// Whether to measure the own responder, the default gateway and the resolver; no host
+        /// further away.
+        default_targets: bool = true => "default_targets", flag(), AtOnce;
+        /// The gateway's TCP port to connect to; most routers have a page there. A refusal is an
+        /// answer, too: its time counts.
+        gateway_port: u16 = 80 => "gateway_port", integer(1..=65_535), AtOnce;
+        /// Period (s) of cpu_available and memory_free.
+        sensor_period: Duration = Duration::from_secs(10) => "sensors.period_s", seconds(0.1..=DAY_S), AtOnce;
+        /// Period (s) of each target without its own; jitter is ±10 %.
+        probe_period: Duration = Duration::from_secs(10) => "probe.period_s", seconds(0.1..=DAY_S), AtOnce;
+        /// Deadline (s) of one experiment.
+        probe_timeout: Duration = Duration::from_secs(5) => "probe.timeout_s", seconds(0.01..=600.0), AtOnce;
+        /// Period (s) of bulk tests, which are made only of targets that name goodput or
+        /// goodput_down.
+        goodput_period: Duration = Duration::from_mins(10) =>
+            "probe.goodput_period_s", seconds(1.0..=30.0 * DAY_S), AtOnce;
+        /// Bytes of one bulk test.
+        goodput_bytes: u64 = 1 << 20 => "probe.goodput_bytes", integer(1..=1 << 30), AtOnce;
+        /// The most experiments at once; what is due beyond is skipped and counted.
+        workers_max: usize = 32 => "probe.workers_max", integer(1..=1024), AtStart;
+        /// The token presented to other stations: of this file's targets to those without a
+        /// token_file of their own, never to targets that were added through the API. Read again on
+        /// SIGHUP.
+        token_file: Option<PathBuf> = None =>
+            "probe.token_file", maybe(path()), AtOnce, example "/etc/barograph/token";
+        /// The shortest time (s) between two commits; an append is acknowledged after its commit.
+        commit: Duration = Duration::from_secs(1) => "archive.commit_s", seconds(0.0..=60.0), AtStart;
+        /// Records are removed when they are older, or when the archive is larger than keep_bytes,
+        /// but those that wait for the mesh.
+        keep: Duration = Duration::from_hours(400 * 24) =>
+            "archive.keep_days", days(0.01..=100_000.0), AtStart;
+        /// The disk needs more than that: for what comes while records are removed, and for the log
+        /// of commits. On a full disk nothing is removed until there is some room.
+        keep_bytes: u64 = 1 << 30 => "archive.keep_bytes", integer(1 << 20..=1 << 50), AtStart;
+        /// Measurements of further series are refused and counted. A full series (512 points) takes
+        /// 24 KB of memory, 40 000 of them 1 GB. Stations that all measure each other have five
+        /// series for each ordered pair (round trip and loss, both also while a bulk test runs, and
+        /// goodput) and up to ten each of their own: 5·n·(n−1) + 10·n. The default holds 88
+        /// stations, and 200 need 201 000 (5 GB). The station that others join keeps all of them.
+        /// It refuses a station whose series would find no room beside those of all members, also
+        /// of members that are away; an archive on NATS refuses none, and warns in /healthz. What
+        /// one member measures beyond that takes no room from the others. In sites (mesh.site)
+        /// there are far fewer. The archive on disk has room for twice as many series, 100 000 at
+        /// least; members together have seven eighths of it, and each has an eighth.
+        series_max: usize = 40_000 => "limits.series_max", integer(1..=1_000_000), AtStart;
+        /// HTTP connections at once. One address from elsewhere gets a quarter, and all of them
+        /// together leave an eighth to this host. Strangers, whom no token or signature has
+        /// authorised within the last hour, get half of the connections, and a quarter is kept for
+        /// them. When others need the room, idle connections are closed, and the oldest stream of
+        /// the largest crowd. Hosts behind one NAT are one address: for more than sixty members
+        /// there, or many open pages, raise this and streams_max (`address_share` in /healthz
+        /// counts what was refused). Connections take a file descriptor each; where the system
+        /// allows fewer, the station admits fewer and logs it.
+        connections_max: usize = 1024 => "limits.connections_max", integer(1..=65_536), AtStart;
+        /// Live streams among them, shared in the same way.
+        streams_max: usize = 64 => "limits.streams_max", integer(0..=65_536), AtStart;
+        /// Records kept in memory while the archive does not work; beyond, the oldest are dropped
+        /// and counted.
+        spool_records_max: usize = 100_000 => "limits.spool_records_max", integer(1..=10_000_000), AtStart;
+        /// Certificate chain, PEM. With both files set, the port speaks HTTPS; probes connect
+        /// plainly with a single-use token.
+        tls_certificate: Option<PathBuf> = None =>
+            "tls.certificate", maybe(path()), AtOnce, example "/etc/barograph/fullchain.pem";
+        /// Private key, PEM.
+        tls_key: Option<PathBuf> = None =>
+            "tls.key", maybe(path()), AtOnce, example "/etc/barograph/key.pem";
+    }
+    and {
+        /// Whether `listen` follows from joining a mesh, and was not set.
+        listen_implied: bool = false;
+        /// Probes over WebSocket.
+        echo: EchoConfig = EchoConfig::default();
+        /// The station's part in a mesh.
+        mesh: MeshConfig = MeshConfig::default();
+        /// Files that are sent and received when a caller asks.
+        transfer: TransferConfig = TransferConfig::default();
+        /// What to measure beside the default targets.
+        targets: Vec<Target> = Vec::new();
     }
 }
 
@@ -136,45 +162,16 @@ pub struct Sources {
     pub targets: Vec<String>,
 }
 
-/// Why the configuration cannot be used.
+/// Why the configuration cannot be used: the file and line, the variable or the flag, what is wrong
+/// there, and what would be right.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("{path}: {error}", path = path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// Not TOML.
-    #[error("{place}: {message}")]
-    Syntax {
-        /// Where.
-        place: Place,
-        /// What the parser says.
-        message: String,
-    },
-    /// A key that does not exist.
-    #[error("{place}: unknown key `{key}`{}", suggestion.map(|s| format!("; did you mean `{s}`?")).unwrap_or_default())]
-    UnknownKey {
-        /// Where.
-        place: Place,
-        /// The key as given.
-        key: String,
-        /// The nearest key that exists, if one is near.
-        suggestion: Option<&'static str>,
-    },
-    /// A value that the key does not take.
-    #[error("{place}: `{key}`: {message}")]
-    Value {
-        /// Where.
-        place: Place,
-        /// Which key.
-        key: String,
-        /// What is wrong, and what would be right.
-        message: String,
-    },
+#[error("{0}")]
+pub struct ConfigError(String);
+
+impl ConfigError {
+    fn of_key(place: &str, key: &str, message: &str) -> Self {
+        Self(format!("{place}: `{key}`: {message}"))
+    }
 }
 
 impl Sources {
@@ -187,15 +184,15 @@ impl Sources {
         let mut noted = Noted::default();
         if let Some(path) = &self.file {
             let text = std::fs::read_to_string(path)
-                .map_err(|error| ConfigError::Unreadable { path: path.clone(), error })?;
-            config.apply_noting(path, &text, &mut noted)?;
+                .map_err(|error| ConfigError(format!("{}: {error}", path.display())))?;
+            config.apply_file(path, &text, &mut noted)?;
         }
         for (name, text) in &self.variables {
-            let place = Place::Variable(name.clone());
-            match key_of_variable(name) {
-                Some(key) => {
+            let place = format!("variable {name}");
+            match settings().find(|of| of.variable() == *name) {
+                Some(Setting { key, .. }) => {
                     noted.note(key, &place);
-                    config.set(key, &Value::Raw(text.clone()), place)?;
+                    set(TABLES, &mut config, key, Value::Raw(text), &place)?;
                 }
                 None if name == JOIN_TOKEN_VARIABLE => {
                     // Empty is what scripts and service files leave of a variable that is not set.
@@ -203,42 +200,44 @@ impl Sources {
                     config.mesh.join_token = token.map(|token| Secret::new(token.to_string()));
                 }
                 None if name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name.as_str()) => {
-                    let suggestion = None;
-                    return Err(ConfigError::UnknownKey { place, key: name.clone(), suggestion });
+                    return Err(ConfigError(format!("{place}: unknown key `{name}`")));
                 }
                 None => {}
             }
         }
         for (key, text) in &self.flags {
-            let place = Place::Flag(key.clone());
+            let place = flag_for(key);
             noted.note(key, &place);
-            config.set(key, &Value::Raw(text.clone()), place)?;
+            set(TABLES, &mut config, key, Value::Raw(text), &place)?;
         }
         for text in &self.targets {
-            let target = Target::parse(text, &[], None, Provenance::Config).map_err(|error| {
-                let place = Place::Flag("target".into());
-                ConfigError::Value { place, key: "target".into(), message: error.to_string() }
-            })?;
-            config.targets.push(target);
+            let target = Target::parse(text, &[], None, Provenance::Config);
+            let refuse =
+                |error: TargetError| ConfigError::of_key(&flag_for("target"), "target", &error.to_string());
+            config.targets.push(target.map_err(refuse)?);
         }
         noted.judge(&mut config)?;
         Ok(config)
     }
 }
 
+fn flag_for(key: &str) -> String {
+    format!("flag for {key}")
+}
+
 /// Where settings were last spoken of that are judged together, when all was read.
 #[derive(Default)]
 struct Noted {
-    tls: Option<Place>,
-    mesh: Option<Place>,
+    tls: Option<String>,
+    mesh: Option<String>,
     listen: bool,
 }
 
 impl Noted {
-    fn note(&mut self, key: &str, place: &Place) {
+    fn note(&mut self, key: &str, place: &str) {
         match key.split_once('.') {
-            Some(("tls", _)) => self.tls = Some(place.clone()),
-            Some(("mesh", _)) => self.mesh = Some(place.clone()),
+            Some(("tls", _)) => self.tls = Some(place.to_string()),
+            Some(("mesh", _)) => self.mesh = Some(place.to_string()),
             _ => self.listen |= key == "listen",
         }
     }
@@ -246,8 +245,7 @@ impl Noted {
     /// Judges what depends on more than one setting, and sets what follows from others.
     fn judge(self, config: &mut Config) -> Result<(), ConfigError> {
         if let Some(place) = self.mesh {
-            let judged = config.mesh.check();
-            judged.map_err(|(key, message)| ConfigError::Value { place, key: key.into(), message })?;
+            config.mesh.check().map_err(|(key, message)| ConfigError::of_key(&place, key, &message))?;
         }
         if config.mesh.is_joined() && !self.listen {
             // A member that nobody reaches is none: its peers measure it.
@@ -255,12 +253,8 @@ impl Noted {
             config.listen_implied = true;
         }
         if let Some(place) = self.tls {
-            let loaded = crate::http::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
-            loaded.map_err(|error| ConfigError::Value {
-                place,
-                key: "tls".into(),
-                message: error.to_string(),
-            })?;
+            let loaded = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
+            loaded.map_err(|error| ConfigError::of_key(&place, "tls", &error.to_string()))?;
         }
         Ok(())
     }
@@ -281,196 +275,47 @@ impl Config {
         }
     }
 
-    /// Overrides settings with those of a file's text.
-    ///
-    /// # Errors
-    /// [`ConfigError`] with the line.
-    pub fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
-        self.apply_noting(path, text, &mut Noted::default())
-    }
-
-    /// The same, noting what is judged when all was read.
-    fn apply_noting(&mut self, path: &Path, text: &str, noted: &mut Noted) -> Result<(), ConfigError> {
-        let entries = file::entries(path, text)?;
-        for entry in entries.values {
+    /// Overrides settings with those of a file's text, and notes what is judged when all was read.
+    fn apply_file(&mut self, path: &Path, text: &str, noted: &mut Noted) -> Result<(), ConfigError> {
+        let file = file::Text { path, text };
+        let document = file.parse()?;
+        for entry in file.settings(&document)? {
             noted.note(&entry.key, &entry.place);
-            self.set(&entry.key, &entry.value, entry.place)?;
+            set(TABLES, self, &entry.key, entry.value, &entry.place)?;
         }
-        for table in entries.targets {
-            let target = file::target(&table)?;
+        for (place, entries) in file.targets(&document)? {
+            let target = target::target(&place, &entries)?;
             if self.targets.iter().any(|other| other.name == target.name) {
                 let message = format!("`{}` has a table already; name all its quantities there", target.name);
-                let place = table.place().clone();
-                return Err(ConfigError::Value { place, key: "target".into(), message });
+                return Err(ConfigError::of_key(&place, "target", &message));
             }
             self.targets.push(target);
         }
         Ok(())
     }
 
-    /// Sets one key.
-    ///
-    /// # Errors
-    /// [`ConfigError::UnknownKey`] with the nearest key, [`ConfigError::Value`] with what it takes.
-    pub fn set(&mut self, key: &str, value: &Value, place: Place) -> Result<(), ConfigError> {
-        let refuse = |message| ConfigError::Value { place: place.clone(), key: key.to_string(), message };
-        match self.assign(key, value) {
-            Some(result) => result.map_err(refuse),
-            None => {
-                Err(ConfigError::UnknownKey { place, key: key.to_string(), suggestion: nearest(key, KEYS) })
-            }
-        }
-    }
-
-    /// `None` = there is no such key.
-    fn assign(&mut self, key: &str, value: &Value) -> Option<Result<(), String>> {
-        let result = match key {
-            "listen" => value.address().map(|v| self.listen = v),
-            "state" => value.path().map(|v| self.state = v),
-            "host" => value.name().map(|v| self.host = Some(v)),
-            "allowed_hosts" => value.words().map(|v| self.allowed_hosts = v),
-            "allow_remote_targets" => value.flag().map(|v| self.allow_remote_targets = v),
-            "loopback_needs_token" => value.flag().map(|v| self.loopback_needs_token = v),
-            "default_targets" => value.flag().map(|v| self.default_targets = v),
-            "gateway_port" => value.integer(1, 65_535).map(|v| self.gateway_port = v as u16),
-            "sensors.period_s" => value.seconds(0.1, DAY_S).map(|v| self.sensor_period = v),
-            "probe.period_s" => value.seconds(0.1, DAY_S).map(|v| self.probe_period = v),
-            "probe.timeout_s" => value.seconds(0.01, 600.0).map(|v| self.probe_timeout = v),
-            "probe.goodput_period_s" => value.seconds(1.0, 30.0 * DAY_S).map(|v| self.goodput_period = v),
-            "probe.goodput_bytes" => value.integer(1, 1 << 30).map(|v| self.goodput_bytes = v),
-            "probe.workers_max" => value.integer(1, 1024).map(|v| self.workers_max = v as usize),
-            "probe.token_file" => value.path().map(|v| self.token_file = Some(v)),
-            "archive.commit_s" => value.seconds(0.0, 60.0).map(|v| self.commit = v),
-            "archive.keep_days" => value.seconds(0.01, 100_000.0).map(|days| self.keep = days.mul_f64(DAY_S)),
-            "archive.keep_bytes" => value.integer(1 << 20, 1 << 50).map(|v| self.keep_bytes = v),
-            "limits.series_max" => value.integer(1, 1_000_000).map(|v| self.series_max = v as usize),
-            "limits.connections_max" => value.integer(1, 65_536).map(|v| self.connections_max = v as usize),
-            "limits.streams_max" => value.integer(0, 65_536).map(|v| self.streams_max = v as usize),
-            "limits.spool_records_max" => {
-                value.integer(1, 10_000_000).map(|v| self.spool_records_max = v as usize)
-            }
-            "tls.certificate" => value.path().map(|v| self.tls_certificate = Some(v)),
-            "tls.key" => value.path().map(|v| self.tls_key = Some(v)),
-            _ => {
-                return match key.split_once('.')? {
-                    ("mesh", key) => self.mesh.assign(key, value),
-                    ("echo", key) => self.echo.assign(key, value),
-                    ("transfer", key) => self.transfer.assign(key, value),
-                    _ => None,
-                };
-            }
-        };
-        Some(result)
-    }
-
-    /// The settings that differ and are read only at the start, by key.
+    /// The keys whose settings differ and are read only at the start.
     #[must_use]
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
-        let differences = [
-            ("listen", self.listen != new.listen),
-            ("state", self.state != new.state),
-            ("host", self.host != new.host),
-            ("probe.workers_max", self.workers_max != new.workers_max),
-            ("archive", (self.commit, self.keep, self.keep_bytes) != (new.commit, new.keep, new.keep_bytes)),
-            (
-                "limits",
-                (self.series_max, self.connections_max, self.streams_max, self.spool_records_max)
-                    != (new.series_max, new.connections_max, new.streams_max, new.spool_records_max),
-            ),
-            ("echo", self.echo.needs_restart(&new.echo)),
-            ("mesh", self.mesh.needs_restart(&new.mesh)),
-        ];
-        differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+        let differs = |of: &&Setting<Self>| (of.shown)(self) != (of.shown)(new);
+        let at_start = settings().filter(|of| of.applies == Applies::AtStart);
+        at_start.filter(differs).map(|of| of.key).collect()
     }
 }
 
-/// Every key, for suggestions and the environment; `[[target]]` tables come on top.
-pub const KEYS: &[&str] = &[
-    "listen",
-    "state",
-    "host",
-    "allowed_hosts",
-    "allow_remote_targets",
-    "loopback_needs_token",
-    "default_targets",
-    "gateway_port",
-    "sensors.period_s",
-    "probe.period_s",
-    "probe.timeout_s",
-    "probe.goodput_period_s",
-    "probe.goodput_bytes",
-    "probe.workers_max",
-    "probe.token_file",
-    "archive.commit_s",
-    "archive.keep_days",
-    "archive.keep_bytes",
-    "limits.series_max",
-    "limits.connections_max",
-    "limits.streams_max",
-    "limits.spool_records_max",
-    "echo.enabled",
-    "echo.origins",
-    "echo.sessions_max",
-    "echo.transfers_max",
-    "echo.bytes_per_hour",
-    "echo.peer_bytes_per_hour",
-    "echo.keep",
-    "echo.keep_sources_max",
-    "echo.keep_reports_per_hour",
-    "mesh.join",
-    "mesh.join_token_file",
-    "mesh.join_ca",
-    "mesh.nats",
-    "mesh.nats_replicas",
-    "mesh.nats_credentials",
-    "mesh.nats_ca",
-    "mesh.nats_certificate",
-    "mesh.nats_key",
-    "mesh.archive",
-    "mesh.site",
-    "mesh.sites",
-    "mesh.sites_hold_s",
-    "mesh.groups",
-    "mesh.advertise",
-    "mesh.lease_s",
-    "mesh.latency_per_s",
-    "mesh.spool_records_max",
-    "mesh.on_change",
-    "mesh.webhook",
-    "mesh.bulk",
-    "mesh.bulk_share",
-    "mesh.bulk_bytes_per_hour",
-    "mesh.bulk_seconds",
-    "mesh.bulk_every_s",
-    "mesh.bulk_early_stop",
-    "mesh.bulk_paper",
-    "mesh.bulk_with",
-    "mesh.bulk_iperf3_port",
-    "tls.certificate",
-    "tls.key",
-    "transfer.send",
-    "transfer.receive",
-    "transfer.bytes_max",
-    "transfer.transfers_max",
-    "transfer.ports",
-    "transfer.replace",
-];
+/// Every setting, in the order of the documented file.
+fn settings() -> impl Iterator<Item = &'static Setting<Config>> {
+    TABLES.iter().copied().flatten()
+}
+
+const TABLES: &[&[Setting<Config>]] =
+    &[Config::SETTINGS, EchoConfig::SETTINGS, MeshConfig::SETTINGS, TransferConfig::SETTINGS];
 
 /// The port that a station listens on unless told otherwise: the standard atmosphere, 1013.2 hPa.
 ///
 /// It is assigned to no service by IANA, lies above the ports that need privileges and below those
 /// that Linux takes for outgoing connections (32768), so that it is rarely taken.
 pub const PORT: u16 = 10132;
-
-/// The environment variable of `key`.
-#[must_use]
-pub fn variable_of_key(key: &str) -> String {
-    format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
-}
-
-fn key_of_variable(name: &str) -> Option<&'static str> {
-    KEYS.iter().copied().find(|key| variable_of_key(key) == name)
-}
 
 /// `$XDG_STATE_HOME/barograph`, else `$HOME/.local/state/barograph` (XDG base directories, 0.8), else
 /// a directory of the working directory.
@@ -495,8 +340,6 @@ const OTHER_VARIABLES: &[&str] =
 /// The token for joining a mesh; no setting, because flags can be read by others on a host.
 const JOIN_TOKEN_VARIABLE: &str = "BAROGRAPH_JOIN_TOKEN";
 
-const DAY_S: f64 = 86_400.0;
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -504,45 +347,23 @@ mod tests {
 
     fn read(text: &str) -> Result<Config, ConfigError> {
         let mut config = Config::default();
-        config.apply_file(Path::new("b.toml"), text)?;
+        config.apply_file(Path::new("b.toml"), text, &mut Noted::default())?;
         Ok(config)
     }
 
     #[test]
-    fn every_key_can_be_assigned() {
-        for key in KEYS {
-            assert!(Config::default().assign(key, &Value::Raw(String::new())).is_some(), "{key}");
-        }
-    }
-
-    #[test]
-    fn the_shipped_example_equals_the_defaults() {
-        let text = include_str!("../../../docs/barograph.toml");
-        assert_eq!(read(text).unwrap(), Config::default());
-        // The same with every example switched on: nothing in it may have become stale.
-        let all: String =
-            text.lines().map(|line| line.strip_prefix("#:").unwrap_or(line).to_string() + "\n").collect();
-        read(&all).unwrap();
-        for key in KEYS {
-            let last = key.rsplit('.').next().unwrap();
-            assert!(all.lines().any(|line| line.starts_with(&format!("{last} ="))), "{key} is not explained");
-        }
-    }
-
-    #[test]
     fn unknown_keys_name_the_line_and_the_nearest() {
-        for (text, line, suggestion) in [
-            ("lisen = \"x\"", 1, Some("listen")),
-            ("\n\n[probe]\nperiods_s = 3\n", 4, Some("probe.period_s")),
-            ("[probes]\nperiod_s = 3", 2, Some("probe.period_s")),
-            ("\n[limits]\nx = 1", 3, None),
-            ("wholly_different = 1", 1, None),
+        for (text, message) in [
+            ("lisen = \"x\"", "1: unknown key `lisen`; did you mean `listen`?"),
+            (
+                "\n\n[probe]\nperiods_s = 3\n",
+                "4: unknown key `probe.periods_s`; did you mean `probe.period_s`?",
+            ),
+            ("[probes]\nperiod_s = 3", "2: unknown key `probes.period_s`; did you mean `probe.period_s`?"),
+            ("\n[limits]\nx = 1", "3: unknown key `limits.x`"),
+            ("wholly_different = 1", "1: unknown key `wholly_different`"),
         ] {
-            let ConfigError::UnknownKey { place, suggestion: found, .. } = read(text).unwrap_err() else {
-                panic!("{text}")
-            };
-            assert_eq!(place, Place::Line { path: "b.toml".into(), line }, "{text}");
-            assert_eq!(found, suggestion, "{text}");
+            assert_eq!(read(text).unwrap_err().to_string(), format!("b.toml:{message}"));
         }
     }
 
@@ -563,9 +384,10 @@ mod tests {
             "probe = 3",
             "state = \"\"",
         ] {
-            let error = read(text).unwrap_err();
-            assert!(matches!(error, ConfigError::Value { .. }), "{text}: {error}");
-            assert!(error.to_string().starts_with("b.toml:"), "{error}");
+            let error = read(text).unwrap_err().to_string();
+            let line = text.lines().count();
+            assert!(error.starts_with(&format!("b.toml:{line}: `")), "{text}: {error}");
+            assert!(error.contains("expected") || error.contains("host"), "{text}: {error}");
         }
     }
 
@@ -670,7 +492,7 @@ mod tests {
         assert!(error.contains("`mesh.join`: a mesh has one engine"), "{error}");
         assert_eq!(
             Config::default().needs_restart(&Config { mesh: config.mesh, ..Config::default() }),
-            ["mesh"]
+            ["mesh.join"]
         );
     }
 

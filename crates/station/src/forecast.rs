@@ -2,5 +2,4 @@
 
 pub mod bank;
 pub(crate) mod best;
-pub(crate) mod desk;
 pub mod hub;

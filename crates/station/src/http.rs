@@ -1,4 +1,4 @@
-//! The port: connections, TLS, and HTTP on them.
+//! The port: connections, and HTTP on them.
 
+pub(crate) mod peer;
 pub(crate) mod server;
-pub mod tls;

@@ -20,21 +20,22 @@ mod limits;
 mod measure;
 mod mesh;
 mod metrics;
+mod quantity;
 mod record;
 pub mod signals;
 pub mod state;
 mod station;
 mod sync;
+pub mod target;
 #[cfg(test)]
 mod testing;
 mod time;
 mod transfer;
 
-pub(crate) use api::unit;
-pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources, TransferConfig};
+pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources, TransferConfig, tls};
 pub use forecast::{bank, hub};
-pub use http::tls;
-pub use measure::{sensor, surroundings, target, timetable};
-pub use mesh::{Engines, Kind, Spool, identity};
+pub use measure::{sensor, surroundings, timetable};
+pub use mesh::{Engines, JoinError, Kind, Spool, identity};
+pub(crate) use quantity::unit;
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn a_bank_of_the_size_of_a_mesh_refuses_none_of_its_series() {
         use crate::forecast::bank::{Bank, Measured};
-        use crate::measure::prober::loaded_form;
+        use crate::quantity::loaded_form;
         use barograph_forecast::{Name, Outcome, Quantity, Series};
         const STATIONS: usize = 9;
         let mut bank = Bank::new(series_of_mesh(&[["all"]; STATIONS]));

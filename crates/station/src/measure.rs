@@ -3,6 +3,5 @@
 pub(crate) mod prober;
 pub mod sensor;
 pub mod surroundings;
-pub mod target;
 pub(crate) mod targets;
 pub mod timetable;

@@ -13,6 +13,7 @@ mod addresses;
 mod board;
 mod bulk;
 mod check;
+pub(crate) mod desk;
 mod directory;
 mod engine;
 mod events;
@@ -29,14 +30,13 @@ pub(crate) mod sites;
 mod waiting;
 mod watches;
 
-pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};
 pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
     Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, STATES, Tester, Use, Verdict,
 };
-pub(crate) use engine::{Archiver, engine};
-pub use engine::{Engines, Kind, Spool};
+pub(crate) use engine::{Archiver, engine, one_line};
+pub use engine::{Engines, JoinError, Kind, Spool};
 pub(crate) use keeper::{Keeper, Parts};
 pub(crate) use kept::groups_known;
 #[cfg(test)]

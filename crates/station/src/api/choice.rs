@@ -8,7 +8,7 @@ use barograph_forecast::{Name, Series};
 
 use super::{Refusal, Shared};
 use crate::forecast::best::Places;
-use crate::forecast::desk::RENEWED;
+use crate::mesh::desk::RENEWED;
 
 /// A selector, and the hosts of a group of which a series has one at an end.
 pub(super) struct Choice {

@@ -1,6 +1,6 @@
 //! Who may ask for what: names, other sites' pages, and the token (docs/spec/api.md, "Who may do what").
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -23,40 +23,13 @@ use crate::mesh::identity::SignatureError;
 use barograph_limits::credentials::Credential;
 use barograph_limits::proved::Prover;
 
-/// The other end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    /// Its address.
-    pub(crate) address: SocketAddr,
-    /// The address of this host that it came to.
-    pub(crate) own: IpAddr,
-    /// How it speaks to us.
-    pub(crate) channel: Channel,
-}
+pub(super) use crate::http::peer::{Channel, Peer};
 
 /// The station of this mesh that signed a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller(pub(crate) Name);
 
-/// How a connection came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Channel {
-    /// Plainly, and nothing else is offered.
-    Plain,
-    /// Through TLS.
-    Tls,
-    /// Plainly, to a station that has certificates: only for probes with a single-use token.
-    PlainBesideTls,
-}
-
 impl Peer {
-    /// Whether the connection comes from this host: over loopback, or from the address it came to, which
-    /// no one else can hold a connection from.
-    pub(crate) fn is_here(&self) -> bool {
-        let ip = self.address.ip().to_canonical();
-        ip.is_loopback() || ip == self.own.to_canonical()
-    }
-
     /// Whether the request was made on this host, as far as can be known.
     ///
     /// A proxy on this host makes every request look local. The headers that most proxies add tell, and

@@ -5,18 +5,13 @@ use std::borrow::Cow;
 use barograph_api::{Event, Forecasts, Word};
 use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, labelled_unix_ns};
-use barograph_forecast::{Forecast, Outcome, Quantity, Series};
+use barograph_forecast::{Forecast, Outcome, Series};
 
 use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
 use crate::forecast::best::Age;
 use crate::forecast::hub;
 use crate::time::now_unix_ns;
-
-/// The unit of a quantity; a loaded form has that of the plain one.
-pub(crate) fn unit(quantity: &Quantity) -> &'static str {
-    let plain = quantity.as_str().strip_suffix("_loaded").and_then(|word| Quantity::new(word).ok());
-    plain.as_ref().unwrap_or(quantity).unit()
-}
+use crate::unit;
 
 /// Nanoseconds as seconds; exact to a microsecond in this century.
 pub(super) fn seconds(unix_ns: i64) -> f64 {
@@ -152,7 +147,7 @@ pub(super) const DEFAULT_LEVEL: f64 = 0.9;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_forecast::Name;
+    use barograph_forecast::{Name, Quantity};
 
     use super::*;
 

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::guard::Peer;
 use super::{Nothing, Refusal, State, feed, json, query};
 use crate::limits::Limit;
-use crate::measure::target::{Provenance, Target};
 use crate::measure::targets::TargetsError;
+use crate::target::{Provenance, Target};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,69 +1,54 @@
 //! The `[echo]` table: what pages in browsers may cost a station.
 
-use super::value::Value;
+use super::Config;
+use super::kind::{flag, integer, words};
+use super::setting::settings;
+use super::value::short;
 
-/// Settings of the probes over WebSocket (docs/spec/echo.md).
-#[derive(Clone, Debug, PartialEq)]
-pub struct EchoConfig {
-    /// Whether pages may measure this station.
-    pub enabled: bool,
-    /// Origins of other sites whose pages may measure and read this station; `*` = any.
-    pub origins: Vec<String>,
-    /// Most sessions at once.
-    pub sessions_max: usize,
-    /// Most transfers at once.
-    pub transfers_max: usize,
-    /// Bytes an hour, of all callers from elsewhere together.
-    pub bytes_per_hour: u64,
-    /// Bytes an hour of one address.
-    pub peer_bytes_per_hour: u64,
-    /// Whether what pages report is kept.
-    pub keep: bool,
-    /// Most names of pages in use at once whose reports are kept.
-    pub keep_sources_max: usize,
-    /// Most reports kept an hour.
-    pub keep_reports_per_hour: u64,
-}
+settings! {
+    |config: Config| config.echo;
 
-impl Default for EchoConfig {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            origins: Vec::new(),
-            sessions_max: 256,
-            transfers_max: 16,
-            bytes_per_hour: 10 << 30,
-            peer_bytes_per_hour: 1 << 30,
-            keep: false,
-            keep_sources_max: 64,
-            keep_reports_per_hour: 36_000,
-        }
-    }
-}
-
-impl EchoConfig {
-    /// Sets a key of the table; `None` = there is no such key.
-    pub(super) fn assign(&mut self, key: &str, value: &Value) -> Option<Result<(), String>> {
-        Some(match key {
-            "enabled" => value.flag().map(|v| self.enabled = v),
-            "origins" => value.words().and_then(origins).map(|v| self.origins = v),
-            "sessions_max" => value.integer(1, 65_536).map(|v| self.sessions_max = v as usize),
-            "transfers_max" => value.integer(1, 1024).map(|v| self.transfers_max = v as usize),
-            "bytes_per_hour" => value.integer(1 << 20, 1 << 50).map(|v| self.bytes_per_hour = v),
-            "peer_bytes_per_hour" => value.integer(1 << 20, 1 << 50).map(|v| self.peer_bytes_per_hour = v),
-            "keep" => value.flag().map(|v| self.keep = v),
-            "keep_sources_max" => value.integer(1, 65_536).map(|v| self.keep_sources_max = v as usize),
-            // An eighth of a quarter is one: what an address may report at once.
-            "keep_reports_per_hour" => value.integer(32, 1 << 30).map(|v| self.keep_reports_per_hour = v),
-            _ => return None,
-        })
-    }
-
-    /// Whether `new` differs in what is read only at the start.
-    pub(super) fn needs_restart(&self, new: &Self) -> bool {
-        // These are read at every request.
-        let fixed = |of: &Self| Self { enabled: true, origins: Vec::new(), keep: false, ..of.clone() };
-        fixed(self) != fixed(new)
+    /// Probes over WebSocket: pages in browsers measure this station with them (docs/spec/echo.md).
+    /// No token is needed; the settings here bound what pages can cost. Callers on this host pay no
+    /// bytes, and no bound of one address holds for them. Behind a proxy on this host that speaks
+    /// HTTP/1.1 and adds no X-Forwarded-… header every visitor counts as such a caller, thus
+    /// unbounded: set loopback_needs_token = true. Then all visitors are one address, the proxy's,
+    /// and share what one address may have. Sessions that are open go on when settings change.
+    pub struct EchoConfig {
+        /// Whether pages may measure this station.
+        enabled: bool = true => "echo.enabled", flag(), AtOnce;
+        /// Other sites whose pages may read this station and measure it, as their origins, spelt as
+        /// browsers do: `"https://a.example"`, `"http://b.example:8080"`, or `"*"` for any. Pages
+        /// of the station itself always may; changes and /v1/probe are for none of the others.
+        origins: Vec<String> = Vec::new() => "echo.origins", words(origins), AtOnce;
+        /// Sessions at once; a page has two. One address from elsewhere gets a quarter, and all of
+        /// them together leave an eighth to this host. For 200 clients behind one address with two
+        /// each: 2048, and as many open files (ulimit -n).
+        sessions_max: usize = 256 => "echo.sessions_max", integer(1..=65_536), AtStart;
+        /// Transfers at once; the next wait for up to 2 s. One address from elsewhere gets an
+        /// eighth, one network (/24, /48) a half, and all of them together leave an eighth to this
+        /// host. More measure each other.
+        transfers_max: usize = 16 => "echo.transfers_max", integer(1..=1024), AtStart;
+        /// Bytes an hour of all callers from elsewhere, an eighth of an hour's bytes at once. 10
+        /// GiB an hour are 24 Mbit/s; a page that moves 64 KiB each way every second needs half a
+        /// GiB.
+        bytes_per_hour: u64 = 10 << 30 => "echo.bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
+        /// The same of one address (of IPv6 one /64). Behind a reverse proxy all callers are one
+        /// address: raise this to bytes_per_hour.
+        peer_bytes_per_hour: u64 = 1 << 30 => "echo.peer_bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
+        /// Whether to keep what pages report of their measurements, as series of `web:NAME`. Stored
+        /// are a random name that the page has invented, the quantity, the value and the time, for
+        /// as long as any record; neither the address nor anything else of the browser. A page
+        /// reports only when its reader has agreed. Any caller that may open a session may report
+        /// any value: these series are hearsay.
+        keep: bool = false => "echo.keep", flag(), AtOnce;
+        /// Names in use at once, each with up to five series. One address from elsewhere gets a
+        /// quarter. A name idle for an hour makes room for another; its records stay. New series
+        /// are kept only while half of limits.series_max is free.
+        keep_sources_max: usize = 64 => "echo.keep_sources_max", integer(1..=65_536), AtStart;
+        /// Reports an hour: twenty pages with five quantities every 10 s. One address from
+        /// elsewhere gets a quarter, and an eighth of that at once.
+        keep_reports_per_hour: u64 = 36_000 => "echo.keep_reports_per_hour", integer(32..=1 << 30), AtStart;
     }
 }
 
@@ -73,7 +58,7 @@ fn origins(words: Vec<String>) -> Result<Vec<String>, String> {
         check_origin(word).map_err(|why| {
             format!(
                 "expected origins such as https://a.example or http://a.example:8080, or *; `{}` {why}",
-                super::value::short(word)
+                short(word)
             )
         })?;
     }

@@ -1,6 +1,6 @@
 //! The `[mesh]` table: which mesh a station is part of, and as what.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,8 +10,11 @@ use barograph_probe::Target;
 use barograph_probe::stream::StreamPlan;
 use barograph_probe::target::Scheme;
 
-use super::value::{Value, short};
-use crate::measure::target::Secret;
+use super::Config;
+use super::kind::{DAY_S, choice, flag, integer, maybe, name, number, path, seconds, text, words};
+use super::setting::settings;
+use super::value::short;
+use crate::target::Secret;
 
 /// What makes the bulk tests between stations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,105 +25,120 @@ pub enum BulkWith {
     Iperf3,
 }
 
-/// Settings of the station's part in a mesh (docs/spec/mesh.md).
-#[derive(Clone, Debug, PartialEq)]
-pub struct MeshConfig {
-    /// Address of a station whose mesh this one joins, as a URL; `None` = it has its own, which others may join.
-    pub join: Option<String>,
-    /// File with the token for joining, as `barograph invite` printed it.
-    pub join_token_file: Option<PathBuf>,
-    /// The token itself, from the variable `BAROGRAPH_JOIN_TOKEN`; it goes before the file.
-    pub join_token: Option<Secret>,
-    /// Certificates (PEM) to trust instead of the system's, for a station to join that speaks HTTPS.
-    pub join_ca: Option<PathBuf>,
-    /// NATS servers of the mesh; empty = it runs without.
-    pub nats: Vec<String>,
-    /// Servers that keep each record, where this station is the one that makes the stream.
-    pub nats_replicas: u8,
-    /// Credentials file for NATS.
-    pub nats_credentials: Option<PathBuf>,
-    /// Certificates (PEM) to trust as NATS servers'.
-    pub nats_ca: Option<PathBuf>,
-    /// This station's certificate for NATS, PEM.
-    pub nats_certificate: Option<PathBuf>,
-    /// Its private key, PEM.
-    pub nats_key: Option<PathBuf>,
-    /// Whether this station keeps the mesh's history; with NATS.
-    pub archive: bool,
-    /// The site: the station is in the group `local:SITE`.
-    pub site: Name,
-    /// Whether the station takes the place that its forecasts propose by itself, when no site was set.
-    pub sites_auto: bool,
-    /// For how long a place must have been proposed before it is taken.
-    pub sites_hold: Duration,
-    /// Further groups.
-    pub groups: Vec<Name>,
-    /// Where others reach this station; empty = the addresses of its interfaces.
-    pub advertise: Vec<SocketAddr>,
-    /// How long others take the station for alive after it was heard last.
-    pub lease: Duration,
-    /// Most latency experiments that the station begins with its peers, in a second, all of them together.
-    pub latency_per_s: f64,
-    /// Most records that wait for the mesh, on disk.
-    pub spool_records_max: u64,
-    /// Command that is run when a peer joined, was lost or returned.
-    pub on_change: Option<String>,
-    /// URL that the same is posted to.
-    pub webhook: Option<String>,
-    /// Whether the station and its peers may make bulk tests with each other.
-    pub bulk: bool,
-    /// Share of time that they may take; `None` = as the plan's policy has it.
-    pub bulk_share: Option<f64>,
-    /// Bytes that they may move in any hour; `None` = as the plan's policy has it.
-    pub bulk_bytes_per_hour: Option<u64>,
-    /// How long a full test is.
-    pub bulk_length: Duration,
-    /// One turn for a test every so often.
-    pub bulk_every: Duration,
-    /// Whether a test may end early, where its path is known well enough.
-    pub bulk_early_stop: bool,
-    /// Whether to plan as Gloperf does.
-    pub bulk_paper: bool,
-    /// What makes the tests.
-    pub bulk_with: BulkWith,
-    /// The port of iperf3's server; 0 = as the system chooses for each test.
-    pub bulk_iperf3_port: u16,
-}
+settings! {
+    |config: Config| config.mesh;
 
-impl Default for MeshConfig {
-    fn default() -> Self {
-        Self {
-            join: None,
-            join_token_file: None,
-            join_token: None,
-            join_ca: None,
-            nats: Vec::new(),
-            nats_replicas: 1,
-            nats_credentials: None,
-            nats_ca: None,
-            nats_certificate: None,
-            nats_key: None,
-            archive: false,
-            site: Name::new(UNSET).expect("a plain word is a name"),
-            sites_auto: false,
-            sites_hold: Duration::from_secs(600),
-            groups: Vec::new(),
-            advertise: Vec::new(),
-            lease: Duration::from_secs(10),
-            latency_per_s: 1.0,
-            spool_records_max: 1_000_000,
-            on_change: None,
-            webhook: None,
-            bulk: true,
-            bulk_share: None,
-            bulk_bytes_per_hour: None,
-            bulk_length: BudgetConfig::default().test_max,
-            bulk_every: PlanConfig::default().every,
-            bulk_early_stop: true,
-            bulk_paper: false,
-            bulk_with: BulkWith::Own,
-            bulk_iperf3_port: 0,
-        }
+    /// A mesh of stations that find, measure and forecast each other (docs/spec/mesh.md).
+    pub struct MeshConfig {
+        /// The station whose mesh this one joins: a host, host:port or URL (`--join`). Every
+        /// station can be joined: `barograph invite` on it prints a token. A station that joins
+        /// listens on `[::]:10132`, unless `listen` is set.
+        join: Option<String> = None =>
+            "mesh.join", maybe(text(station_url)), AtStart, example "head.example:10132";
+        /// That token; the variable BAROGRAPH_JOIN_TOKEN goes before it.
+        join_token_file: Option<PathBuf> = None =>
+            "mesh.join_token_file", maybe(path()), AtStart, example "/etc/barograph/join-token";
+        /// Certificates (PEM) to trust instead of the system's, when the station to join speaks
+        /// HTTPS.
+        join_ca: Option<PathBuf> = None =>
+            "mesh.join_ca", maybe(path()), AtStart, example "/etc/barograph/ca.pem";
+        /// Or: NATS servers (JetStream, 2.12 or newer), for a mesh that must survive the loss of a
+        /// machine.
+        nats: Vec<String> = Vec::new() => "mesh.nats", words(Ok), AtStart;
+        /// How many servers keep each record, where this station makes the stream: 1, 3 or 5; 3 in
+        /// a cluster of three.
+        nats_replicas: u8 = 1 => "mesh.nats_replicas", integer(1..=5).checked(is_odd), AtStart;
+        /// Credentials file for NATS.
+        nats_credentials: Option<PathBuf> = None =>
+            "mesh.nats_credentials", maybe(path()), AtStart, example "/etc/barograph/station.creds";
+        /// Certificates (PEM) to trust as those of NATS servers.
+        nats_ca: Option<PathBuf> = None =>
+            "mesh.nats_ca", maybe(path()), AtStart, example "/etc/barograph/nats-ca.pem";
+        /// This station's certificate for NATS, PEM.
+        nats_certificate: Option<PathBuf> = None =>
+            "mesh.nats_certificate", maybe(path()), AtStart, example "/etc/barograph/nats.pem";
+        /// Its private key, PEM.
+        nats_key: Option<PathBuf> = None =>
+            "mesh.nats_key", maybe(path()), AtStart, example "/etc/barograph/nats-key.pem";
+        /// With NATS: whether this station keeps the history of the whole mesh.
+        archive: bool = false => "mesh.archive", flag(), AtStart;
+        /// The site: the station is in the group local:SITE. Peers are the stations that share a
+        /// group with it. `"default"` = no site was set: a site that was accepted (`barograph sites
+        /// --accept`) or taken (`auto`) then goes before it.
+        site: Name = Name::new(UNSET).expect("a plain word is a name") =>
+            "mesh.site", name().checked(|site| local_group(site).map(drop)), AtStart;
+        /// Which stations form a site is proposed from forecasts of their round trips (`barograph
+        /// sites`). `"auto"`: where no site is set the station takes the site that is proposed for
+        /// it, when the same was proposed at every look for sites_hold_s, unless an operator
+        /// accepted one. Until then it represents itself, in `global`.
+        sites_auto: bool = false => "mesh.sites", choice(&[("propose", false), ("auto", true)]), AtStart;
+        /// How long (s) the same site must have been proposed before it is taken.
+        sites_hold: Duration = Duration::from_secs(600) => "mesh.sites_hold_s", seconds(1.0..=DAY_S), AtStart;
+        /// Further groups. A station names its own groups: every station that was invited can name
+        /// any, and so be a peer of every station that shares one. No station is in `global` unless
+        /// an operator, or `auto`, says so: it then represents its site.
+        groups: Vec<Name> = Vec::new() => "mesh.groups", words(groups), AtStart;
+        /// Where others reach this station, up to 16 addresses; `[]` = the addresses of its
+        /// interfaces.
+        advertise: Vec<SocketAddr> = Vec::new() => "mesh.advertise", words(addresses), AtStart;
+        /// How long (s) others take the station for alive after it was heard last; renewed every
+        /// third of it.
+        lease: Duration = Duration::from_secs(10) => "mesh.lease_s", seconds(1.0..=300.0), AtStart;
+        /// Most latency experiments (rtt, loss) with peers in a second, all peers together and on
+        /// average. With more than five peers each is measured less often than every
+        /// probe.period_s: what a station costs stays the same.
+        latency_per_s: f64 = 1.0 => "mesh.latency_per_s", number(0.01..=1000.0), AtStart;
+        /// Records that wait on disk for the mesh; when so many wait, further ones are not
+        /// acknowledged. As many again may wait that a mesh had and lost.
+        spool_records_max: u64 = 1_000_000 =>
+            "mesh.spool_records_max", integer(1000..=1_000_000_000), AtStart;
+        /// Run when a peer joined, was lost, returned or was removed: a program and its arguments,
+        /// split at spaces, without a shell. It gets BAROGRAPH_EVENT (joined, lost, returned,
+        /// removed) and BAROGRAPH_HOST, and the event as JSON on its standard input; it is ended
+        /// after 30 s.
+        on_change: Option<String> = None =>
+            "mesh.on_change", maybe(text(Ok)), AtOnce, example "/usr/local/bin/peer-changed";
+        /// The same event as a POST of JSON.
+        webhook: Option<String> = None =>
+            "mesh.webhook", maybe(text(webhook)), AtOnce, example "https://alerts.example/barograph";
+        /// Whether this station and its peers make bulk tests with each other, within both ends'
+        /// budgets.
+        bulk: bool = true => "mesh.bulk", flag(), AtStart;
+        /// The budget: the share of time that tests may take in any hour, those that this station
+        /// starts and those that it is asked for together. Default: as the plan has it
+        /// (bulk_paper).
+        bulk_share: Option<f64> = None =>
+            "mesh.bulk_share", maybe(number(0.0001..=1.0)), AtStart, example 0.01;
+        /// And the bytes that they may move. Half of the bytes bounds one test.
+        bulk_bytes_per_hour: Option<u64> = None =>
+            "mesh.bulk_bytes_per_hour", maybe(integer(BULK_BYTES_MIN..=BULK_BYTES_MAX)), AtStart, example 1250000000;
+        /// How long (s) a full test is; the first one of a path takes 2 s at most.
+        bulk_length: Duration = BudgetConfig::default().test_max =>
+            "mesh.bulk_seconds", seconds(StreamPlan::SECONDS_MIN..=30.0), AtStart;
+        /// How often (s) it is this station's turn to start a test.
+        bulk_every: Duration = PlanConfig::default().every =>
+            "mesh.bulk_every_s", seconds(1.0..=DAY_S), AtStart;
+        /// Whether a test may end early, on paths whose full tests have shown when that is right.
+        bulk_early_stop: bool = true => "mesh.bulk_early_stop", flag(), AtStart;
+        /// Plan as Gloperf did: one test to each peer in a random order, and a budget of 1/20 of
+        /// time instead of 1/100 and of 22.5 GB an hour, unless it is set above. The plan itself
+        /// takes 1/30: 1/60 to start tests and as much to be asked.
+        bulk_paper: bool = false => "mesh.bulk_paper", flag(), AtStart;
+        /// What makes the tests that this station starts: own, or iperf3 (3.10 or newer, better
+        /// 3.18; installed at both ends, both set so), for those who must compare. The first test
+        /// of a path is always our own, and those whose rate would take more than
+        /// bulk_bytes_per_hour allows. iperf3 does not authenticate callers: for the time of a
+        /// granted test the port is open to every host that reaches this station's address, which
+        /// can take the test's place, and make this station send (SECURITY.md).
+        bulk_with: BulkWith = BulkWith::Own =>
+            "mesh.bulk_with", choice(&[("own", BulkWith::Own), ("iperf3", BulkWith::Iperf3)]), AtStart;
+        /// The port of iperf3's server; 0 = as the system chooses for each test.
+        bulk_iperf3_port: u16 = 0 => "mesh.bulk_iperf3_port", integer(0..=65_535), AtStart;
+    }
+    and {
+        /// The token for joining itself, from the variable `BAROGRAPH_JOIN_TOKEN`; it goes before
+        /// the file.
+        join_token: Option<Secret> = None;
     }
 }
 
@@ -154,7 +172,8 @@ impl MeshConfig {
         groups
     }
 
-    /// The shortest period at which each of `peers` may be measured by `experiments`, so that all of them together
+    /// The shortest period at which each of `peers` may be measured by `experiments`, so that all
+    /// of them together
     /// stay below [`MeshConfig::latency_per_s`].
     pub(crate) fn latency_period(&self, peers: usize, experiments: usize) -> Duration {
         Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
@@ -175,63 +194,6 @@ impl MeshConfig {
             test_max: self.bulk_length,
         };
         PlanConfig { every: self.bulk_every, budget, ..usual }
-    }
-
-    /// Sets a key of the table; `None` = there is no such key.
-    pub(super) fn assign(&mut self, key: &str, value: &Value) -> Option<Result<(), String>> {
-        let file = |slot: &mut Option<PathBuf>| value.path().map(|v| *slot = Some(v));
-        Some(match key {
-            "join" => value.text().and_then(|text| station_url(&text)).map(|v| self.join = Some(v)),
-            "join_token_file" => file(&mut self.join_token_file),
-            "join_ca" => file(&mut self.join_ca),
-            "nats" => value.words().map(|v| self.nats = v),
-            "nats_replicas" => value.integer(1, 5).and_then(|v| match v {
-                1 | 3 | 5 => {
-                    self.nats_replicas = v as u8;
-                    Ok(())
-                }
-                // An even number stands no more losses than the odd one below it.
-                _ => Err(format!("expected 1, 3 or 5, found {v}")),
-            }),
-            "nats_credentials" => file(&mut self.nats_credentials),
-            "nats_ca" => file(&mut self.nats_ca),
-            "nats_certificate" => file(&mut self.nats_certificate),
-            "nats_key" => file(&mut self.nats_key),
-            "archive" => value.flag().map(|v| self.archive = v),
-            "site" => value.name().and_then(|site| {
-                local_group(&site)?;
-                self.site = site;
-                Ok(())
-            }),
-            "sites" => value
-                .text()
-                .and_then(|text| match text.as_str() {
-                    "propose" => Ok(false),
-                    "auto" => Ok(true),
-                    _ => Err(format!("expected `propose` or `auto`, found `{}`", short(&text))),
-                })
-                .map(|v| self.sites_auto = v),
-            "sites_hold_s" => value.seconds(1.0, 86_400.0).map(|v| self.sites_hold = v),
-            "groups" => value.words().and_then(groups).map(|v| self.groups = v),
-            "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
-            "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
-            "latency_per_s" => value.number(0.01, 1000.0).map(|v| self.latency_per_s = v),
-            "spool_records_max" => value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v),
-            "on_change" => value.text().map(|v| self.on_change = Some(v)),
-            "webhook" => value.text().and_then(webhook).map(|v| self.webhook = Some(v)),
-            "bulk" => value.flag().map(|v| self.bulk = v),
-            "bulk_share" => value.number(0.0001, 1.0).map(|v| self.bulk_share = Some(v)),
-            "bulk_bytes_per_hour" => {
-                value.integer(BULK_BYTES_MIN, BULK_BYTES_MAX).map(|v| self.bulk_bytes_per_hour = Some(v))
-            }
-            "bulk_seconds" => value.seconds(StreamPlan::SECONDS_MIN, 30.0).map(|v| self.bulk_length = v),
-            "bulk_every_s" => value.seconds(1.0, 86_400.0).map(|v| self.bulk_every = v),
-            "bulk_early_stop" => value.flag().map(|v| self.bulk_early_stop = v),
-            "bulk_paper" => value.flag().map(|v| self.bulk_paper = v),
-            "bulk_with" => value.text().and_then(|word| bulk_with(&word)).map(|v| self.bulk_with = v),
-            "bulk_iperf3_port" => value.integer(0, u16::MAX.into()).map(|v| self.bulk_iperf3_port = v as u16),
-            _ => return None,
-        })
     }
 
     /// What is wrong with the settings together: a key, and a sentence.
@@ -259,13 +221,6 @@ impl MeshConfig {
         }
         Ok(())
     }
-
-    /// Whether `new` differs in what is read only at the start.
-    pub(super) fn needs_restart(&self, new: &Self) -> bool {
-        // Hooks are read at every event.
-        let fixed = |of: &Self| Self { on_change: None, webhook: None, ..of.clone() };
-        fixed(self) != fixed(new)
-    }
 }
 
 /// The group of a site's stations.
@@ -283,7 +238,8 @@ pub(crate) fn unset_group() -> Name {
 }
 
 /// The address of a station, from a name, `host:port` or a URL.
-fn station_url(text: &str) -> Result<String, String> {
+fn station_url(text: String) -> Result<String, String> {
+    let text = text.as_str();
     let refuse = |why: &dyn std::fmt::Display| {
         format!("expected a host, host:port, http://… or https://…, found `{}`: {why}", short(text))
     };
@@ -310,11 +266,11 @@ fn station_url(text: &str) -> Result<String, String> {
     Ok(format!("{scheme}://{host}:{port}/"))
 }
 
-fn bulk_with(word: &str) -> Result<BulkWith, String> {
-    match word {
-        "own" => Ok(BulkWith::Own),
-        "iperf3" => Ok(BulkWith::Iperf3),
-        _ => Err(format!("expected own or iperf3, found `{}`", short(word))),
+/// An even number of replicas stands no more losses than the odd one below it.
+fn is_odd(replicas: &u8) -> Result<(), String> {
+    match replicas % 2 {
+        1 => Ok(()),
+        _ => Err(format!("expected 1, 3 or 5, found {replicas}")),
     }
 }
 
@@ -348,12 +304,24 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
                 short(word)
             )
         })?;
-        match crate::mesh::unusable(parsed) {
+        match unusable(parsed) {
             Some(why) => Err(format!("`{}` cannot be advertised: {why}", short(word))),
             None => Ok(parsed),
         }
     };
     words.iter().map(address).collect()
+}
+
+/// Why nobody can be reached at an address; `None` = somebody might.
+pub(crate) fn unusable(address: SocketAddr) -> Option<&'static str> {
+    let ip = address.ip().to_canonical();
+    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
+    match () {
+        () if address.port() == 0 => Some("port 0 is nobody's"),
+        () if ip.is_unspecified() => Some("it is no address of a host"),
+        () if ip.is_multicast() || broadcast => Some("it is a group's address, not a host's"),
+        () => None,
+    }
 }
 
 fn webhook(text: String) -> Result<String, String> {

@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
-use crate::api::{Channel, Peer};
+use super::peer::{Channel, Peer};
 use crate::config::Config;
 use crate::echo::Echo;
 use crate::health::Health;

@@ -21,11 +21,12 @@ use crate::config::Config;
 use crate::forecast::bank::{Bank, Measured};
 use crate::health::Health;
 use crate::measure::sensor::Sensors;
-use crate::measure::target::{Kind, Provenance, Target};
 use crate::measure::timetable::Timetable;
 use crate::mesh::{Board, EVERY, Held, Place, Use, delay};
+use crate::quantity::loaded_form;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
+use crate::target::{Kind, Provenance, Target};
 use crate::time::now_unix_ns;
 
 /// The measuring thread.
@@ -516,11 +517,6 @@ fn target_of(job: &Job) -> Option<&Name> {
     }
 }
 
-/// The series of what is measured while this host runs a bulk test (invariant 5).
-pub(crate) fn loaded_form(quantity: &Quantity) -> Quantity {
-    Quantity::new(&format!("{quantity}_loaded")).unwrap_or(Quantity::RTT_LOADED)
-}
-
 fn error_detail(error: &ProbeError) -> String {
     crate::detail::message(&error.message)
 }
@@ -585,11 +581,5 @@ mod tests {
                 assert_eq!(periods.collect::<Vec<_>>(), [Duration::from_secs(expected); 2]);
             }
         }
-    }
-
-    #[test]
-    fn loaded_measurements_are_their_own_series() {
-        assert_eq!(loaded_form(&Quantity::RTT), Quantity::RTT_LOADED);
-        assert_eq!(loaded_form(&Quantity::CONNECT).as_str(), "connect_loaded");
     }
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::target::{Provenance, Target};
 use crate::state::write_whole;
 use crate::sync::lock;
+use crate::target::{Provenance, Target};
 
 /// All targets, and who wants to know when they change.
 pub(crate) struct Targets {

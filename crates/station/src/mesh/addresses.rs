@@ -5,17 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use barograph_engine::Entry;
 
-/// Why nobody can be reached at an address; `None` = somebody might.
-pub(crate) fn unusable(address: SocketAddr) -> Option<&'static str> {
-    let ip = address.ip().to_canonical();
-    let broadcast = matches!(ip, IpAddr::V4(v4) if v4.is_broadcast());
-    match () {
-        () if address.port() == 0 => Some("port 0 is nobody's"),
-        () if ip.is_unspecified() => Some("it is no address of a host"),
-        () if ip.is_multicast() || broadcast => Some("it is a group's address, not a host's"),
-        () => None,
-    }
-}
+use crate::config::unusable;
 
 /// Which of a peer's addresses can be tried from here, and why the others cannot.
 ///

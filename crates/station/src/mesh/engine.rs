@@ -4,6 +4,7 @@
 mod nats;
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use barograph_engine::{Engine, Joined, JoinedConfig, Local, Remote, RemoteConfig};
@@ -12,7 +13,46 @@ use barograph_probe::Target;
 
 pub(crate) use self::nats::{Archiver, ArchiverStatistics};
 use crate::config::{Config, MeshConfig};
-use crate::{StartError, state};
+use crate::state;
+
+/// Why the engine that a configuration asks for cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// A mesh is to be joined without an invitation.
+    #[error(
+        "joining {0} needs an invitation: run `barograph invite` there, and give its token as the variable \
+         BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
+    )]
+    Uninvited(String),
+    /// The file with the token of the invitation cannot be read.
+    #[error("{path}: {error}", path = path.display(), error = barograph_engine::with_remedy(.error))]
+    Token {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// A station is to join itself.
+    #[error(
+        "{0} is this station itself: mesh.join names the station that others join, and that one joins nobody"
+    )]
+    Itself(String),
+    /// The configuration names NATS servers, and this build has no NATS client.
+    #[cfg(not(feature = "nats"))]
+    #[error(
+        "mesh.nats: this build has no NATS client. Use a release build: \
+         `cargo install --locked --path crates/cli`, or `cargo build --release --locked` in the repository"
+    )]
+    WithoutNats,
+    /// A certificate or credentials cannot be used, or the archive cannot be a spool.
+    #[error("{}", one_line(.0))]
+    Engine(#[from] barograph_engine::Error),
+}
+
+/// A message in one line; SQLite's may have several.
+pub(crate) fn one_line(error: &barograph_engine::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
 
 /// What a station stores in, reads from and is registered with.
 #[derive(Clone)]
@@ -96,15 +136,15 @@ impl Engines {
 /// The engines that `config` asks for, around the station's own archive. None of them is waited for.
 ///
 /// # Errors
-/// [`StartError`] when a token or a certificate cannot be used, or the archive cannot be a spool.
-pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
+/// [`JoinError`] when a token or a certificate cannot be used, or the archive cannot be a spool.
+pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, JoinError> {
     let mesh = &config.mesh;
     if !mesh.nats.is_empty() {
         return nats::engines(config, host, local);
     }
     let Some(url) = &mesh.join else { return Ok(Engines::serving(local)) };
     if is_own(url, config, host) {
-        return Err(StartError::Itself(url.clone()));
+        return Err(JoinError::Itself(url.clone()));
     }
     let remote = Remote::new(RemoteConfig {
         token: Some(invitation(mesh)?),
@@ -131,7 +171,7 @@ fn spooled(
     local: Arc<Local>,
     engine: Arc<dyn Engine>,
     kind: Kind,
-) -> Result<Engines, StartError> {
+) -> Result<Engines, JoinError> {
     let config = JoinedConfig {
         spool_records_max: mesh.spool_records_max,
         is_archive: kind == Kind::Nats { archive: true },
@@ -159,13 +199,13 @@ fn spool(joined: &Joined) -> Spool {
 }
 
 /// The token of the invitation, from the environment, else from its file.
-fn invitation(mesh: &MeshConfig) -> Result<String, StartError> {
+fn invitation(mesh: &MeshConfig) -> Result<String, JoinError> {
     match (&mesh.join_token, &mesh.join_token_file) {
         (Some(token), _) => Ok(token.reveal().to_string()),
         (None, Some(path)) => {
-            state::other_token(path).map_err(|error| StartError::State { path: path.clone(), error })
+            state::other_token(path).map_err(|error| JoinError::Token { path: path.clone(), error })
         }
-        (None, None) => Err(StartError::Uninvited(mesh.join.clone().unwrap_or_default())),
+        (None, None) => Err(JoinError::Uninvited(mesh.join.clone().unwrap_or_default())),
     }
 }
 

@@ -25,9 +25,9 @@ use super::watches::Watches;
 use super::{PEERS_MAX, kept};
 use crate::config::Config;
 use crate::health::Health;
-use crate::measure::target::{Provenance, Target};
 use crate::mesh::sites::Sites;
 use crate::state::StateFiles;
+use crate::target::{Provenance, Target};
 use crate::time::now_unix_ns;
 
 /// The thread; stopping it leaves the directory.

@@ -13,10 +13,10 @@ use barograph_mesh::{
 
 use tokio::sync::OwnedMutexGuard;
 
+use super::desk::{self, Desk};
 use crate::config::MeshConfig;
 use crate::forecast::bank::Bank;
 use crate::forecast::best::{Pairs, Places};
-use crate::forecast::desk::Desk;
 use crate::mesh::{Board, Kind};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
@@ -158,12 +158,12 @@ impl Sites {
             return Arc::clone(view);
         }
         // Reading the directory is work, too, but a proposal that is to last a shorter time is judged more often.
-        let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, crate::forecast::desk::RENEWED);
+        let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, desk::RENEWED);
         let places = self.desk.places(age).await;
         let (own, standing, bank) = (self.host.clone(), self.board.standing(), Arc::clone(&self.bank));
         // A second in a large mesh: away from the thread that answers.
         let made = tokio::task::spawn_blocking(move || {
-            let pairs = Pairs::new(&bank, now_unix_ns(), crate::forecast::desk::PAUSE);
+            let pairs = Pairs::new(&bank, now_unix_ns(), desk::PAUSE);
             View::new(&own, &places, &standing, move |from, to| pairs.tried_round_trip(from, to))
         });
         // The station is stopping, or there was a panic.

@@ -173,7 +173,7 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
     let mut new = config.clone();
     new.targets = vec![target(&listening.local_addr().unwrap().to_string(), &["connect"])];
     new.series_max = 7;
-    assert_eq!(station.reload(new).unwrap(), ["limits"]);
+    assert_eq!(station.reload(new).unwrap(), ["limits.series_max"]);
     until(station.address(), "/v1/series?quantity=connect", |answer| {
         !answer.json()["series"].as_array().unwrap().is_empty()
     });

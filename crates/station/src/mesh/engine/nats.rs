@@ -6,15 +6,14 @@ pub(crate) use barograph_engine::{Archiver, ArchiverStatistics};
 use barograph_engine::{Local, Nats, NatsConfig, NatsTls};
 use barograph_forecast::Name;
 
-use super::{Engines, Kind, spooled};
-use crate::StartError;
+use super::{Engines, JoinError, Kind, spooled};
 use crate::config::Config;
 
 /// The engine of a mesh on NATS. With `mesh.archive` the station's own archive stores the records of all stations.
 ///
 /// # Errors
-/// [`StartError::Archive`] when a certificate or the credentials cannot be used.
-pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
+/// [`JoinError::Engine`] when a certificate or the credentials cannot be used.
+pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, JoinError> {
     let mesh = &config.mesh;
     let files = [&mesh.nats_ca, &mesh.nats_certificate, &mesh.nats_key];
     let tls = files.iter().any(|file| file.is_some()).then(|| NatsTls {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use barograph_engine::{Local, TaskStatus};
 use barograph_forecast::Name;
 
-use super::Engines;
-use crate::StartError;
+use super::{Engines, JoinError};
 use crate::config::Config;
 
 /// The archive of a mesh on NATS, which this build never makes.
@@ -37,7 +36,7 @@ pub(crate) struct ArchiverStatistics {
 /// Refuses to start a station of a mesh on NATS, and names the build that can.
 ///
 /// # Errors
-/// Always [`StartError::WithoutNats`].
-pub(super) fn engines(_config: &Config, _host: &Name, _local: Arc<Local>) -> Result<Engines, StartError> {
-    Err(StartError::WithoutNats)
+/// Always [`JoinError::WithoutNats`].
+pub(super) fn engines(_config: &Config, _host: &Name, _local: Arc<Local>) -> Result<Engines, JoinError> {
+    Err(JoinError::WithoutNats)
 }

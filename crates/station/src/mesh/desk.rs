@@ -13,10 +13,10 @@ use barograph_mesh::GLOBAL;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
+use super::{Board, Standing};
 use crate::config::unset_group;
 use crate::forecast::bank::Bank;
 use crate::forecast::best::{Blank, Models, Pairs, Place, Places};
-use crate::mesh::{Board, Standing};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 

@@ -1,0 +1,163 @@
+//! What kinds of values keys take.
+
+use std::fmt::{Debug, Display};
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+
+use super::value::Value;
+
+/// Which values a key takes, and how each becomes a `T`.
+pub(super) struct Kind<T> {
+    /// Fails with what was expected, and what was found.
+    pub(super) read: Read<T>,
+    /// The value as in a file; `None` = there is none. Values that differ are shown differently.
+    pub(super) shown: Shown<T>,
+    /// The values that are allowed, where the type alone does not say that.
+    pub(super) range: Option<String>,
+}
+
+type Read<T> = Box<dyn Fn(&Value<'_>) -> Result<T, String>>;
+type Shown<T> = Box<dyn Fn(&T) -> Option<String>>;
+
+fn kind<T: Debug>(read: impl Fn(&Value<'_>) -> Result<T, String> + 'static) -> Kind<T> {
+    Kind { read: Box::new(read), shown: Box::new(|of| Some(format!("{of:?}"))), range: None }
+}
+
+fn bounds<T: Display>(range: &RangeInclusive<T>) -> String {
+    format!("{} to {}", range.start(), range.end())
+}
+
+/// `true` or `false`.
+pub(super) fn flag() -> Kind<bool> {
+    kind(|value| value.flag())
+}
+
+/// A whole number.
+pub(super) fn integer<T: TryFrom<u64> + Debug>(range: RangeInclusive<u64>) -> Kind<T> {
+    let bounds = bounds(&range);
+    let expected = format!("a whole number from {bounds}");
+    let read = move |value: &Value<'_>| {
+        let found = value.integer().filter(|found| range.contains(found));
+        found.and_then(|found| T::try_from(found).ok()).ok_or_else(|| value.unlike(&expected))
+    };
+    Kind { range: Some(bounds), ..kind(read) }
+}
+
+/// A number with a fraction.
+pub(super) fn number(range: RangeInclusive<f64>) -> Kind<f64> {
+    let bounds = bounds(&range);
+    let expected = format!("a number from {bounds}");
+    // NaN is in no range.
+    let found = move |value: &Value<'_>| value.number().filter(|found| range.contains(found));
+    Kind { range: Some(bounds), ..kind(move |value| found(value).ok_or_else(|| value.unlike(&expected))) }
+}
+
+pub(super) fn seconds(range: RangeInclusive<f64>) -> Kind<Duration> {
+    time(1.0, range)
+}
+
+pub(super) fn days(range: RangeInclusive<f64>) -> Kind<Duration> {
+    time(DAY_S, range)
+}
+
+/// A time in a unit of so many seconds.
+fn time(unit_s: f64, range: RangeInclusive<f64>) -> Kind<Duration> {
+    let Kind { read, range, .. } = number(range);
+    Kind {
+        read: Box::new(move |value| read(value).map(|found| Duration::from_secs_f64(found * unit_s))),
+        shown: Box::new(move |of| Some((of.as_secs_f64() / unit_s).to_string())),
+        range,
+    }
+}
+
+/// A text that is not empty, and what makes a `T` of it.
+pub(super) fn text<T: Debug + 'static>(parse: fn(String) -> Result<T, String>) -> Kind<T> {
+    kind(move |value| value.text().and_then(parse))
+}
+
+/// An address and a port.
+pub(super) fn address() -> Kind<SocketAddr> {
+    let read = |value: &Value<'_>| {
+        let parsed = value.text()?.parse();
+        parsed.map_err(|_| value.unlike("ADDRESS:PORT such as 127.0.0.1:10132"))
+    };
+    Kind { shown: Box::new(|of| Some(format!("\"{of}\""))), ..kind(read) }
+}
+
+/// A list of texts, and what makes `T` of them.
+pub(super) fn words<T: Debug + 'static>(parse: fn(Vec<String>) -> Result<Vec<T>, String>) -> Kind<Vec<T>> {
+    kind(move |value| value.words().and_then(parse))
+}
+
+/// One of a few words, each with its meaning.
+pub(super) fn choice<T: Copy + Debug + PartialEq>(of: &'static [(&'static str, T)]) -> Kind<T> {
+    let possible = of.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
+    let expected = possible.clone();
+    let read = move |value: &Value<'_>| {
+        let text = value.text()?;
+        let found = of.iter().find(|(word, _)| *word == text);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| value.unlike(&expected))
+    };
+    let word =
+        |meaning: &T| of.iter().find(|(_, other)| meaning == other).map(|(word, _)| format!("{word:?}"));
+    Kind { read: Box::new(read), shown: Box::new(word), range: Some(possible) }
+}
+
+/// The path of a file or directory.
+pub(super) fn path() -> Kind<PathBuf> {
+    text(|text| Ok(text.into()))
+}
+
+/// The name of a station or site.
+pub(super) fn name() -> Kind<Name> {
+    let read = |value: &Value<'_>| {
+        // As in the file, where a shell's own quotes are gone already; it would be a name.
+        if matches!(value, Value::Raw(text) if text.starts_with('"')) {
+            return Err(value.unlike("a name without quotes"));
+        }
+        Name::new(&value.text()?).map_err(|error| error.to_string())
+    };
+    Kind { shown: Box::new(|of| Some(format!("{:?}", of.as_str()))), ..kind(read) }
+}
+
+/// A value that need not be set.
+pub(super) fn maybe<T: 'static>(Kind { read, shown, range }: Kind<T>) -> Kind<Option<T>> {
+    Kind {
+        read: Box::new(move |value| read(value).map(Some)),
+        shown: Box::new(move |of| of.as_ref().and_then(&shown)),
+        range,
+    }
+}
+
+impl<T: 'static> Kind<T> {
+    /// The same, of which more is required.
+    pub(super) fn checked(self, check: fn(&T) -> Result<(), String>) -> Self {
+        let read = self.read;
+        Self {
+            read: Box::new(move |value| read(value).and_then(|found| check(&found).map(|()| found))),
+            ..self
+        }
+    }
+}
+
+/// Seconds of a day.
+pub(super) const DAY_S: f64 = 86_400.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_not_spelt_as_in_the_file() {
+        let words = |text| Value::Raw(text).words();
+        assert_eq!(words("a, b,"), Ok(vec!["a".to_string(), "b".into()]));
+        assert!(words(r#"["global"]"#).is_err_and(|error| error.contains("such as a,b, found `[")));
+        let name = |text| (name().read)(&Value::Raw(text));
+        assert!(name(r#""lyon""#).is_err_and(|error| error.contains("without quotes")));
+        assert!(name("lyon").is_ok());
+    }
+}

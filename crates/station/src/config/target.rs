@@ -1,0 +1,51 @@
+//! A `[[target]]` table: what to measure.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::ConfigError;
+use super::file::Entry;
+use super::kind::{DAY_S, maybe, path, seconds, text, words};
+use super::setting::{set, settings};
+use crate::target::{Provenance, Target, TargetError};
+
+settings! {
+    |table: TargetTable| table;
+
+    /// What to measure beside the default targets: host:port, http://…, https://… or another
+    /// station.
+    pub(super) struct TargetTable {
+        /// Its address.
+        target: Option<String> = None => "target.target", maybe(text(Ok)), AtOnce, example "192.0.2.7:10132";
+        /// What to measure of it: rtt rtt_tls rtt_nagle loss rtt_udp connect first_byte
+        /// response_time goodput goodput_down. Without it: of a station rtt and loss, of a URL
+        /// connect and response time, else connect.
+        quantities: Vec<String> = Vec::new() =>
+            "target.quantities", words(Ok), AtOnce, example ["rtt", "goodput"];
+        /// How often (s); without it as `[probe]` has it.
+        period: Option<Duration> = None => "target.period_s", maybe(seconds(0.1..=DAY_S)), AtOnce, example 30;
+        /// File with the token presented to it.
+        token_file: Option<PathBuf> = None =>
+            "target.token_file", maybe(path()), AtOnce, example "/etc/barograph/token-of-192.0.2.7";
+    }
+}
+
+/// Makes a target of the table at `place`.
+pub(super) fn target(place: &str, entries: &[Entry<'_>]) -> Result<Target, ConfigError> {
+    let mut table = TargetTable::default();
+    for entry in entries {
+        set(&[TargetTable::SETTINGS], &mut table, &entry.key, entry.value, &entry.place)?;
+    }
+    let Some(address) = table.target else {
+        let message = "the address is missing: target = \"host:port\"";
+        return Err(ConfigError::of_key(place, "target", message));
+    };
+    let parsed = Target::parse(&address, &table.quantities, table.period, Provenance::Config);
+    let target = parsed.map_err(|error| {
+        let is_quantity = matches!(error, TargetError::Quantity { .. });
+        let key = if is_quantity { "target.quantities" } else { "target.target" };
+        let place = entries.iter().find(|entry| entry.key == key).map_or(place, |entry| &entry.place);
+        ConfigError::of_key(place, key, &error.to_string())
+    })?;
+    Ok(Target { token_file: table.token_file, ..target })
+}

@@ -1,0 +1,455 @@
+//! The parts of a station, and how each is made of the others.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use barograph_engine::Engine;
+use barograph_forecast::{Name, Quantity};
+use barograph_probe::io::{Limits, Responder};
+use tokio::sync::watch;
+
+use super::StartError;
+use crate::api::{self, Served, Shared};
+use crate::config::Config;
+use crate::config::tls;
+use crate::echo::{self, Echo};
+use crate::forecast::bank::Bank;
+use crate::forecast::hub::Hub;
+use crate::health::Health;
+use crate::http::server::{self, Ports, Server};
+use crate::limits::Limit;
+use crate::limits::proved::ProvedCallers;
+use crate::measure::prober::{self, Prober};
+use crate::measure::surroundings;
+use crate::measure::targets::{Targets, TargetsError};
+use crate::mesh::desk::Desk;
+use crate::mesh::identity::{self, Identity};
+use crate::mesh::members;
+use crate::mesh::sites::{Sites, Standing};
+use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations};
+use crate::record::recorder::{self, Inbox, Outbox};
+use crate::record::replay;
+use crate::state;
+use crate::state::StateFiles;
+use crate::sync::lock;
+use crate::target::{Provenance, Secret, Target};
+use crate::time::now_unix_ns;
+use crate::transfer::Transfers;
+
+/// What is opened before the first thread starts: everything that can be refused.
+pub(super) struct Opened {
+    pub(super) base: Base,
+    pub(super) identity: Arc<Identity>,
+    pub(super) token: String,
+    pub(super) tls: Option<Arc<rustls::ServerConfig>>,
+    pub(super) ports: Ports,
+    pub(super) served: Option<Served>,
+    pub(super) standing: Standing,
+    pub(super) removed: RemovedStations,
+    pub(super) targets: Targets,
+    /// The targets of the configuration, with their tokens.
+    pub(super) configured: Vec<Target>,
+    pub(super) outbox: Outbox,
+}
+
+/// What most parts are made with.
+pub(super) struct Base {
+    pub(super) host: Name,
+    /// As it was at the start.
+    pub(super) config: Arc<Config>,
+    /// As it is now.
+    pub(super) current: Arc<RwLock<Arc<Config>>>,
+    pub(super) files: StateFiles,
+    /// Where the station listens.
+    pub(super) address: SocketAddr,
+    pub(super) engines: Engines,
+    pub(super) bank: Arc<Mutex<Bank>>,
+    pub(super) hub: Hub,
+    pub(super) health: Arc<Health>,
+    pub(super) inbox: Inbox,
+    /// `None` until it is started.
+    pub(super) prober: Arc<Mutex<Option<Prober>>>,
+}
+
+impl Opened {
+    pub(super) fn new(config: Config, engines: Engines) -> Result<Self, StartError> {
+        tracing::info!("archive, token and added targets are in {}", config.state.display());
+        let refuse = |path: PathBuf| move |error| StartError::State { path, error };
+        state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
+        let files = StateFiles::new(&config.state);
+        let token = state::token(&files).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
+        let host = own_name(&config);
+        let key = config.state.join(identity::KEY_FILE);
+        let identity = Arc::new(Identity::open(&files, host.clone()).map_err(refuse(key))?);
+        let configured = with_tokens(&config)?;
+        let tls = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref())?;
+        let config = Arc::new(config);
+        let current = Arc::new(RwLock::new(Arc::clone(&config)));
+        let prober = Arc::new(Mutex::new(None::<Prober>));
+        let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
+        let targets = open_targets(&config, &current, &prober, &bank)?;
+        let removed = RemovedStations::open(&files);
+        exclude(&bank, &removed, configured.iter().chain(&targets.all()));
+        let ports = server::bind(config.listen)
+            .map_err(|error| StartError::Listen { address: config.listen, error })?;
+        let address = ports.address;
+        announce(&config, &files, address, tls.is_some());
+        let served = engines.served.is_some().then(|| Served::open(files.clone(), host.clone())).transpose();
+        let served = served.map_err(refuse(config.state.join(members::FILE)))?;
+        if let Some(archive) = &engines.served {
+            let hosts: Vec<Name> = removed.all().into_iter().map(|removed| removed.host).collect();
+            archive.restore_removed(&hosts);
+        }
+        let standing = Standing::at_start(&config.mesh, &config.state);
+        // Before history is replayed: members that are away have their room, too.
+        let others = match &served {
+            Some(served) => served.groups(),
+            None if engines.archiver.is_some() => mesh::groups_known(&config.state),
+            None => HashMap::new(),
+        };
+        lock(&bank).reserve(crate::limits::reserved(others, &host, &standing.groups));
+        let health = health_of(&engines, served.as_ref());
+        let (inbox, outbox) = Inbox::new(Arc::clone(&health));
+        let hub = Hub::new();
+        let base = Base { host, config, current, files, address, engines, bank, hub, health, inbox, prober };
+        Ok(Self { base, identity, token, tls, ports, served, standing, removed, targets, configured, outbox })
+    }
+}
+
+impl Base {
+    /// Replays history, then records on a thread of its own.
+    pub(super) fn start_recorder(
+        &self,
+        served: Option<&Served>,
+        outbox: Outbox,
+    ) -> Result<JoinHandle<Option<usize>>, StartError> {
+        let engines = &self.engines;
+        let parts = recorder::Parts {
+            host: self.host.clone(),
+            engine: Arc::clone(&engines.engine),
+            archive: engines.served.clone(),
+            bank: Arc::clone(&self.bank),
+            hub: self.hub.clone(),
+            health: Arc::clone(&self.health),
+            spool_records_max: self.config.spool_records_max,
+        };
+        let members = || served.into_iter().flat_map(Served::names).collect();
+        let members = engines.archiver.is_none().then(members);
+        let runtime = runtime()?;
+        runtime.block_on(replay(&parts, engines.local.as_ref(), members.as_ref()));
+        let task = self.health.task("recorder");
+        let reads_into = engines.keeps.clone().filter(|_| engines.archiver.is_some());
+        let stored = recorder::Stored::new(reads_into, self.host.clone());
+        if let Some(archiver) = &engines.archiver {
+            // What it stores is neither replayed nor learnt before this.
+            archiver.begin();
+        }
+        spawn("recorder", move || runtime.block_on(task.watch(recorder::run(parts, stored, outbox))))
+    }
+
+    /// Bulk tests between this station and its peers.
+    pub(super) fn bulk(&self, board: &Arc<Board>) -> Result<Arc<Bulk>, StartError> {
+        let parts = BulkParts {
+            host: self.host.clone(),
+            board: Arc::clone(board),
+            bank: Arc::clone(&self.bank),
+            inbox: self.inbox.clone(),
+            files: self.files.clone(),
+        };
+        Ok(Arc::new(Bulk::new(&self.config.mesh, parts)?))
+    }
+
+    pub(super) fn start_responder(
+        &self,
+        bulk: &Arc<Bulk>,
+        udp: Option<UdpSocket>,
+    ) -> Result<Arc<Responder>, StartError> {
+        let door = Arc::new(Door(Arc::clone(bulk)));
+        let task = udp.is_some().then(|| self.health.task("datagrams"));
+        let responder = Responder::start_with(Limits::default(), udp, Some(door), move |serve| {
+            if let Some(task) = task {
+                task.run(|| serve(&|| task.turn()));
+            }
+        });
+        responder.map(Arc::new).map_err(StartError::Thread)
+    }
+
+    pub(super) fn start_prober(
+        &self,
+        board: &Arc<Board>,
+        bulk: &Bulk,
+        responder: &Arc<Responder>,
+    ) -> Result<(), StartError> {
+        let parts = prober::Parts {
+            host: self.host.clone(),
+            inbox: self.inbox.clone(),
+            bank: Arc::clone(&self.bank),
+            health: Arc::clone(&self.health),
+            responder: Arc::clone(responder),
+            workers_max: self.config.workers_max,
+            board: Arc::clone(board),
+            place: Arc::clone(&bulk.place),
+        };
+        *lock(&self.prober) = Some(Prober::start(parts).map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    pub(super) fn desk(&self, board: &Arc<Board>) -> Desk {
+        let (engine, task) = (Arc::clone(&self.engines.engine), self.health.task("mesh_snapshot"));
+        Desk::new(self.host.clone(), Arc::clone(board), engine, Arc::clone(&self.bank), task)
+    }
+
+    pub(super) fn sites(&self, board: &Arc<Board>, desk: &Desk) -> Arc<Sites> {
+        let mesh = (self.config.mesh.clone(), self.config.state.as_path());
+        let (host, bank) = (self.host.clone(), Arc::clone(&self.bank));
+        Arc::new(Sites::new(host, mesh, Arc::clone(board), desk.clone(), bank))
+    }
+
+    pub(super) fn transfers(&self, bulk: &Arc<Bulk>, board: &Arc<Board>) -> Arc<Transfers> {
+        let (host, inbox) = (self.host.clone(), self.inbox.clone());
+        Transfers::new(host, &self.config.state, Arc::clone(bulk), Arc::clone(board), inbox)
+    }
+
+    pub(super) fn echo(
+        &self,
+        responder: &Arc<Responder>,
+        proved: &ProvedCallers,
+        stopping: &watch::Receiver<bool>,
+    ) -> Arc<Echo> {
+        let parts = echo::Parts {
+            host: self.host.clone(),
+            inbox: self.inbox.clone(),
+            bank: Arc::clone(&self.bank),
+            responder: Arc::clone(responder),
+            proved: proved.clone(),
+            stopping: stopping.clone(),
+        };
+        Arc::new(Echo::new(&self.config.echo, parts))
+    }
+}
+
+/// The thread that accepts connections.
+pub(super) fn start_server(
+    shared: &Arc<Shared>,
+    tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
+    listener: std::net::TcpListener,
+) -> Result<JoinHandle<()>, StartError> {
+    let server = Server {
+        router: api::router(Arc::clone(shared)),
+        task: shared.health.task("http"),
+        health: Arc::clone(&shared.health),
+        connections: shared.connections.clone(),
+        echo: Arc::clone(&shared.echo),
+        tls,
+        stopping: shared.stopping.clone(),
+    };
+    let runtime = runtime()?;
+    listener.set_nonblocking(true).map_err(StartError::Thread)?;
+    let listener = {
+        let _inside = runtime.enter();
+        tokio::net::TcpListener::from_std(listener).map_err(StartError::Thread)?
+    };
+    spawn("http", move || runtime.block_on(server.run(listener)))
+}
+
+/// The thread that finds the peers and says which to measure.
+pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
+    let [measured, looked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
+    Keeper::start(mesh::Parts {
+        host: shared.host.clone(),
+        listen: shared.address,
+        config: Arc::clone(&shared.initial),
+        current: Arc::clone(&shared.config),
+        engine: Arc::clone(&shared.engine),
+        health: Arc::clone(&shared.health),
+        files: shared.files.clone(),
+        board: Arc::clone(&shared.board),
+        sites: Arc::clone(&shared.sites),
+        measure: Box::new(move |peers| {
+            measured.targets.set_mesh(peers);
+            measured.reserve_series();
+        }),
+        looked: Box::new(move |host, period, silence| {
+            // Where somebody else asked for a target of this name, that is what is measured.
+            if looked.targets.overrides_mesh(host.as_str()).is_none() {
+                let is_loaded = looked.responder.bulk_running();
+                looked.board.latencies.unmeasured(host, is_loaded, period, Instant::now());
+                if let Some(silence) = silence {
+                    looked.inbox.offer(silence.measured(&looked.host, host, now_unix_ns()));
+                }
+            }
+        }),
+        removed: Box::new(move |Removed { host, at_unix_ns }| {
+            if removed.targets.overrides_mesh(host.as_str()).is_none() {
+                lock(&removed.bank).exclude(host, *at_unix_ns);
+            }
+            removed.desk.forget_places();
+            removed.proved.with(|proved| proved.forget(host));
+        }),
+        readmitted: Box::new(move |host| lock(&readmitted.bank).include(host)),
+        is_hidden: Box::new(move |host| lock(&hidden.bank).is_excluded(host)),
+    })
+    .map_err(StartError::Thread)
+}
+
+/// Says in the log and to other verbs on this host where the station is.
+fn announce(config: &Config, files: &StateFiles, address: SocketAddr, speaks_tls: bool) {
+    // Other verbs on this host find the station by it, whatever its port.
+    state::announce(files, &url(address, speaks_tls));
+    if address.ip().is_loopback() {
+        return;
+    }
+    if config.listen_implied {
+        tracing::info!("listening on {address} for the mesh (another address: listen = …)");
+    }
+    let token = config.state.join(state::TOKEN_FILE);
+    tracing::info!("reachable from elsewhere; changes and probes need the token in {}", token.display());
+}
+
+/// With the tasks of the engines.
+fn health_of(engines: &Engines, served: Option<&Served>) -> Arc<Health> {
+    let health = Arc::new(Health::new());
+    health.adopt(engines.local.tasks());
+    health.adopt(engines.engine.tasks());
+    health.adopt(engines.archiver.iter().flat_map(|archiver| archiver.tasks()));
+    health.adopt(served.map(Served::task));
+    health
+}
+
+/// Excludes the stations that were removed from the mesh from the bank, except `targets`: those are measured
+/// whatever the mesh says.
+fn exclude<'a>(
+    bank: &Mutex<Bank>,
+    removed: &RemovedStations,
+    targets: impl Iterator<Item = &'a Target> + Clone,
+) {
+    let mut bank = lock(bank);
+    for Removed { host, at_unix_ns } in removed.all() {
+        if !targets.clone().any(|target| target.name == host) {
+            bank.exclude(&host, at_unix_ns);
+        }
+    }
+}
+
+/// The list of targets, which gives every change to the prober, if one runs. A target that anybody but the
+/// mesh asked for is shown, although a station of its name was removed.
+fn open_targets(
+    config: &Config,
+    current: &Arc<RwLock<Arc<Config>>>,
+    prober: &Arc<Mutex<Option<Prober>>>,
+    bank: &Arc<Mutex<Bank>>,
+) -> Result<Targets, TargetsError> {
+    let (current, prober, bank) = (Arc::clone(current), Arc::clone(prober), Arc::clone(bank));
+    Targets::open(&config.state, move |targets| {
+        for target in targets.iter().filter(|target| target.from != Provenance::Mesh) {
+            lock(&bank).include(&target.name);
+        }
+        let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(prober) = lock(&prober).as_ref() {
+            prober.plan(config, targets);
+        }
+    })
+}
+
+/// What the station measures without being asked, and what its configuration asks for.
+pub(super) fn given(
+    config: &Config,
+    configured: Vec<Target>,
+    shared: &Shared,
+    speaks_tls: bool,
+) -> Vec<Target> {
+    let mut given = Vec::new();
+    if config.default_targets {
+        let own = own_responder(&shared.host, shared.address, speaks_tls);
+        // It may need it: behind a proxy also callers on this host do.
+        let token = Some(Secret::new(shared.token.clone()));
+        given.extend(own.map(|target| Target { token, ..target }));
+        let around = surroundings::discover(config.gateway_port);
+        given.extend(around.into_iter().filter_map(|address| {
+            let connect = [Quantity::CONNECT.as_str().to_string()];
+            Target::parse(&address.to_string(), &connect, None, Provenance::Default).ok()
+        }));
+    }
+    given.extend(configured);
+    given
+}
+
+/// The configured targets, each with the token that its own file, else the one for all, holds now.
+pub(super) fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
+    let with_token = |target: &Target| {
+        let Some(path) = target.token_file.as_ref().or(config.token_file.as_ref()) else {
+            return Ok(target.clone());
+        };
+        let refuse = |error| StartError::State { path: path.clone(), error };
+        let token = Secret::new(state::other_token(path).map_err(refuse)?);
+        Ok(Target { token: Some(token), ..target.clone() })
+    };
+    config.targets.iter().map(with_token).collect()
+}
+
+/// The own responder under the host's name: its port may change, its series should not. With TLS the
+/// certificate need not fit the address, so that it is left out.
+fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<Target> {
+    if speaks_tls {
+        return None;
+    }
+    let address = server::reachable(address).to_string();
+    let rtt = [Quantity::RTT.as_str().to_string()];
+    let target = Target::parse(&address, &rtt, None, Provenance::Default).ok()?;
+    Some(Target { name: host.clone(), ..target })
+}
+
+/// History comes from the station's own archive: a mesh that is away is not waited for.
+async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&HashSet<Name>>) {
+    // Nobody else has the bank yet: it is filled outside of its lock.
+    let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
+    let began = Instant::now();
+    let replayed = replay::replay(archive, &mut bank, &parts.host, members, now_unix_ns()).await;
+    let series = bank.len();
+    parts.health.refused(Limit::Series, bank.refused());
+    *lock(&parts.bank) = bank;
+    match replayed {
+        Ok(0) => {}
+        Ok(records) => {
+            tracing::info!("replayed {records} records of {series} series in {:.1?}", began.elapsed());
+        }
+        Err(error) => {
+            tracing::error!("history could not be replayed: {error}");
+            parts.health.replay_failed(&error.to_string());
+        }
+    }
+}
+
+pub(super) fn url(address: SocketAddr, speaks_tls: bool) -> String {
+    let scheme = if speaks_tls { "https" } else { "http" };
+    format!("{scheme}://{}/", server::reachable(address))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, StartError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StartError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(StartError::Thread)
+}
+
+/// The configured name, else the system's.
+pub(super) fn own_name(config: &Config) -> Name {
+    config.host.clone().unwrap_or_else(host_name)
+}
+
+/// The system's host name; a station on a host without a usable one is called `localhost`.
+fn host_name() -> Name {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.and_then(|name| Name::new(&name).ok()).unwrap_or_else(|| {
+        tracing::warn!("this host has no usable name; the station is called localhost (host = …)");
+        Name::new("localhost").expect("a plain word is a name")
+    })
+}
