@@ -265,11 +265,21 @@ mod tests {
         Client::of(&format!("http://{address}/"), None, None).expect("a client")
     }
 
-    /// A station that does `answer` with the one connection it takes.
+    /// A station that does `answer` with the one connection it takes, after the request.
     fn station(answer: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = tcp.local_addr().expect("an address");
-        (address, thread::spawn(move || answer(tcp.accept().expect("a connection").0)))
+        let serve = move || {
+            let mut stream = tcp.accept().expect("a connection").0;
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).expect("a request");
+                request.extend(byte);
+            }
+            answer(stream);
+        };
+        (address, thread::spawn(serve))
     }
 
     #[test]
