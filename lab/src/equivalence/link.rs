@@ -12,9 +12,8 @@ use barograph_sim::{Chance, Host, Jitter, Link, LinkSpec, Network, Queue, delays
 use barograph_station::{Sources, Station, open_archive};
 use tempfile::TempDir;
 
-use super::args::{Args, ClockName, LinkName};
-use super::asked::Asked;
-use super::browser::{Browser, Ready};
+use super::programs::{Asked, Browser, Ready};
+use super::{Args, ClockName, LinkName};
 use crate::emulation::{Responder, forget_connections};
 use crate::stats::deviation;
 

@@ -1,7 +1,9 @@
 //! The station, the archive, and the station that is joined, as processes that can be killed.
 
+use std::fmt;
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,8 +17,7 @@ use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_station::Station;
 use futures_util::StreamExt as _;
 
-use super::args::{Args, Part};
-use super::clock::Clock;
+use super::{Args, Part};
 
 /// Works until it is killed, or until its input ends.
 pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
@@ -238,3 +239,57 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the state is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How the clock is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clock {
+    /// So many seconds ahead.
+    Ahead(i64),
+    /// An hour ahead, an hour behind, and right, a hundred records each.
+    Jumps,
+}
+
+impl Clock {
+    pub(super) const RIGHT: Self = Self::Ahead(0);
+
+    /// Seconds by which the record of this number is labelled ahead.
+    pub(super) fn ahead_s(self, seq: u64) -> i64 {
+        match self {
+            Self::Ahead(seconds) => seconds,
+            Self::Jumps => [0, HOUR_S, -HOUR_S][(seq / 100 % 3) as usize],
+        }
+    }
+}
+
+/// A line of the station's input.
+impl fmt::Display for Clock {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ahead(seconds) => write!(out, "{seconds}"),
+            Self::Jumps => out.write_str(JUMPS),
+        }
+    }
+}
+
+impl FromStr for Clock {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        if line == JUMPS { Ok(Self::Jumps) } else { line.parse().map(Self::Ahead) }
+    }
+}
+
+const JUMPS: &str = "jumps";
+const HOUR_S: i64 = 3600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_station_reads_what_the_experiment_writes() {
+        for clock in [Clock::RIGHT, Clock::Ahead(-3600), Clock::Jumps] {
+            assert_eq!(clock.to_string().parse(), Ok(clock));
+        }
+    }
+}

@@ -6,16 +6,18 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use barograph_engine::{Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector};
+use async_nats::{ConnectOptions, HeaderMap};
+use barograph_engine::{
+    Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector, token,
+};
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
+use serde_json::json;
 
-use super::args::Engine::{self, Cluster, Nats, Remote};
-use super::child::{STATION, record, value};
-use super::clock::Clock;
+use super::Engine::{Cluster, Nats, Remote};
+use super::child::{Clock, STATION, record, value};
 use super::mesh::{Mesh, Needs, Place};
-use super::reflection;
-use super::row::Row;
+use super::{Engine, Row};
 
 /// What happens to a mesh at work.
 type Fault = fn(&mut Mesh) -> anyhow::Result<()>;
@@ -81,7 +83,7 @@ static ALL: &[Scenario] = &[
         needs: Needs::Credentials,
         ..row("reflection: a member has the server answer onto its own subjects", ON_NATS, |mesh| {
             let before = servers(mesh)?.streams()?;
-            reflection::attack(mesh)?;
+            attack(mesh)?;
             let after = servers(mesh)?.streams()?;
             ensure!(before == after, "the streams were {before:?} and are {after:?}");
             Ok(())
@@ -377,3 +379,62 @@ const FORGED: f64 = 3599.5;
 
 /// How often a forged record is sent while it is told to come later.
 const ATTEMPTS: u32 = 200;
+
+/// Sends, with the station's credentials, whatever may be answered onto a subject that deletes or empties a stream.
+pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (at, _) = mesh.reached_at();
+        let own = format!("barograph.m.{}.x.rtt", token(STATION));
+        let question = format!("barograph.a.{}.watermark", token(STATION));
+        let client = ConnectOptions::with_credentials_file(mesh.credentials(STATION))
+            .await?
+            .custom_inbox_prefix(format!("_INBOX_{}", token(STATION)))
+            .connect(at)
+            .await
+            .context("the member's credentials are taken")?;
+        for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+            let commands = [
+                ("DELETE", json!({})),
+                ("PURGE", json!({})),
+                ("MSG.DELETE", json!({ "seq": 1 })),
+                ("UPDATE", json!({ "name": stream, "subjects": ["x"], "max_msgs": 5 })),
+            ];
+            for (command, content) in commands {
+                let (target, content) = (format!("$JS.API.STREAM.{command}.{stream}"), content.to_string());
+                for headers in forged() {
+                    // Stored, so that an answer has this content.
+                    let content = content.clone().into();
+                    let stored = client.request_with_headers(own.clone(), headers, content).await;
+                    stored.with_context(|| {
+                        format!("before or during answers onto {target}: nothing is stored")
+                    })?;
+                    let question = json!({ "last_by_subj": own }).to_string();
+                    for get in ["$JS.API.DIRECT.GET.BAROGRAPH", "barograph.g.BAROGRAPH"] {
+                        client.publish_with_reply(get, target.clone(), question.clone().into()).await?;
+                    }
+                    client.flush().await?;
+                }
+                for asked in [own.as_str(), "barograph.i.BAROGRAPH", question.as_str(), target.as_str()] {
+                    let asked = asked.to_string();
+                    client.publish_with_reply(asked, target.clone(), content.clone().into()).await?;
+                }
+            }
+        }
+        // Answered after all of that was handled.
+        client.flush().await?;
+        Ok(())
+    })
+}
+
+/// Headers by which a server takes a request for one of an account's own.
+fn forged() -> Vec<HeaderMap> {
+    let info = json!({ "acc": "BAROGRAPH", "svc": "BAROGRAPH" }).to_string();
+    (1..=3)
+        .map(|times| {
+            let mut headers = HeaderMap::new();
+            (0..times).for_each(|_| headers.append("Nats-Request-Info", info.as_str()));
+            headers
+        })
+        .collect()
+}

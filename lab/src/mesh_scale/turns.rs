@@ -5,18 +5,16 @@
 //! spends in tests, which decides how often two meet, is then several times what the default budget allows; back-offs keep their length.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use anyhow::{Context as _, ensure};
 use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, PlanConfig, expect};
 use serde::Serialize;
 
-use super::args::{Args, Engine};
-use super::station::{Station, wait_until_met};
-use super::usage::{machine_busy_s, now_s};
+use super::station::{Station, machine_busy_s, now_s, wait_until_met};
+use super::{Args, Engine};
 use crate::http::get;
 use crate::stats::{Rank, mean, quantile, range, sorted};
 use crate::table::{Table, cells};

@@ -1,11 +1,10 @@
 //! What keeps the receiver from reading.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, ensure};
 use barograph_sim::Chance;

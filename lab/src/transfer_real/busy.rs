@@ -6,12 +6,12 @@ use barograph_sim::{Link, Network, Switch};
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::cells::{AROUND, Plan, for_people};
-use super::flow::{self, Flow, Ours, SenderSaid};
-use super::goal::{self, Bound};
+use super::flow::{Flow, Ours, SenderSaid};
 use super::raw::Flood;
-use super::session::Session;
-use crate::signatures::host::{self, Load, limit_to};
+use super::session::{AROUND, Bound, Plan, Session, for_people};
+use super::{flow, session};
+use crate::signatures::host;
+use crate::signatures::host::{Load, limit_to};
 use crate::signatures::plan::Host;
 use crate::table::{Table, cells, dash, number, percent};
 
@@ -150,7 +150,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 }
                 if has_ear && kind == Kind::DEFAULT && group.trouble.loss == 0.0 {
                     let what = format!("{name}: {kind} with the classifier ÷ what could be drained");
-                    lines.push(goal::line(&what, Bound::Least(0.9), Some(bps / drains)));
+                    lines.push(session::goal_line(&what, Bound::Least(0.9), Some(bps / drains)));
                     lines.extend(fixed_bps.map(|fixed| {
                         format!(
                             "- {name}: {kind} with the classifier ÷ ours at fixed rate: {:.2}\n",

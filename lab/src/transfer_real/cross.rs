@@ -6,9 +6,8 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::beside::{Beside, Other, Window, beside};
-use super::cells::{AROUND, Lanes, Plan};
 use super::path::Path;
-use super::session::Session;
+use super::session::{AROUND, Lanes, Plan, Session};
 use crate::table::{Table, dash, percent};
 
 const OTHERS: [Other; 3] = [

@@ -9,11 +9,10 @@ use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
 use super::beside::{Beside, Other, Window, beside, ours, queue_ms};
-use super::cells::{AROUND, Lanes, Plan};
 use super::flow::{Course, Flow, now_ms};
-use super::goal::{self, Bound};
 use super::path::Path;
-use super::session::Session;
+use super::session;
+use super::session::{AROUND, Bound, Lanes, Plan, Session};
 use crate::emulation::void;
 use crate::stats::{fair_from, jain};
 use crate::table::{Table, dash, number, percent};
@@ -223,11 +222,11 @@ impl Row {
         let (fair, in_time) =
             (of("seconds after the last start from when on four stay fair"), Bound::Most(FULL_S as f64));
         vec![
-            goal::line(&of("beside cubic ÷ an equal share"), Bound::Within(0.5, 2.0), share),
-            goal::line(&of("Jain's index of four"), Bound::Least(JAIN), four.map(|four| four.jain)),
+            session::goal_line(&of("beside cubic ÷ an equal share"), Bound::Within(0.5, 2.0), share),
+            session::goal_line(&of("Jain's index of four"), Bound::Least(JAIN), four.map(|four| four.jain)),
             match four.map(|four| four.fair_after_s) {
-                Some(None) => goal::never(&fair, in_time),
-                after => goal::line(&fair, in_time, after.flatten().map(|seconds| seconds as f64)),
+                Some(None) => session::goal_never(&fair, in_time),
+                after => session::goal_line(&fair, in_time, after.flatten().map(|seconds| seconds as f64)),
             },
         ]
     }

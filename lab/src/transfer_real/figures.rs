@@ -8,7 +8,7 @@ use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color as _, RGBColor};
 use serde_json::Value;
 
-use super::args::Part;
+use super::Part;
 use crate::figure::chart::largest;
 use crate::figure::{
     Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, svg, text,

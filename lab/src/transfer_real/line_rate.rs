@@ -8,11 +8,9 @@ use barograph_sim::{Link, Network, Switch};
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::cells::{AROUND, Plan};
 use super::flow::Ours;
-use super::goal::{self, Bound};
-use super::raw;
-use super::session::{Session, gbit_s};
+use super::session::{AROUND, Bound, Plan, Session, gbit_s};
+use super::{raw, session};
 use crate::stats::{mean, mean_and_error, mean_of_some};
 use crate::table::{Section, Table, cells};
 
@@ -94,7 +92,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             format!("{:+.2} ± {:.2}", 100.0 * difference, 100.0 * half),
             share.map_or_else(|| "not told".to_owned(), |share| format!("{:.4}", 100.0 * share)),
         ]);
-        goals.push(goal::line(
+        goals.push(session::goal_line(
             &format!("{name}: the classifier's % of the CPU time"),
             Bound::Most(1.0),
             share.map(|share| 100.0 * share),

@@ -1,10 +1,9 @@
 //! Section 8 of the paper: a receiver that the generator keeps from reading, kept on its processor, left to the scheduler, or moved to the
 //! processor that has most time to spare.
 
-use std::fs;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use barograph_sim::{Link, Network};
 use barograph_transfer::controller::Kind;
@@ -13,9 +12,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::busy::{GENERATOR, RATE};
-use super::cells::Plan;
 use super::flow::{Flow, Ours, measured};
-use super::session::{Run, Session};
+use super::session::{Plan, Run, Session};
 use crate::jobs::Task;
 use crate::signatures::host::Load;
 use crate::stats::median;

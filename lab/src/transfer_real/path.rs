@@ -6,11 +6,10 @@ use barograph_sim::{Link, LinkSpec, Loss, Queue, RelayOptions, Switch};
 use barograph_transfer::testkit::controller::{Kind, Response};
 use serde_json::{Value, json};
 
-use super::cells::{AROUND, Lanes, Plan};
 use super::flow::Ours;
-use super::goal::{self, Bound};
 use super::peer::Peer;
-use super::session::Session;
+use super::session;
+use super::session::{AROUND, Bound, Lanes, Plan, Session};
 use crate::table::{Table, dash, percent};
 
 /// A path: its bottleneck, its round trip and its random loss.
@@ -204,7 +203,7 @@ fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
     let ours = of(Kind::DEFAULT.name());
     let mut goals = Vec::new();
     let mut add = |what: String, bound, found| {
-        goals.push(goal::line(&format!("{}: {what}", path.name()), bound, found))
+        goals.push(session::goal_line(&format!("{}: {what}", path.name()), bound, found))
     };
     if path.rtt_ms == 100 && path.loss == 1e-3 {
         let (default, line) = (Kind::DEFAULT, path.bps() as f64);

@@ -20,8 +20,7 @@ use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce, UdpGroSegment, UdpGsoS
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::memory::{HOT_BYTES, Memory};
-use super::worker::{Ready, Worker, say};
+use super::flow::{HOT_BYTES, Memory, Ready, Worker, say};
 use crate::process::input_ends;
 use crate::signatures::host::{Cpus, pin};
 

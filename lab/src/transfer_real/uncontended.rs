@@ -6,12 +6,11 @@ use barograph_sim::{Link, Network};
 use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
-use super::cells::{AROUND, Plan};
 use super::flow::Ours;
-use super::goal::{self, Bound};
 use super::peer::Peer;
-use super::raw::{self, Limit, digest_bytes_s, rest};
-use super::session::{Rounds, Session, gbit_s, ratio};
+use super::raw::{Limit, digest_bytes_s, rest};
+use super::session::{AROUND, Bound, Plan, Rounds, Session, gbit_s, ratio};
+use super::{raw, session};
 use crate::signatures::host::Cpus;
 use crate::stats::median;
 use crate::table::{Section, Table, cells, dash};
@@ -161,17 +160,17 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     }
     let mut goals: Vec<String> = void.into_iter().collect();
     goals.extend([
-        goal::line("sealed ÷ the sealed limit", Bound::Least(0.8), over(ours, sealed)),
-        goal::line("clear ÷ the clear limit", Bound::Least(0.75), over(in_clear, clear)),
-        goal::line(
+        session::goal_line("sealed ÷ the sealed limit", Bound::Least(0.8), over(ours, sealed)),
+        session::goal_line("clear ÷ the clear limit", Bound::Least(0.75), over(in_clear, clear)),
+        session::goal_line(
             "clear ÷ iperf3's cubic (a goal, not a floor)",
             Bound::Least(1.0),
             over(free_clear, cubic),
         ),
-        goal::line("sealed ÷ quinn's best", Bound::Least(2.0), over(free, of_peer("quinn"))),
+        session::goal_line("sealed ÷ quinn's best", Bound::Least(2.0), over(free, of_peer("quinn"))),
     ]);
     for other in ["UDT", "UFTP", "GridFTP", "scp", "rsync"] {
-        goals.push(goal::line(
+        goals.push(session::goal_line(
             &format!("sealed ÷ {other}'s best"),
             Bound::Least(0.97),
             over(free, of_peer(other)),
