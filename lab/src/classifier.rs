@@ -1,16 +1,8 @@
 //! `lab classifier`: what lost the packets, told by the paper's classifier and by ours, and what that is worth to a sender, after
 //! Dickens, *A Lightweight, High Performance Communication Protocol for Grid Computing*, §3 to §5.
 
-mod estimator;
 mod figures;
 mod judge;
-mod kinds;
-mod length;
-mod pages;
-mod rates;
-mod references;
-mod reproduction;
-mod simulation;
 mod tables;
 mod throughput;
 mod windows;
@@ -24,7 +16,7 @@ use clap::ValueEnum;
 
 use crate::output::{Output, save};
 use judge::Models;
-use pages::Report;
+use windows::Report;
 
 /// What `lab classifier` was asked.
 #[derive(clap::Args)]
@@ -114,7 +106,7 @@ fn report(args: &Args) -> anyhow::Result<Report> {
                 let held = tables::held_out(&labelled, args.seed)?;
                 report.add(&held.all);
                 report.add_short("verdicts", &held.short);
-                let again = reproduction::table(&labelled, args.seed)?;
+                let again = tables::reproduction_table(&labelled, args.seed)?;
                 report.add(&again);
                 report.add_short("reproduction", &again);
             }
@@ -154,7 +146,7 @@ fn of_lengths(folder: &Path, models: Option<&Models>, seed: u64) -> anyhow::Resu
         runs if runs.is_empty() => {
             Ok("\nNo runs.txt.gz, of which windows of other lengths could be cut.\n".to_owned())
         }
-        runs => length::table(&runs, models, seed),
+        runs => tables::length_table(&runs, models, seed),
     }
 }
 

@@ -2,12 +2,9 @@
 
 mod contention;
 mod fairness;
-mod hold;
 mod host;
 mod lies;
-mod path;
 mod run;
-mod setting;
 mod stalls;
 mod throughput;
 
@@ -18,7 +15,6 @@ use serde_json::json;
 
 use crate::output::Output;
 use crate::table::Section;
-use setting::Setting;
 
 /// What `lab transfer` was asked.
 #[derive(clap::Args)]
@@ -79,3 +75,13 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// How long runs are measured, and what they are drawn from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+}
+
+/// How long a flow may take to find its rate before it is measured (s).
+pub(crate) const START_S: u64 = 5;

@@ -1,13 +1,11 @@
 //! `lab transfer-real`: transfers between two hosts of this machine, over real sockets, beside what others do on the same links.
 
-mod beside;
 mod busy;
 mod cross;
 mod fairness;
 mod figures;
 mod files;
 mod flow;
-mod job;
 mod line_rate;
 mod mover;
 mod path;

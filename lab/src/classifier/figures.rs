@@ -2,14 +2,10 @@
 
 use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
-use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest};
-use crate::figure::ticks;
+use super::judge::{BANDS, Judged, Kinds, Method, Split, cause_name, is_in_range, lengths, rates, runs};
+use super::tables::{TABLE_2, three};
+use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, ticks};
 use crate::table::{Table, cells, dash, joined};
-
-use super::judge::{Judged, Method, Split};
-use super::kinds::{BANDS, Kinds, cause_name, is_in_range, lengths};
-use super::rates::{rates, runs};
-use super::references::{TABLE_2, three};
 
 /// A figure: the name of its file, and the SVG.
 pub(crate) type Figure = (String, String);

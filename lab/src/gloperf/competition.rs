@@ -18,7 +18,7 @@ use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
 use indicatif::ProgressBar;
 
 use super::campaign::CONGESTION;
-use super::slow_start;
+use super::findings;
 use crate::calibrated::Calibrated;
 use crate::emulation::{Responder, forget_connections, ping_pong};
 use crate::jobs::Task;
@@ -131,7 +131,7 @@ fn send(host: &Host, target: &Target, seconds: f64, early: Option<Early>) -> any
 /// What a stream had moved at a time; after its last sample, all that this knows.
 fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
     let last = || streamed.samples.as_slice().last().map_or(0.0, |last| last.acked_bytes as f64);
-    slow_start::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
+    findings::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
 }
 
 /// Exchanges of two bytes over the path, one after the other: when each was asked for (s), and how long it took.

@@ -1,13 +1,12 @@
 //! What a campaign shows: figures 1 to 9, the statements about them, and the bump at two seconds.
 
-use barograph_study::tradeoff::{Over, Predictor, Row, Study, shown_s};
+use barograph_probe::stream::Sample;
+use barograph_study::tradeoff::{Grid, Over, Predictor, Row, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
-use super::slow_start;
-use super::statements::{Statement, table};
-use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest, largest};
-use crate::stats::median;
+use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
+use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list, number, shown};
 
 /// A campaign with its errors.
@@ -67,7 +66,7 @@ impl Found {
 
     /// The middle half of the values, in % of their median.
     fn width(&self, length: usize) -> Option<f64> {
-        slow_start::middle_half(self.study.series[length].grid.values())
+        middle_half(self.study.series[length].grid.values())
     }
 
     /// When slow start ended in tests of a length, the median in seconds of the paper's time.
@@ -104,10 +103,10 @@ pub(crate) fn report(all: &[Found]) -> String {
             "{}\n{}\nThe first part of every test of 10 s, as if it had ended there:\n\n{}",
             errors(found),
             lengths(found),
-            slow_start::table(&found.campaign)
+            slow_start_table(&found.campaign)
         );
     }
-    format!("{text}\n{}", table(&statements(all)))
+    format!("{text}\n{}", statements_table(&statements(all)))
 }
 
 /// MAE and √MSE by length, period and predictor (figures 3, 4, 7, 8 and 9).
@@ -285,7 +284,7 @@ pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
         all.push(by_period(study, &figure(3, "MAE by test period, exponential"), Predictor::Exponential));
     }
     let within: Vec<(f64, f64)> =
-        slow_start::within(&found.campaign).into_iter().map(|(s, bps)| (s, bps / 1e6)).collect();
+        within(&found.campaign).into_iter().map(|(s, bps)| (s, bps / 1e6)).collect();
     let layers = vec![Layer::new("", Shape::Line, within, 0)];
     all.push(Chart::new(
         format!("Rate within tests of 10 s (medians), {} link", found.campaign.name),
@@ -326,11 +325,113 @@ fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
 /// About a twentieth of the highest value wide: a few tests in each of a hundred.
 const BINS: usize = 24;
 
+/// A statement of Gloperf §4 on one series.
+pub(crate) struct Statement {
+    series: String,
+    says: String,
+    /// What was found, and whether it agrees; `None` where it could not be computed.
+    found: Option<(String, bool)>,
+}
+
+impl Statement {
+    pub(crate) fn new(series: &str, says: impl Into<String>, found: Option<(String, bool)>) -> Self {
+        Self { series: series.to_owned(), says: says.into(), found }
+    }
+}
+
+/// All as a table.
+pub(crate) fn statements_table(statements: &[Statement]) -> Table {
+    let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
+    for Statement { series, says, found } in statements {
+        let (here, holds) = match found {
+            Some((here, holds)) => (here.as_str(), if *holds { "yes" } else { "no" }),
+            None => ("not computed", "–"),
+        };
+        table.push(cells![series, says, here, holds]);
+    }
+    table
+}
+
+/// The median rate in each twentieth of the longest tests: seconds, and bit/s, of the paper's time.
+pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
+    let part_s = LENGTHS_S[LONGEST] / PARTS as f64;
+    let part = |part: usize| {
+        let edges = [part, part + 1].map(|edge| edge as f64 * part_s);
+        let rates = campaign.of_length(LONGEST).filter_map(|(_, streamed)| {
+            let [from, to] =
+                edges.map(|edge_s| acked_bytes(streamed.samples.as_slice(), edge_s / campaign.plan.scale));
+            // Bytes of a compressed part over its uncompressed time: the rate of the paper's time.
+            Some((to? - from?) * 8.0 / part_s)
+        });
+        Some(((part as f64 + 0.5) * part_s, median(&rates.collect::<Vec<f64>>())?))
+    };
+    (0..PARTS).filter_map(part).collect()
+}
+
+/// How the goodput of the first so many seconds scatters, and how wrong the last value of it is.
+pub(crate) fn slow_start_table(campaign: &Campaign) -> Table {
+    let mut table = Table::new([
+        "first",
+        "mean Mbit/s",
+        "slow start ended before",
+        "middle half, % of the median",
+        "MAE % last",
+    ]);
+    for first_s in FIRST_S {
+        let compressed_s = first_s / campaign.plan.scale;
+        let mut slots = vec![None; campaign.plan.cycles];
+        let (mut ended, mut all) = (0_usize, 0_usize);
+        for (test, streamed) in campaign.of_length(LONGEST) {
+            slots[test.cycle] =
+                acked_bytes(streamed.samples.as_slice(), compressed_s).map(|bytes| 8.0 * bytes / first_s);
+            all += 1;
+            ended += usize::from(streamed.startup_s.is_some_and(|end_s| end_s <= compressed_s));
+        }
+        let grid = Grid { base_s: BASE_S, slots, crowded: 0 };
+        let mae = Predictor::Last.errors(&grid, 1, 0, 0).map_or(f64::NAN, |errors| errors.mae);
+        table.push(cells![
+            format!("{first_s} s"),
+            format!("{:.2}", grid.mean() / 1e6),
+            format!("{:.0} %", 100.0 * ended as f64 / all.max(1) as f64),
+            format!("{:.1}", middle_half(grid.values()).unwrap_or(f64::NAN)),
+            format!("{:.1}", 100.0 * mae / grid.mean()),
+        ]);
+    }
+    table
+}
+
+/// The width of the middle half of some values, in % of their median.
+pub(crate) fn middle_half(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values = sorted(values);
+    let at = |share: f64| quantile(&values, share, Rank::Above);
+    Some(100.0 * (at(0.75)? - at(0.25)?) / at(0.5)?)
+}
+
+/// What the far end had acknowledged at a time, between the samples around it; `None` after the last.
+pub(crate) fn acked_bytes(samples: &[Sample], at_s: f64) -> Option<f64> {
+    let after = samples.iter().position(|sample| at_s <= sample.time_s)?;
+    let Some(before) = after.checked_sub(1) else { return Some(0.0) };
+    let (a, b) = (samples[before], samples[after]);
+    let share = (at_s - a.time_s) / (b.time_s - a.time_s).max(f64::MIN_POSITIVE);
+    Some(a.acked_bytes as f64 + share * b.acked_bytes.saturating_sub(a.acked_bytes) as f64)
+}
+
+/// Tests of 10 s.
+const LONGEST: usize = LENGTHS_S.len() - 1;
+
+/// Half a second of the paper's time each.
+const PARTS: usize = 20;
+
+/// Around the end of slow start, and the paper's own lengths; the last samples lie a little before the end.
+const FIRST_S: [f64; 12] = [0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 9.8];
+
 #[cfg(test)]
 mod tests {
+    use barograph_study::tradeoff::Measured;
+
     use super::super::campaign::Plan;
+
     use super::*;
-    use barograph_study::tradeoff::{Grid, Measured};
 
     /// The same values for every length, with nothing measured.
     fn found(values: &[f64]) -> Found {
@@ -371,5 +472,25 @@ mod tests {
         empty.study = empty.campaign.study();
         let text = report(&[empty]);
         assert!(text.contains("not computed") && !text.contains("inf"), "{text}");
+    }
+
+    #[test]
+    fn bytes_between_samples_are_in_proportion() {
+        let sample = |time_s, acked_bytes| Sample {
+            time_s,
+            acked_bytes,
+            rtt_s: None,
+            min_rtt_s: None,
+            retrans: 0,
+            app_limited: false,
+        };
+        let samples = [sample(0.1, 0), sample(0.3, 1000), sample(0.5, 3000)];
+        for (at_s, expected) in
+            [(0.0, Some(0.0)), (0.1, Some(0.0)), (0.2, Some(500.0)), (0.45, Some(2500.0)), (0.6, None)]
+        {
+            let near = |bytes: f64| (bytes * 1e6).round() / 1e6;
+            assert_eq!(acked_bytes(&samples, at_s).map(near), expected, "{at_s}");
+        }
+        assert_eq!(acked_bytes(&[], 0.0), None);
     }
 }

@@ -1,11 +1,12 @@
 //! Reads scenarios from files.
 
-use anyhow::{Context, anyhow, ensure};
-use barograph_sim::Scenario;
-use barograph_study::input::SeriesReader;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
+
+use anyhow::{Context, anyhow, ensure};
+use barograph_sim::Scenario;
+use barograph_study::input::SeriesReader;
 
 use crate::series::files;
 
@@ -74,8 +75,9 @@ const TRACE_MAX: usize = 10_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
+
+    use super::*;
 
     #[test]
     fn errors_are_one_line_with_file_line_and_key() {

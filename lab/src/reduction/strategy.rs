@@ -1,11 +1,12 @@
 //! The strategies that are compared.
 
-use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, START, Static, Timeout};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::run::Run;
+use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, START, Static, Timeout};
+
+use super::engine::Run;
 use crate::stats::mean;
 
 /// A way of setting timeouts.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use barograph_timeout::{Adaptive, Config, Ended, Exchange, Nws, NwsEscalating, Rfc6298, Timeout};
 
-use super::args::TraceArgs;
+use super::TraceArgs;
 use crate::series::{files, name, read};
 use crate::table::{Table, cells};
 

@@ -3,9 +3,8 @@
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::path::Path;
-use super::run::{Case, Ours, all};
-use super::setting::Setting;
+use super::Setting;
+use super::run::{Case, Ours, Path, all};
 use crate::stats::fair_from;
 use crate::table::{Section, Table, cells, percent};
 

@@ -3,9 +3,8 @@
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::path::Path;
-use super::run::{Case, Ours, all};
-use super::setting::{START_S, Setting};
+use super::run::{Case, Ours, Path, all};
+use super::{START_S, Setting};
 use crate::table::{Section, Table, cells, percent, shown};
 
 const MBIT_S: u64 = 100;

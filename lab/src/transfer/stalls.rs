@@ -5,11 +5,9 @@ use std::time::Duration;
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::hold::Hold;
-use super::host::{Busy, Host};
-use super::path::{PACKET, Path};
-use super::run::{Case, Ours, all};
-use super::setting::{START_S, Setting};
+use super::host::{Busy, Hold, Host};
+use super::run::{Case, Ours, PACKET, Path, all};
+use super::{START_S, Setting};
 use crate::table::{Section, Table, cells, percent};
 
 const MBIT_S: u64 = 300;

@@ -3,9 +3,8 @@
 use barograph_transfer::testkit::controller::{Kind, Response};
 use serde_json::json;
 
-use super::path::{PACKET, Path};
-use super::run::{Case, Course, Ours, all};
-use super::setting::{START_S, Setting};
+use super::run::{Case, Course, Ours, PACKET, Path, all};
+use super::{START_S, Setting};
 use crate::stats::{mean, range};
 use crate::table::{Section, Table, bold, cells, percent};
 

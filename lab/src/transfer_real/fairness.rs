@@ -8,7 +8,7 @@ use barograph_sim::Network;
 use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
-use super::beside::{Beside, Other, Window, beside, ours, queue_ms};
+use super::cross::{Beside, Other, Window, beside, ours, queue_ms};
 use super::flow::{Course, Flow, now_ms};
 use super::path::Path;
 use super::session;

@@ -9,10 +9,9 @@ use plotters::style::{Color as _, RGBColor};
 use serde_json::Value;
 
 use super::Part;
-use crate::figure::chart::largest;
 use crate::figure::{
-    Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, svg, text,
-    write as label,
+    Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, largest, svg,
+    text, write as label,
 };
 use crate::output::save;
 

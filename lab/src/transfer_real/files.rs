@@ -11,8 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use barograph_sim::{Link, Network};
 use serde_json::json;
 
-use super::job::{Copied, Job, NAME, SECONDS_MAX};
-use super::peer::{Bench, Peer};
+use super::peer::{Bench, Copied, Job, NAME, Peer, SECONDS_MAX};
 use super::session;
 use super::session::{AROUND, Bound, Plan, Rounds, Session, prepare_tcp, ratio};
 use crate::process::Process;
