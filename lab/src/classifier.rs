@@ -67,7 +67,6 @@ impl Part {
     const ALL: [Self; 4] = [Self::Figures, Self::Tables, Self::Window, Self::Simulation];
 }
 
-/// Computes, writes and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let report = report(args)?;
     match &args.pages {
@@ -76,7 +75,6 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// What makes the pages.
 const COMMAND: &str = "lab classifier DIR --fresh DIR --pages lab";
 
 fn report(args: &Args) -> anyhow::Result<Report> {
@@ -124,7 +122,6 @@ fn report(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The shipped models on a set made anew.
 fn fresh(folder: &Path, args: &Args, report: &mut Report) -> anyhow::Result<()> {
     let labelled = windows::read(&windows::folder(Some(folder))?)?;
     report.add(&format!("\n# Signatures made anew: {} labelled windows\n", labelled.len()));

@@ -14,7 +14,6 @@ use crate::machine::load;
 use crate::output::Output;
 use study::Study;
 
-/// Measures and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if !is_permitted("earlystop")? {
         return Ok(());

@@ -122,7 +122,6 @@ impl Traffic {
         Ok(Self { bytes, _sender: sender, _sink: sink })
     }
 
-    /// Bytes that were sent so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

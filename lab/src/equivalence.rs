@@ -21,7 +21,6 @@ use crate::output::Output;
 use collect::{Buffers, LinkStudy, Overhead, Rates};
 use link::{Path, Replayed};
 
-/// Measures, writes and prints.
 pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
     if let Some(missing) = programs::missing(&args.chromium) {
         say_skipped(&format!("lab equivalence: {missing}"));
@@ -158,7 +157,6 @@ pub(crate) enum ClockName {
     Coarse,
 }
 
-/// All that a study found.
 #[derive(Default)]
 pub(crate) struct Results {
     pub(crate) links: Vec<LinkStudy>,
@@ -166,9 +164,7 @@ pub(crate) struct Results {
     pub(crate) buffers: Vec<Buffers>,
     pub(crate) rates: Vec<Rates>,
     pub(crate) overhead: Overhead,
-    /// How the emulated links' delays vary.
     pub(crate) jitter: Option<Variation>,
-    /// Whether it was ended before it was done.
     pub(crate) is_cancelled: bool,
 }
 

@@ -8,14 +8,12 @@ use plotters::style::{Color, FontTransform, RGBColor};
 
 pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// A drawing and what it shows.
 pub(crate) struct Figure {
     pub(crate) file: &'static str,
     pub(crate) says: String,
     pub(crate) svg: String,
 }
 
-/// One diagram of a figure.
 pub(crate) struct Axes {
     /// The plotting area in pixels.
     pub(crate) left: i32,
@@ -92,7 +90,6 @@ impl Axes {
         line(root, points, colour.stroke_width(width))
     }
 
-    /// The points, each as a mark.
     pub(crate) fn marks(
         &self,
         root: &Area<'_>,
@@ -104,7 +101,6 @@ impl Axes {
     }
 }
 
-/// A line through these points (pixels).
 pub(crate) fn line(
     root: &Area<'_>,
     points: impl Into<Vec<(i32, i32)>>,
@@ -130,7 +126,6 @@ pub(crate) fn legend<T: ToString>(
     Ok(())
 }
 
-/// What stands for a value.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Mark {
     Line,
@@ -186,7 +181,6 @@ pub(crate) fn svg(
     Ok(svg)
 }
 
-/// Ticks at these values, labelled with them.
 pub(crate) fn ticks(values: &[f64], unit: &str) -> Vec<(f64, String)> {
     values.iter().map(|value| (*value, format!("{value}{unit}"))).collect()
 }
@@ -205,7 +199,6 @@ pub(crate) const VERMILION: RGBColor = RGBColor(213, 94, 0);
 pub(crate) const PURPLE: RGBColor = RGBColor(204, 121, 167);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// One chart.
 pub(crate) struct Chart {
     title: String,
     x: Axis,
@@ -234,7 +227,6 @@ pub(crate) struct Layer {
     colour: usize,
 }
 
-/// How points are drawn.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Shape {
     Line,
@@ -279,7 +271,6 @@ impl Axis {
     }
 }
 
-/// Charts in so many columns.
 pub(crate) fn charts(charts: &[Chart], columns: usize) -> anyhow::Result<String> {
     let columns = columns.max(1);
     let rows = charts.len().div_ceil(columns).max(1);
@@ -376,17 +367,14 @@ impl Layer {
     }
 }
 
-/// The largest of the numbers that are finite.
 pub(crate) fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
     numbers.filter(|number| number.is_finite()).fold(0.0, f64::max)
 }
 
-/// The largest of all that is drawn.
 pub(crate) fn highest(layers: &[Layer]) -> f64 {
     largest(layers.iter().flat_map(|layer| &layer.points).map(|point| point.1))
 }
 
-/// A number on an axis.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),

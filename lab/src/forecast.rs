@@ -29,7 +29,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Reads, scores and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let mut traces = Trace::score_all(&read_folder(&args.traces)?);
     for short in traces.iter().filter(|trace| trace.scores.is_empty()) {
@@ -59,7 +58,6 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Scores every battery on every trace, on all processors.
     pub(crate) fn score_all(series: &[(String, Vec<Sample>)]) -> Vec<Self> {
         let jobs: Vec<_> =
             series.iter().flat_map(|series| BATTERIES.map(|battery| (series, battery))).collect();
@@ -83,7 +81,6 @@ impl Trace {
         methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))
     }
 
-    /// The scores of the default battery.
     pub(crate) fn blend(&self) -> &Score {
         let is_default = |score: &&Score| (score.preset, score.rule) == ("full", "blend");
         self.scores.iter().find(is_default).unwrap_or(&self.scores[0])

@@ -52,7 +52,6 @@ enum Part {
     Long,
 }
 
-/// Computes, writes and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let mut text = String::from("# Cost against error (Gloperf §4)\n");
     let measures = args.parts.iter().any(|part| *part != Part::Long);

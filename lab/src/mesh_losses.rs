@@ -17,7 +17,6 @@ use crate::nats::program;
 use crate::output::Output;
 use crate::table::number;
 
-/// Runs every scenario and prints a row for each, with what is under way on the standard error.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if let Some(part) = args.child {
         return child::run(part, args);
@@ -62,7 +61,6 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the page begins with.
 const TITLE: &str = "\
 # What a mesh loses when its parts die
 
@@ -152,7 +150,6 @@ impl Part {
     }
 }
 
-/// What a fault did to a mesh.
 #[derive(serde::Serialize)]
 pub(super) struct Row {
     pub(super) mesh: &'static str,
@@ -183,7 +180,6 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// The first two lines of the table.
     pub(super) const HEAD: &'static str = "\
 | mesh | fault | acknowledged | in the archive | lost | double | noticed (s) | recovered (s) | forecasts from \
 | longest gap (s) | most waiting | peers lost | read-only (s) |

@@ -19,7 +19,6 @@ use crate::stats::sorted;
 use crate::table::{Table, cells};
 use station::{Cost, LOOK_EVERY, MET_WITHIN, Station, Usage, machine_busy_s, now_s, wait_until_met};
 
-/// What was seen.
 #[derive(Serialize)]
 struct Report {
     stations: usize,
@@ -45,7 +44,6 @@ struct Report {
     noticed_s: Option<[f64; 3]>,
 }
 
-/// Runs the mesh and prints what it cost.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     ensure!(2 <= args.stations, "a mesh has two stations or more, not {}", args.stations);
     let directory = tempfile::tempdir()?;

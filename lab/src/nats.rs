@@ -62,12 +62,10 @@ impl Cluster {
         self.members.len()
     }
 
-    /// Where clients find them.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|member| SocketAddr::from(([127, 0, 0, 1], member.client.number))).collect()
     }
 
-    /// Kill -9.
     pub(crate) fn kill(&mut self, index: usize) {
         self.members[index].process = None;
     }
@@ -83,12 +81,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a signal to a server that runs.
     pub(crate) fn signal(&self, index: usize, name: &str) -> anyhow::Result<()> {
         self.members[index].process.as_ref().map_or(Ok(()), |process| process.signal(name))
     }
 
-    /// The process of a server that runs.
     pub(crate) fn id(&self, index: usize) -> Option<u32> {
         self.members[index].process.as_ref().map(Process::id)
     }

@@ -16,7 +16,6 @@ use crate::machine;
 /// The page is written with everything that is printed, so that a study that ends early leaves what it measured.
 pub(crate) struct Output {
     is_json: bool,
-    /// Stands aside while something is printed.
     bar: ProgressBar,
     page: Option<PathBuf>,
     /// What the page has.
@@ -34,7 +33,6 @@ impl Output {
         Self { bar, ..self }
     }
 
-    /// Prints text, unless JSON was asked for.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
         self.begin(text)?;
         if self.is_json { Ok(()) } else { self.write(text) }
@@ -63,7 +61,6 @@ impl Output {
     }
 }
 
-/// A page: its title, what made it, and the rest of the text.
 fn with_head(text: &str, command: &str) -> String {
     let text = text.trim_start();
     let (title, rest) = match text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {

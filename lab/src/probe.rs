@@ -26,7 +26,6 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// Everything that was measured, and how busy the machine was meanwhile.
 #[derive(Serialize)]
 struct Findings {
     processors: usize,
@@ -35,7 +34,6 @@ struct Findings {
     rows: Vec<Row>,
 }
 
-/// Measures and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if !is_permitted("probe")? {
         return Ok(());
@@ -82,7 +80,6 @@ pub(crate) struct Row {
     note: String,
 }
 
-/// The unit in which a quantity is shown.
 #[derive(Clone, Copy, Serialize)]
 pub(crate) enum Unit {
     #[serde(rename = "s")]
@@ -105,7 +102,6 @@ pub(crate) enum Goal {
     None,
 }
 
-/// Whether the goal was reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -115,9 +111,7 @@ pub(crate) enum Verdict {
     Void,
     /// Something that is needed is not here.
     Skipped,
-    /// A measurement failed.
     Failed,
-    /// No goal.
     Told,
 }
 
@@ -188,7 +182,6 @@ impl Goal {
     }
 }
 
-/// The table.
 pub(crate) fn table(rows: &[Row]) -> Table {
     let mut table =
         Table::new(["measure", "path", "ours", "peer", "theirs", "ratio", "goal", "verdict", "note"])

@@ -20,7 +20,6 @@ use clap::{Args as ClapArgs, Subcommand, value_parser};
 use crate::output::Output;
 use strategy::Strategy;
 
-/// Runs what was asked and prints it.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let output = Output::new(page, args.json);
     match &args.beyond {
@@ -85,7 +84,6 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The strategies that were asked for, or all.
     pub(crate) fn strategies(&self) -> Vec<Strategy> {
         if self.strategy.is_empty() { Strategy::ALL.to_vec() } else { self.strategy.clone() }
     }

@@ -28,7 +28,6 @@ use make::{Made, make};
 use plan::{Design, Kind, RELAY_STRETCH, Setting};
 use tally::{Pace, Tally, is_reached, is_wanted};
 
-/// Makes the set, and prints what it is.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if let Some(options) = &args.receiver {
         return receiver::run(options);
@@ -97,7 +96,6 @@ struct Session {
 }
 
 impl Session {
-    /// Whether the run is to be made.
     fn wants(&self, kind: Kind, low: bool, full: bool) -> bool {
         let is_needed = !full || is_wanted(kind, low, &self.tally);
         is_needed && !self.skipped.contains_key(&kind) && !self.is_stopped()
@@ -118,7 +116,6 @@ impl Session {
         self.stop.is_cancelled()
     }
 
-    /// How far a full set is.
     fn say(&self, round: u32) {
         let line = self.pace.line(&self.tally);
         self.bar.suspend(|| eprintln!("round {}: {line}", round + 1));

@@ -62,7 +62,6 @@ impl Part {
     }
 }
 
-/// Computes and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let setting = Setting { seconds: args.seconds, seed: args.seed };
     let output = Output::new(page, args.json);

@@ -7,7 +7,6 @@ use super::tables::{TABLE_2, three};
 use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, ticks};
 use crate::table::{Table, cells, dash, joined};
 
-/// A figure: the name of its file, and the SVG.
 pub(crate) type Figure = (String, String);
 
 /// Figures 4 to 6 of the two longest lengths of windows, by the paper's kinds and by all; 4 and 5 again for each
@@ -76,7 +75,6 @@ fn queues<'a>(windows: &'a [Labelled], lengths: &[u32]) -> Vec<(String, Vec<&'a 
 /// Random early detection, controlled delay, and queues in series.
 const QUEUES: [&str; 3] = ["red", "codel", "series"];
 
-/// Complexity against the loss rate.
 fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
     let layer = |cause, colour| {
         let point = |window: &&&Labelled| (window.signature.loss_rate(), window.metrics.complexity);
@@ -141,7 +139,6 @@ fn complexity() -> Axis {
         .with_ticks(ticks(&[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], ""))
 }
 
-/// Which colours.
 const CPU: usize = 1;
 const NETWORK: usize = 0;
 

@@ -12,7 +12,6 @@ use barograph_sim::Chance;
 use crate::stats::{interval, resampled};
 use crate::table::dash;
 
-/// A classifier and the evidence that it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     /// The paper's, fitted on the kinds of contention that the paper made.
@@ -59,7 +58,6 @@ impl Method {
         }
     }
 
-    /// What is left of the evidence.
     fn evidence(self, all: &Evidence) -> Evidence {
         let none = Evidence::default();
         match self {
@@ -72,7 +70,6 @@ impl Method {
     }
 }
 
-/// Both classifiers.
 pub(crate) struct Models {
     paper: PaperClassifier,
     paper_of_all: PaperClassifier,
@@ -112,7 +109,6 @@ impl Models {
         }
     }
 
-    /// What is said of each of these.
     pub(crate) fn judge<'a>(&self, windows: impl IntoIterator<Item = &'a Labelled>) -> Vec<Judged<'a>> {
         let judge = |window| Judged { window, said: Method::ALL.map(|method| self.say(method, window)) };
         windows.into_iter().map(judge).collect()
@@ -140,9 +136,7 @@ impl Judged<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Right,
-    /// The other cause.
     Wrong,
-    /// Both causes.
     Hybrid,
     Inconclusive,
 }
@@ -175,7 +169,6 @@ impl Split {
         }
     }
 
-    /// Judges the windows that are reported.
     pub(crate) fn judge(self, windows: &[Labelled], seed: u64) -> anyhow::Result<Vec<Judged<'_>>> {
         let (parts, reported) = match self {
             Self::Half => (2, 1..2),
@@ -205,7 +198,6 @@ pub(crate) fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMa
 /// Of the seed; the bootstrap and the simulation have others.
 const PARTS_STREAM: u64 = 1;
 
-/// Which windows a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kinds {
     /// Those of the paper's experiments: streams, on–off, TCP and random loss, against processes and a quota on the receiver.
@@ -271,7 +263,6 @@ pub(crate) struct Share {
     pub(crate) interval: Option<(f64, f64)>,
 }
 
-/// Of windows with one cause.
 pub(crate) struct Rates {
     pub(crate) right: Share,
     pub(crate) wrong: Share,
@@ -310,7 +301,6 @@ pub(crate) fn misattributed(judged: &[&Judged<'_>], method: Method, seed: u64) -
     Some((ratio(judged, seed, wrong)?, ratio(judged, seed, unknown)?))
 }
 
-/// How many runs these windows are of.
 pub(crate) fn runs(judged: &[&Judged<'_>]) -> usize {
     let mut runs: Vec<&str> = judged.iter().map(|judged| judged.window.run.as_str()).collect();
     runs.sort_unstable();
@@ -364,7 +354,6 @@ pub(crate) fn percent_in(share: Share) -> String {
     format!("{}{interval}", percent(share.value))
 }
 
-/// Without the sign.
 pub(crate) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent == 0.0 || percent == 100.0 { format!("{percent:.0}") } else { format!("{percent:.1}") }

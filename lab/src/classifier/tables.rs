@@ -12,7 +12,6 @@ use super::windows::Run;
 use crate::stats::range;
 use crate::table::{Table, cells, dash};
 
-/// Tables, and those of them that are short.
 #[derive(Default)]
 pub(crate) struct Held {
     pub(crate) all: String,
@@ -70,7 +69,6 @@ const LEGEND: &str = "\n% right [95 % interval over runs] / wrong / inconclusive
 const FLOORS_LEGEND: &str = "\nA floor or goal says how much is right at least, and how much wrong or called hybrid at most: of a window with one cause, hybrid is wrong. \
     An outage is wrong where it is called the CPU's.\n";
 
-/// What tables are made of the same windows.
 struct Tables<'a> {
     methods: &'a [Method],
     /// Whether what is to be reached stands below.
@@ -90,7 +88,6 @@ impl Tables<'_> {
         [self.summary(&in_range), self.by_kind_and_band(&in_range), self.hybrids(&judged)]
     }
 
-    /// A row for each cause and set of kinds.
     fn summary(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["loss 0.00008–0.05", "cause"]);
         for kinds in [Kinds::Papers, Kinds::All, Kinds::Outage] {
@@ -112,7 +109,6 @@ impl Tables<'_> {
         format!("{table}{legend}")
     }
 
-    /// What an earlier experiment had, the floor and the goal.
     fn references(&self, kinds: Kinds, cause: Cause, of: &[&Judged<'_>]) -> Vec<Vec<String>> {
         let row = |name: &str, cell: &dyn Fn(Method) -> String| {
             let of_methods = self.methods.iter().map(|method| cell(*method));
@@ -140,7 +136,6 @@ impl Tables<'_> {
         rows
     }
 
-    /// A row for each cause, kind and band that has windows.
     fn by_kind_and_band(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["kind", "loss"]);
         for cause in [Cause::Host, Cause::Network] {
@@ -165,7 +160,6 @@ impl Tables<'_> {
         table.to_string()
     }
 
-    /// How the losses of windows with both causes are split.
     fn hybrids(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["both causes: % of lost packets given to the wrong one; to none", ""]);
         for (name, is_low) in [("loss 0.00008–0.05", true), ("loss over 0.05", false)] {
@@ -222,9 +216,7 @@ pub(crate) struct Transfer {
     pub(crate) below_range: usize,
     /// … and those within it that were inconclusive or taken for the network's: 0.86 and 0.22 % of 924, 0.2 % of 1425, 0.7 % of 1044.
     pub(crate) missed: usize,
-    /// Throughput with the classifier (Mb/s).
     pub(crate) with_mbit_s: f64,
-    /// Without it.
     pub(crate) without_mbit_s: f64,
 }
 
@@ -277,7 +269,6 @@ impl Earlier {
         .to_owned()
     }
 
-    /// What the paper's classifier had.
     pub(crate) fn papers(&self) -> String {
         let [right, wrong, inconclusive] = self.paper;
         format!("{right} / {wrong} / {inconclusive}")
@@ -290,7 +281,6 @@ impl Earlier {
     }
 }
 
-/// See [`Earlier`].
 #[rustfmt::skip]
 pub(crate) const EARLIER: [Earlier; 4] = [
     Earlier { kinds: Kinds::Papers, cause: Cause::Host, paper: [76.3, 0.6, 23.1], pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
@@ -342,7 +332,6 @@ pub(crate) const FLOORS: [Floor; 5] = [
     Floor { kinds: Kinds::Outage, cause: Cause::Network, pattern: None, delay: None, counter: Some((0.0, 0.0)) },
 ];
 
-/// What should be.
 #[rustfmt::skip]
 pub(crate) const GOALS: [Floor; 4] = [
     Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: Some((98.5, 0.2)), delay: None, counter: None },
@@ -354,7 +343,6 @@ pub(crate) const GOALS: [Floor; 4] = [
 /// How much of what both causes lost may be given to the wrong one where the kernel counts (%): floor and goal.
 pub(crate) const SPLIT_WITHIN: f64 = 1.0;
 
-/// Three numbers as the tables have them.
 pub(crate) fn three(rates: Option<&Rates>) -> [String; 3] {
     rates.map_or(["–"; 3].map(str::to_owned), |rates| {
         [rates.right.value, rates.wrong.value, rates.inconclusive + rates.hybrid].map(percent)
@@ -450,7 +438,6 @@ impl Dealt {
         Ok(counts)
     }
 
-    /// Right, wrong, inconclusive.
     fn shares(&self, cause: Cause) -> [f64; 3] {
         let of = &self.0[index(cause)];
         let all: u32 = of.iter().flatten().sum();
@@ -501,7 +488,6 @@ fn outcome_index(outcome: Outcome) -> usize {
     }
 }
 
-/// As the other tables have.
 const PARTS: usize = 5;
 
 /// Their spread is that of the luck of a deal; with 30 its mean is known to a sixth of that.

@@ -79,7 +79,6 @@ const FLOORS: [Floor; 3] = [
     Floor { estimate: Estimate::Events, method: 2, factor: 4.0 },
 ];
 
-/// How the rate of loss is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Estimate {
     Cumulative,
@@ -166,7 +165,6 @@ impl Reached {
     }
 }
 
-/// What the pool is, and how each method does on it.
 fn of_pool(pool: &[&Judged<'_>], seed: u64) -> String {
     let (least, most) = range(pool.iter().map(|judged| judged.window.signature.loss_rate()));
     let right = METHODS.map(|method| {
@@ -197,13 +195,11 @@ fn factor(factor: f64) -> String {
     if factor < 10.0 { format!("{factor:.2}") } else { format!("{factor:.0}") }
 }
 
-/// What the simulation is a mean of.
 const SEEDS: u64 = 3;
 
 /// Of the seed; the parts of the runs and the bootstrap have others.
 const SIMULATION_STREAM: u64 = 3;
 
-/// The virtual path.
 pub(crate) struct Path {
     pub(crate) ceiling_bit_s: f64,
     pub(crate) round_trip_s: f64,

@@ -8,7 +8,6 @@ use anyhow::{Context as _, bail, ensure};
 use barograph_loss::{Cause, Evidence, Labelled, Meter, Signature, Table};
 use flate2::read::MultiGzDecoder;
 
-/// The folder that was named, or the one beside the repository.
 pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let folder = named.unwrap_or(Path::new("../shared/signatures"));
     ensure!(folder.is_dir(), "there is no folder {}: `lab signatures --out DIR` makes one", folder.display());
@@ -47,7 +46,6 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
     Ok(windows)
 }
 
-/// A whole run: every gap, and how many of its packets the receiving socket dropped.
 pub(crate) struct Run {
     name: String,
     kind: String,
@@ -72,7 +70,6 @@ pub(crate) fn runs(folder: &Path) -> anyhow::Result<Vec<Run>> {
     Ok(runs)
 }
 
-/// One line of `runs.txt.gz`.
 fn run(line: &str) -> anyhow::Result<Run> {
     let fields: Vec<&str> = line.split('\t').collect();
     let &[name, _, kind, packets, _, _, settings, gaps] = fields.as_slice() else {
@@ -141,7 +138,6 @@ impl Run {
     }
 }
 
-/// The lines of a compressed file.
 fn each_line(path: &Path, mut take: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let name = path.display();
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;
@@ -200,7 +196,6 @@ const END: &str = "<!-- end -->";
 
 const README: &str = "README.md";
 
-/// All tables.
 const PAGE: &str = "classifier.md";
 
 #[cfg(test)]
@@ -214,7 +209,6 @@ pub(crate) mod tests {
 
     const HEADER: &str = "# label\trun\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle";
 
-    /// Writes a compressed file.
     pub(crate) fn compress(path: &Path, text: &str) {
         let mut file = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
         file.write_all(text.as_bytes()).unwrap();

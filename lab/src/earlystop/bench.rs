@@ -17,7 +17,6 @@ use crate::emulation::Responder;
 use crate::iperf;
 use crate::jobs::Task;
 
-/// A path, what TCP sends with on it, and whether it has the path for itself.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub(crate) struct Cell {
     pub(crate) rate_mbit_s: u64,
@@ -55,7 +54,6 @@ impl Cell {
         Link::Relay { forward, back, options: Default::default() }
     }
 
-    /// The level of each factor.
     fn levels(&self) -> [u64; 5] {
         let rtt = self.rtt_ms.unwrap_or(0);
         let congestion = u64::from(self.congestion == CONGESTION[0]);
@@ -126,7 +124,6 @@ const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// As many as fit in 35 minutes.
 const COVERING: usize = 24;
 
-/// A network of a cell.
 pub(crate) struct Bench {
     cell: Cell,
     // Declared before the network: what runs in the hosts ends before they go.
@@ -144,7 +141,6 @@ impl Bench {
         Ok(Self { cell, _competitor: competitor, station, network })
     }
 
-    /// A stream of ours.
     pub(crate) fn stream(&self, plan: StreamPlan) -> anyhow::Result<Streamed> {
         let target = self.station.target()?;
         let plan = StreamPlan { congestion: Some(self.cell.congestion.to_owned()), ..plan };
@@ -163,7 +159,6 @@ impl Bench {
         self.network.report().map(|report| report.cpu_peak)
     }
 
-    /// Why what was measured here is no evidence, if so.
     pub(crate) fn void(&self) -> Option<String> {
         crate::emulation::void(&self.network)
     }

@@ -10,13 +10,11 @@ use crate::calibrated::Calibrated;
 use crate::stats::{Rank, deviation, mean_of_some as mean, median, quantile, sorted};
 use crate::table::{Table, cells, number, shown};
 
-/// What a cell gave.
 #[derive(serde::Serialize)]
 pub(crate) struct Study {
     pub(crate) cell: Cell,
     /// The first is of 10 s, the others of 5.
     pub(crate) long: Vec<Long>,
-    /// iperf3's 5 s, in bit/s.
     pub(crate) iperf3_bit_s: Vec<f64>,
     /// Each of the long tests, as if it had had leave to end early.
     pub(crate) replayed: Vec<Replayed>,
@@ -27,10 +25,8 @@ pub(crate) struct Study {
     pub(crate) void: Option<String>,
 }
 
-/// One of our tests of full length.
 #[derive(serde::Serialize)]
 pub(crate) struct Long {
-    /// All bytes.
     pub(crate) bytes: u64,
     /// Bytes acknowledged in the first 5 s.
     pub(crate) full_bytes: u64,
@@ -54,14 +50,12 @@ pub(crate) struct Replayed {
     pub(crate) deviation: Option<f64>,
 }
 
-/// One of our tests that might end early.
 #[derive(serde::Serialize)]
 pub(crate) struct Short {
     pub(crate) bytes: u64,
     pub(crate) rate_bit_s: f64,
     pub(crate) duration_s: f64,
     pub(crate) is_early: bool,
-    /// Whether it was allowed to end early at all.
     pub(crate) was_allowed: bool,
 }
 
@@ -298,7 +292,6 @@ fn row(study: &Study) -> Vec<String> {
     ]
 }
 
-/// The goals, and what became of them.
 fn verdict(studies: &[Study]) -> String {
     let of_cells =
         |of: fn(&Study) -> Vec<f64>| studies.iter().flat_map(|study| mean(&of(study))).collect::<Vec<_>>();
@@ -381,7 +374,6 @@ fn full(study: &Study) -> Option<f64> {
     median(&study.long.iter().map(|long| long.full_bit_s).collect::<Vec<_>>())
 }
 
-/// The bytes of the test of 10 s, which is the first.
 fn long_bytes(study: &Study) -> Option<f64> {
     study.long.first().map(|long| long.bytes as f64)
 }

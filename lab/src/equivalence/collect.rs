@@ -19,7 +19,6 @@ use crate::jobs::bar;
 use crate::output::save;
 use crate::stats::{mean, median};
 
-/// What was measured on one link.
 pub(crate) struct LinkStudy {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
@@ -28,30 +27,25 @@ pub(crate) struct LinkStudy {
     pub(crate) failures: (u32, u32),
     /// Why it ended before all pairs were made, if it did.
     pub(crate) stopped: Option<String>,
-    /// Why it is no evidence, if it is none.
     pub(crate) void: Option<String>,
 }
 
 impl LinkStudy {
-    /// A link on which nothing could be measured.
     pub(crate) fn failed(path: &Path, error: &anyhow::Error) -> Self {
         let stopped = Some(format!("{error:#}"));
         let (name, slug) = (path.name, path.slug);
         Self { name, slug, quantities: Vec::new(), failures: (0, 0), stopped, void: None }
     }
 
-    /// What was measured of a quantity, if anything.
     pub(crate) fn of(&self, wanted: Quantity) -> Option<&Study> {
         self.quantities.iter().find(|(quantity, _)| *quantity == wanted).map(|(_, study)| study)
     }
 
-    /// Whether anything was measured on it.
     pub(crate) fn has_pairs(&self) -> bool {
         self.quantities.iter().any(|(_, study)| !study.pairing.pairs.is_empty())
     }
 }
 
-/// Two series, and what failed.
 #[derive(Default)]
 pub(crate) struct Turns {
     native: Series,
@@ -139,7 +133,6 @@ impl Turns {
         })
     }
 
-    /// The two compared.
     pub(crate) fn study(mut self, quantity: Quantity) -> anyhow::Result<Study> {
         let config = Config { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() };
         for series in [&mut self.native, &mut self.browser] {
@@ -149,7 +142,6 @@ impl Turns {
     }
 }
 
-/// A bar with an end.
 pub(crate) fn progress(steps: u64, what: &str) -> ProgressBar {
     bar(steps, "{msg}, {eta} left").with_message(what.to_owned())
 }
@@ -187,7 +179,6 @@ const FAILURES_MAX: u32 = 20;
 /// With a larger share of failures what is left is no picture of the link, and the study would take for ever.
 const FAILURES_SHARE_MAX: f64 = 0.05;
 
-/// One setting, compared.
 pub(crate) struct Buffers {
     /// Bytes of a write, or of a message; `None` is the default of each.
     pub(crate) write_bytes: Option<usize>,
@@ -195,7 +186,6 @@ pub(crate) struct Buffers {
     /// has no such setting.
     pub(crate) receive_bytes: Option<usize>,
     pub(crate) study: Study,
-    /// Why it is no evidence, if it is none.
     pub(crate) void: Option<String>,
 }
 
@@ -206,7 +196,6 @@ impl Buffers {
     }
 }
 
-/// All settings on one link, as far as they could be measured.
 pub(crate) fn rows(path: &Path, args: &Args, cancel: &Cancel) -> Vec<Buffers> {
     let mut rows = Vec::new();
     for (write_bytes, receive_bytes) in SETTINGS {
@@ -256,7 +245,6 @@ fn row(
 const SETTINGS: [(Option<usize>, Option<usize>); 5] =
     [(None, None), (Some(32 * 1024), None), (Some(64 * 1024), None), (None, Some(512)), (None, Some(1024))];
 
-/// Both directions of one link, in bit/s.
 #[derive(Serialize)]
 pub(crate) struct Rates {
     pub(crate) link: &'static str,
@@ -264,7 +252,6 @@ pub(crate) struct Rates {
     pub(crate) down: Beside,
     /// Why the rounds ended before all were made, if they did.
     pub(crate) stopped: Option<String>,
-    /// Why it is no evidence, if it is none.
     pub(crate) void: Option<String>,
 }
 
@@ -274,7 +261,6 @@ pub(crate) struct Beside {
     pub(crate) page: Vec<Shown>,
     /// Of 64 KiB, corrected as the page's are.
     pub(crate) page_small_bit_s: Vec<f64>,
-    /// Of [`NATIVE_BYTES`].
     pub(crate) native_bit_s: Vec<f64>,
 }
 
@@ -286,7 +272,6 @@ impl Beside {
     }
 }
 
-/// Rounds on one link: the native program and the page in turns.
 pub(crate) fn of_link(path: &Path, args: &Args, cancel: &Cancel) -> anyhow::Result<Rates> {
     let mut bench = path.bench(args)?;
     let (mut up, mut down) = (Beside::default(), Beside::default());
@@ -339,7 +324,6 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// 16 MiB take 70 s at 2 Mbit/s.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// All blocks.
 #[derive(Default)]
 pub(crate) struct Overhead {
     pub(crate) blocks: Vec<Block>,
@@ -349,7 +333,6 @@ pub(crate) struct Overhead {
 
 /// The three after each other, each on one warm connection.
 pub(crate) struct Block {
-    /// Which clock the browser had.
     pub(crate) clock: ClockName,
     pub(crate) ready: Ready,
     /// `barograph probe`'s exchange with the native responder.
@@ -472,7 +455,6 @@ mod tests {
 
     use super::*;
 
-    /// The tables without the spaces that line them up.
     fn tables_of(results: &Results) -> String {
         tables::all(results)
             .lines()
@@ -480,7 +462,6 @@ mod tests {
             .collect()
     }
 
-    /// A browser that takes twice as long, and moves half as much.
     fn worse_by_half() -> LinkStudy {
         let quantities = Quantity::ALL.map(|quantity| {
             let mut turns = Turns::default();
@@ -530,7 +511,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| loopback | – | – | – | – | – | – | – |"), "{text}");
-        crate::equivalence::figures::write(&results.links, folder.path()).unwrap();
+        crate::equivalence::tables::write_figures(&results.links, folder.path()).unwrap();
         let json = tables::json(&results);
         assert_eq!(json["links"][1]["stopped"], "the browser cannot open the page");
         assert_eq!(json["links"][0]["quantities"][2]["coefficient"], 0.5);
@@ -569,7 +550,7 @@ mod tests {
     #[test]
     fn every_figure_is_drawn() {
         let folder = tempfile::tempdir().unwrap();
-        let told = crate::equivalence::figures::write(&[worse_by_half()], folder.path()).unwrap();
+        let told = crate::equivalence::tables::write_figures(&[worse_by_half()], folder.path()).unwrap();
         for number in 4..=9 {
             let name = format!("figure-{number}.svg");
             assert!(told.contains(&name), "{told}");

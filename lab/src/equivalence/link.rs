@@ -17,7 +17,6 @@ use super::{Args, ClockName, LinkName};
 use crate::emulation::{Responder, forget_connections};
 use crate::stats::deviation;
 
-/// A link, described.
 pub(crate) struct Path {
     pub(crate) name: &'static str,
     /// As part of a file's name.
@@ -86,7 +85,6 @@ fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> anyhow::Result<Lin
     Ok(Link::Relay { forward, back, options: Default::default() })
 }
 
-/// A link at work.
 pub(crate) struct Bench {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
@@ -101,17 +99,14 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// What a native program measures.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         self.responder.target()
     }
 
-    /// Where the station listens that serves the page.
     pub(crate) fn station(&self) -> SocketAddr {
         self.page.address
     }
 
-    /// One sample by the page.
     pub(crate) fn measure_in_browser(&mut self, asked: &Asked, args: &Args) -> anyhow::Result<f64> {
         self.browser(args)?.measure(asked)
     }
@@ -137,12 +132,10 @@ impl Bench {
         self.browser.as_mut().context("the browser is gone")
     }
 
-    /// Seconds since the link was made: the time of the series.
     pub(crate) fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Why what was measured is void, if it is.
     pub(crate) fn void(&self) -> Option<String> {
         crate::emulation::void(&self.network)
     }
@@ -226,7 +219,6 @@ impl Replayed {
         self.delays.iter().sum::<Duration>() / count
     }
 
-    /// The standard deviation of the delay one way, in seconds.
     pub(crate) fn one_way_s(&self) -> f64 {
         deviation_s(self.delays.iter().copied())
     }

@@ -25,7 +25,6 @@ use super::{Args, ClockName};
 use crate::process::Process;
 use crate::tool::find;
 
-/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quantity {
     Rtt,
@@ -59,7 +58,6 @@ impl Quantity {
     }
 }
 
-/// One sample, as both are asked for it.
 pub(crate) struct Asked {
     pub(crate) quantity: Quantity,
     pub(crate) bytes: u64,
@@ -88,7 +86,6 @@ pub(crate) fn native_measure(
     Ok((measured.raw.unwrap_or(measured.value), kernel.unwrap_or_default()))
 }
 
-/// The times of `n` exchanges one after another on one connection, in seconds.
 pub(crate) fn native_exchanges(
     network: &Network,
     target: &Target,
@@ -98,7 +95,6 @@ pub(crate) fn native_exchanges(
     Ok(one(network, target, Experiment::Rtt { n }, DEADLINE, None, cancel)?.samples)
 }
 
-/// An experiment of one quantity from the near host.
 pub(crate) fn one(
     network: &Network,
     target: &Target,
@@ -148,7 +144,6 @@ pub(crate) fn websocket_exchanges(
     Ok(times_s)
 }
 
-/// The next binary message.
 fn take_binary(socket: &mut WebSocket<TcpStream>) -> anyhow::Result<Vec<u8>> {
     loop {
         match socket.read()? {
@@ -162,7 +157,6 @@ fn take_binary(socket: &mut WebSocket<TcpStream>) -> anyhow::Result<Vec<u8>> {
 /// Far beyond what any step takes on loopback.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// A browser on a host, and the script that drives it; both end when this is dropped.
 pub(crate) struct Browser {
     process: Process,
     requests: Option<ChildStdin>,
@@ -172,14 +166,12 @@ pub(crate) struct Browser {
     is_lost: bool,
 }
 
-/// What a browser said of itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Ready {
     /// The smallest step of the page's clock.
     pub(crate) clock_resolution_s: f64,
     /// Whether the page is isolated from other origins, and so has the finer clock.
     pub(crate) isolated: bool,
-    /// Its name and version.
     pub(crate) browser: String,
 }
 
@@ -189,18 +181,14 @@ struct PageMeasured {
     samples: Vec<f64>,
 }
 
-/// One value of the page.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Shown {
     #[serde(rename(deserialize = "value"))]
     pub(crate) bit_s: f64,
-    /// Whether the page calls it a lower bound.
     pub(crate) at_least: bool,
-    /// How much the transfer moved that counted.
     pub(crate) bytes: u64,
 }
 
-/// A cycle of the page: what it shows of both directions.
 #[derive(Deserialize)]
 pub(crate) struct Cycle {
     pub(crate) goodput: Shown,
@@ -225,7 +213,6 @@ pub(crate) fn missing(chromium: &Path) -> Option<String> {
 }
 
 impl Browser {
-    /// Starts the script on a host.
     pub(crate) fn start(host: &Host) -> anyhow::Result<Self> {
         let mut command = host.command("node");
         // A group of its own: an interrupt from the terminal is for us, and what runs is to end in order.
@@ -235,7 +222,6 @@ impl Browser {
         Ok(Self { process, requests, answers, id: 0, is_lost: false })
     }
 
-    /// Opens the station's page.
     pub(crate) fn open(&mut self, url: &str, args: &Args, clock: ClockName) -> anyhow::Result<Ready> {
         let fine_clock = clock == ClockName::Fine;
         let request = json!({"do": "open", "url": url, "chromium": args.chromium, "fine_clock": fine_clock});
@@ -283,7 +269,6 @@ impl Browser {
         serde_json::from_value(answer).with_context(|| format!("the script answered {line}"))
     }
 
-    /// The answer with the id of the request that is sent, and its text.
     fn answer_to(&mut self, request: &Value) -> anyhow::Result<(Value, String)> {
         let mut request = request.clone();
         request["id"] = self.id.into();
@@ -325,7 +310,6 @@ impl Drop for Browser {
     }
 }
 
-/// The page's folder, where the tools are installed.
 fn web() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../web")
 }
@@ -338,7 +322,6 @@ fn driver() -> PathBuf {
 /// (150 s; and four of 30 s or less, of which one at most is used up).
 const ANSWER_MAX: Duration = Duration::from_secs(180);
 
-/// How long a browser may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

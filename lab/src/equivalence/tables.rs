@@ -15,7 +15,6 @@ use crate::output::save;
 use crate::stats::{median, range};
 use crate::table::{Table, cells, dash, list, number, shown};
 
-/// All tables as Markdown.
 pub(crate) fn all(results: &Results) -> String {
     let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
     let stopped = if *is_cancelled { "**Stopped before the end: this is what there is.**\n\n" } else { "" };
@@ -81,7 +80,6 @@ fn clock(ready: &Ready) -> String {
     format!("{} µs, page {isolated}", figure(ready.clock_resolution_s * 1e6))
 }
 
-/// Tables 3 and 4.
 fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
     let (number, what, unit, scale, papers) = match quantity {
         Quantity::Goodput => (3, "raw goodput", "Mbit/s", 1e-6, PAPER_3),
@@ -149,7 +147,6 @@ fn with_and_without(study: &Study) -> String {
     format!("{} ({without}: {})", number(study.coefficient, 4), study.outliers.len())
 }
 
-/// Each that was left out.
 fn outliers(studies: &[LinkStudy]) -> String {
     let mut text = String::new();
     for LinkStudy { name, quantities, .. } in studies {
@@ -319,13 +316,11 @@ fn added(overhead: &Overhead) -> String {
     )
 }
 
-/// A median with the least and the greatest, in µs.
 fn with_spread(values_s: &[f64]) -> String {
     let (low, high) = range(values_s.iter().copied());
     shown(median(values_s), |median_s| format!("{} ({} to {})", micros(median_s), micros(low), micros(high)))
 }
 
-/// Seconds in µs, to a tenth.
 fn micros(s: f64) -> String {
     format!("{:.1}", s * 1e6)
 }
@@ -361,7 +356,6 @@ const PAPER_5: [[&str; 4]; 4] = [
 /// JavaNws, table 6: the coefficient of bandwidth before and after both used buffers of 32 KiB.
 const PAPER_6: [[&str; 2]; 2] = [["k-j, Java 1.1.3", "0.92"], ["k-j, Java 1.2.1, 32 KiB", "1.00"]];
 
-/// One object.
 pub(crate) fn json(results: &Results) -> Value {
     let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
     let links: Vec<Value> = links
@@ -459,7 +453,6 @@ fn with(mut value: Value, key: &str, more: Value) -> Value {
     value
 }
 
-/// Draws all into a directory; says which.
 pub(crate) fn write_figures(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<String> {
     let mut text = "Figures:\n\n".to_owned();
     for (number, title, panel, quantities) in FIGURES {

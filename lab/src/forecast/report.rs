@@ -11,7 +11,6 @@ use crate::figure::{Area, BLUE, GREEN, Mark, VERMILION, line, styled, svg, text,
 use crate::stats::{geometric_mean, range};
 use crate::table::{Table, bold, cells, dash};
 
-/// The whole report.
 pub(crate) fn markdown(traces: &[Trace]) -> String {
     let mut text = format!(
         "# Forecasts of {} traces\n\nErrors are divided by those of the last value, over steps {FIRST_STEP} on; \
@@ -36,7 +35,6 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
     text
 }
 
-/// The geometric mean over the traces, in bold.
 fn mean(traces: &[Trace], of: impl Fn(&Trace) -> f64) -> String {
     bold(&ratio(geometric_mean(traces.iter().map(of))))
 }
@@ -83,7 +81,6 @@ fn cycles(traces: &[Trace]) -> String {
     if table.is_empty() { "No trace is a week long.\n".to_owned() } else { table.to_string() }
 }
 
-/// Each trace with each battery.
 fn rules(traces: &[Trace], loss: Loss) -> Table {
     let batteries = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
     let mut table = Table::new(["trace", "values"]).and(batteries).and([
@@ -109,7 +106,6 @@ fn rules(traces: &[Trace], loss: Loss) -> Table {
     table
 }
 
-/// The intervals of the default battery.
 fn intervals(traces: &[Trace]) -> String {
     let worst = format!("worst block of {BLOCK}");
     let mut table = Table::new(["trace", "coverage", &worst, "width ÷ hindsight"]);
@@ -152,7 +148,6 @@ fn ratio(ratio: f64) -> String {
     if ratio.is_finite() { format!("{ratio:.3}") } else { dash() }
 }
 
-/// Two panels, MSE and MAE, as SVG.
 pub(crate) fn svg_of(traces: &[Trace]) -> anyhow::Result<String> {
     let rows = traces.len() as i32 + 1;
     svg(WIDTH, TOP + rows * ROW + BOTTOM, |root| {
@@ -168,7 +163,6 @@ pub(crate) fn svg_of(traces: &[Trace]) -> anyhow::Result<String> {
     })
 }
 
-/// The traces' names on the left.
 fn names(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     for (row, name) in traces.iter().map(|trace| trace.name.as_str()).chain(["geometric mean"]).enumerate() {
         let weight = if row == traces.len() { FontStyle::Bold } else { FontStyle::Normal };
@@ -177,7 +171,6 @@ fn names(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the colours mean, above the panels.
 fn legend(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     let marks = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
     let mut x = 30;
@@ -189,7 +182,6 @@ fn legend(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One loss.
 struct Panel {
     left: i32,
     rows: i32,

@@ -15,7 +15,6 @@ pub(crate) const BLOCK: usize = 500;
 /// The level of the intervals that are scored.
 pub(crate) const LEVEL: f64 = 0.9;
 
-/// Every preset and rule that is compared.
 pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
     (Preset::Nws, Rule::TwoLevel),
     (Preset::Nws, Rule::Flat),
@@ -38,7 +37,6 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    /// One of the two.
     pub(crate) fn of(self, loss: Loss) -> f64 {
         match loss {
             Loss::Squared => self.mse,
@@ -47,7 +45,6 @@ impl Errors {
     }
 }
 
-/// How one battery did on one trace.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Score {
     pub(crate) preset: &'static str,
@@ -59,11 +56,9 @@ pub(crate) struct Score {
     pub(crate) start: f64,
     /// Values after gaps in time; `None` where there are none, and of a battery that leaves times out.
     pub(crate) gaps: Option<GapScore>,
-    /// Each single method of the preset.
     pub(crate) methods: Vec<MethodScore>,
 }
 
-/// How one method alone did.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct MethodScore {
     pub(crate) method: &'static str,
@@ -73,7 +68,6 @@ pub(crate) struct MethodScore {
 /// How the intervals did; shares from 0 to 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct IntervalScore {
-    /// Share of values inside.
     pub(crate) coverage: f64,
     /// The least share in a disjoint block of [`BLOCK`] values.
     pub(crate) worst_block: f64,
@@ -85,7 +79,6 @@ pub(crate) struct IntervalScore {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct GapScore {
     pub(crate) count: usize,
-    /// Share of values inside the interval.
     pub(crate) coverage: f64,
     pub(crate) coverage_untimed: f64,
     /// Mean absolute error, divided by that of the last value.
@@ -186,7 +179,6 @@ pub(crate) fn score(preset: Preset, rule: Rule, samples: &[Sample]) -> Option<Sc
     })
 }
 
-/// Sums of squared and of absolute errors.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     squared: f64,
@@ -227,9 +219,7 @@ fn rule_name(rule: Rule) -> &'static str {
 /// Errors divided by those of the last value, under one loss.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct CycleScore {
-    /// The default battery as it is.
     pub(crate) full: f64,
-    /// The daily and the weekly member alone.
     pub(crate) day: f64,
     pub(crate) week: f64,
     /// The battery with both members, and with its own errors corrected by both cycles, each

@@ -14,7 +14,6 @@ use super::figures::BASE_S;
 use super::long::PERIODS_S;
 use crate::emulation::{Responder, Traffic, forget_connections};
 
-/// How much is measured, and how far time is compressed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// A second of the paper's tests takes 1/`scale` s; the path's delay is as much shorter and its rate as much
@@ -50,22 +49,18 @@ impl Plan {
     }
 }
 
-/// One test.
 pub(crate) struct Test {
-    /// Which of [`LENGTHS_S`].
     pub(crate) length: usize,
     pub(crate) cycle: usize,
     /// What it gave; `None` when the emulator was at fault or the test failed.
     pub(crate) streamed: Option<Streamed>,
 }
 
-/// A link's tests.
 pub(crate) struct Campaign {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
     pub(crate) plan: Plan,
     pub(crate) tests: Vec<Test>,
-    /// Tests whose packets the emulator held up.
     pub(crate) spoilt: usize,
     /// Tests that failed, and the last reason.
     pub(crate) failed: (usize, String),
@@ -150,7 +145,6 @@ impl Campaign {
         Some(test.streamed.as_ref()?.whole_bit_s / self.plan.scale)
     }
 
-    /// The tests of one length that there are.
     pub(crate) fn of_length(&self, length: usize) -> impl Iterator<Item = (&Test, &Streamed)> {
         let tests = self.tests.iter().filter(move |test| test.length == length);
         tests.filter_map(|test| Some((test, test.streamed.as_ref()?)))
@@ -212,7 +206,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What a test may take beside its length.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// How the others' share of the bottleneck varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
     /// Around one mean (the paper's Los Nettos, figures 1 to 4).

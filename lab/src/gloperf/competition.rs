@@ -25,7 +25,6 @@ use crate::jobs::Task;
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list};
 
-/// How the test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// After [`TEST_S`].
@@ -34,7 +33,6 @@ enum Ending {
     Early,
 }
 
-/// One run: a competing flow, and a test in the middle of it.
 struct Run {
     test: Streamed,
     /// The competing flow's rate in bit/s before, during and after the test; during a test that ended early, until
@@ -134,7 +132,6 @@ fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
     findings::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
 }
 
-/// Exchanges of two bytes over the path, one after the other: when each was asked for (s), and how long it took.
 fn pings(network: &Network) -> anyhow::Result<Task<Vec<(f64, f64)>>> {
     let mut tcp = ping_pong(network, DEADLINE)?;
     let began = Instant::now();

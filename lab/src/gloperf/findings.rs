@@ -9,7 +9,6 @@ use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list, number, shown};
 
-/// A campaign with its errors.
 pub(crate) struct Found {
     pub(crate) campaign: Campaign,
     pub(crate) study: Study,
@@ -21,7 +20,6 @@ impl Found {
         Self { campaign, study }
     }
 
-    /// Mean absolute error in % of the mean.
     fn mae(&self, length: usize, every: usize, predictor: Predictor) -> Option<f64> {
         let mean = self.study.series[length].grid.mean();
         Some(100.0 * self.study.row(length, every, predictor)?.mae().mean / mean)
@@ -82,7 +80,6 @@ impl Found {
     }
 }
 
-/// Everything that is said of the campaigns.
 pub(crate) fn report(all: &[Found]) -> String {
     let mut text = String::new();
     for found in all {
@@ -263,7 +260,6 @@ fn of_shifting(found: &Found) -> Vec<Statement> {
     statements
 }
 
-/// The figures of a link, in the paper's order, and the rate within its longest tests.
 pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
     let is_stationary = found.campaign.slug == "stationary";
     let shown: Vec<usize> =
@@ -339,7 +335,6 @@ impl Statement {
     }
 }
 
-/// All as a table.
 pub(crate) fn statements_table(statements: &[Statement]) -> Table {
     let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
     for Statement { series, says, found } in statements {

@@ -13,7 +13,6 @@ use super::findings::Statement;
 use crate::stats::{Rank, mean_of_some, population_deviation, quantile, sorted};
 use crate::table::{Table, cells, dash, number, shown};
 
-/// One series with its errors at the paper's periods.
 pub(crate) struct Long {
     /// With what it is, where it is no measurement.
     pub(crate) name: String,
@@ -31,7 +30,6 @@ impl Long {
         Self::of(Measured { name, length_s: Some(10.0), bit_per_s: Some(1e6), grid }, seed)
     }
 
-    /// The series of a file of round-trip times in ms.
     pub(crate) fn of_file(path: &Path, seed: u64) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -57,13 +55,11 @@ impl Long {
         self.study.row(0, every, predictor)
     }
 
-    /// A number of the unit of the values in % of the mean.
     pub(crate) fn percent(&self, number: f64) -> f64 {
         100.0 * number / self.grid().mean()
     }
 }
 
-/// Figures 10 and 11 as a table of each series.
 pub(crate) fn tables(all: &[Long]) -> String {
     let mut text = String::new();
     for long in all {
@@ -102,7 +98,6 @@ pub(crate) fn tables(all: &[Long]) -> String {
     text
 }
 
-/// What the paper says of its long trace, and what holds here.
 pub(crate) fn statements(long: &Long) -> Vec<Statement> {
     let mae = |period_s, predictor| Some(long.percent(long.row(period_s, predictor)?.mae().mean));
     let over_hour = |predictor| Some(mae(HOUR_S, predictor)? / mae(300.0, predictor)?);
@@ -273,7 +268,6 @@ pub(crate) fn spread(grid: &Grid, every: usize) -> Option<f64> {
     (0.0 < mean).then(|| population_deviation(&maes) / mean)
 }
 
-/// What a series is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Null {
     /// Its values in any order: no memory and no line.
@@ -283,7 +277,6 @@ pub(crate) enum Null {
 }
 
 impl Null {
-    /// A series made from `grid`, blanks moving with their days or staying where they are.
     fn draw(self, grid: &Grid, slots_a_day: usize, chance: &mut Chance) -> Grid {
         let mut slots = grid.slots.clone();
         match self {
@@ -317,11 +310,8 @@ impl Null {
 /// A spread beside those of series without the line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tested {
-    /// Of the series itself.
     pub(crate) observed: f64,
-    /// The median of the others.
     pub(crate) median: f64,
-    /// Their 95th percentile.
     pub(crate) high: f64,
     /// The share of the others that is at least as large.
     pub(crate) chance: f64,
@@ -381,7 +371,6 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
 pub(crate) const SLOTS: usize = 8294;
 pub(crate) const TESTS: usize = 7163;
 
-/// Periods of 300 s.
 pub(crate) const SLOTS_A_DAY: usize = 288;
 
 /// Errors are shares of the mean, so that any level would do; this one is near what a path of 1999 carried.

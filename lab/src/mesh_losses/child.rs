@@ -19,7 +19,6 @@ use futures_util::StreamExt as _;
 
 use super::{Args, Part};
 
-/// Works until it is killed, or until its input ends.
 pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
     match part {
         Part::Host | Part::Archive => keeper(part, args),
@@ -139,7 +138,6 @@ async fn register(mesh: &Joined) -> anyhow::Result<Box<dyn Lease>> {
     }
 }
 
-/// The addresses of the NATS servers.
 fn servers(args: &Args) -> Vec<String> {
     args.at.split(',').map(ToString::to_string).collect()
 }
@@ -215,12 +213,10 @@ pub(super) fn value(seq: u64) -> f64 {
     seq as f64 / 1e3
 }
 
-/// Where a whole station listens.
 pub(super) fn listen(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The station's name.
 pub(super) const STATION: &str = "north";
 
 /// The group of the station and the archive, and their lease: a station's default.
@@ -237,13 +233,10 @@ const COMMIT: Duration = Duration::from_millis(5);
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How often the state is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How the clock is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
-    /// So many seconds ahead.
     Ahead(i64),
     /// An hour ahead, an hour behind, and right, a hundred records each.
     Jumps,

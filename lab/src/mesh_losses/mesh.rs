@@ -34,7 +34,6 @@ pub(super) struct Mesh {
     engine: Engine,
     /// Values of the station that the keeper forecast from when all was confirmed.
     pub(super) learnt: u64,
-    /// Of the keeper's server.
     port: Port,
     token: String,
     said: Arc<Mutex<Said>>,
@@ -49,17 +48,13 @@ pub(super) enum Place {
     Station,
     /// The archive, or the joined station.
     Keeper,
-    /// A NATS server, by its index.
     Server(usize),
 }
 
-/// What a row needs beside processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    /// A disk that can be filled.
     Small(Place),
-    /// Disks that can fail.
     Failing(&'static [Place]),
     /// NATS servers that know each station by its credentials.
     Credentials,
@@ -158,7 +153,6 @@ impl Mesh {
         Ok(())
     }
 
-    /// Starts a part of the mesh, and listens to what it writes.
     fn spawn(&self, command: &mut Command) -> anyhow::Result<Process> {
         let mut process = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let out = BufReader::new(process.take_stdout().context("the output is a pipe")?);
@@ -190,7 +184,6 @@ impl Mesh {
         found.map(|(_, disk)| disk).with_context(|| format!("{place:?} has a disk of its own"))
     }
 
-    /// Kills a part of the mesh.
     pub(super) fn kill(&mut self, place: Place) -> anyhow::Result<()> {
         match place {
             Place::Station => self.kill_station(),
@@ -200,7 +193,6 @@ impl Mesh {
         Ok(())
     }
 
-    /// Starts a part of the mesh again.
     pub(super) fn revive(&mut self, place: Place) -> anyhow::Result<()> {
         match place {
             Place::Station => self.start_station(),
@@ -235,7 +227,6 @@ impl Mesh {
         Ok(ended.elapsed())
     }
 
-    /// Cuts all of the station's ways to the mesh, or heals them.
     pub(super) fn cut(&self, is_cut: bool) {
         self.ways.iter().for_each(|way| way.cut(is_cut));
     }
@@ -301,12 +292,10 @@ impl Mesh {
         Ok(())
     }
 
-    /// The state directory of the archive, or of the joined station.
     pub(super) fn archive_directory(&self) -> PathBuf {
         self.directory.path().join(keeper(self.engine).as_str())
     }
 
-    /// Where the credentials of a station are, if the servers ask for them.
     pub(super) fn credentials(&self, host: &str) -> PathBuf {
         self.directory.path().join(host).with_extension("creds")
     }
@@ -336,7 +325,6 @@ fn make_accounts(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which process keeps what the mesh holds.
 fn keeper(engine: Engine) -> Part {
     if engine == Engine::Remote { Part::Host } else { Part::Archive }
 }
@@ -348,14 +336,12 @@ const DRAIN_MAX: Duration = Duration::from_secs(180);
 const LEARN_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What it has said so far, over all its lives.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) acknowledged: BTreeSet<u64>,
     last: Option<Instant>,
     pub(super) longest_gap: Duration,
     pub(super) most_waiting: u64,
-    /// The last append that was refused.
     pub(super) refused: Option<String>,
     pub(super) drained: bool,
     /// Which stations were seen to be registered, as `north by archive`.
@@ -365,11 +351,9 @@ pub(super) struct Said {
     /// The highest number acknowledged, and up to where the mesh has confirmed.
     pub(super) highest: u64,
     pub(super) confirmed: u64,
-    /// The fault's first moment.
     pub(super) began: Option<Instant>,
     /// The first sign of the fault after that, and what it was.
     pub(super) noticed: Option<(Duration, String)>,
-    /// Signs of trouble that each part reports now.
     troubles: BTreeMap<&'static str, Vec<String>>,
     /// The most values of the station that forecasts were ever made from. A keeper that starts again begins with none.
     pub(super) learnt_most: u64,
@@ -428,13 +412,11 @@ impl Said {
         (self.lost, self.longest_read_only_s) = (0, 0);
     }
 
-    /// Notes all signs of trouble that a part reports now.
     pub(super) fn reports(&mut self, part: &'static str, signs: Vec<String>) {
         signs.iter().for_each(|sign| self.notice(sign));
         self.troubles.insert(part, signs);
     }
 
-    /// A sign of trouble that a part reports now; `None` = all is well.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.troubles.values().flatten().next().map(String::as_str)
     }
@@ -491,7 +473,6 @@ fn health(address: SocketAddr) -> Vec<String> {
     sentences.iter().flatten().filter_map(Value::as_str).map(ToString::to_string).collect()
 }
 
-/// The peers that are in this state.
 fn in_state<'a>(peers: &'a Value, state: &'a str) -> impl Iterator<Item = String> + 'a {
     let all = peers["peers"].as_array().into_iter().flatten();
     all.filter(move |peer| peer["state"] == state).filter_map(|peer| Some(peer["host"].as_str()?.to_string()))
@@ -565,7 +546,6 @@ fn wait_while(cut: &AtomicBool) {
 
 const RELAY_LOOKS_EVERY: Duration = Duration::from_millis(20);
 
-/// A disk of one part of the mesh.
 pub(super) enum Disk {
     Small(SmallDisk),
     #[cfg(target_os = "linux")]
@@ -587,7 +567,6 @@ impl Disk {
         Ok(SmallDisk::mount(path)?.map(Self::Small))
     }
 
-    /// Takes all its space.
     pub(super) fn fill(&self) -> anyhow::Result<()> {
         match self {
             Self::Small(disk) => disk.fill(),
@@ -596,7 +575,6 @@ impl Disk {
         }
     }
 
-    /// Gives the space back.
     pub(super) fn empty(&self) -> anyhow::Result<()> {
         match self {
             Self::Small(disk) => disk.empty(),
@@ -614,7 +592,6 @@ impl Disk {
         }
     }
 
-    /// Mounts again what was synced.
     pub(super) fn restore(&self) -> anyhow::Result<()> {
         match self {
             Self::Small(_) => bail!("this disk cannot fail"),
@@ -624,7 +601,6 @@ impl Disk {
     }
 }
 
-/// A disk in memory, mounted for as long as it lives.
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
@@ -637,7 +613,6 @@ impl SmallDisk {
         Ok(mounted.then(|| Self(path.to_path_buf())))
     }
 
-    /// Takes all its space.
     fn fill(&self) -> anyhow::Result<()> {
         let mut file = File::create(self.ballast())?;
         for size in [1 << 20, 1 << 12] {
@@ -652,7 +627,6 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Gives the space back.
     fn empty(&self) -> anyhow::Result<()> {
         remove_file(self.ballast()).context("the disk was filled before")
     }

@@ -19,10 +19,8 @@ use super::child::{Clock, STATION, record, value};
 use super::mesh::{Mesh, Needs, Place};
 use super::{Engine, Row};
 
-/// What happens to a mesh at work.
 type Fault = fn(&mut Mesh) -> anyhow::Result<()>;
 
-/// A row of the table.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     of: &'static [Engine],
@@ -30,7 +28,6 @@ pub(super) struct Scenario {
     fault: Fault,
 }
 
-/// The scenarios of a mesh, in the order of the table.
 pub(super) fn of(engine: Engine) -> impl Iterator<Item = &'static Scenario> {
     ALL.iter().filter(move |scenario| scenario.of.contains(&engine))
 }
@@ -39,7 +36,6 @@ const fn row(name: &'static str, of: &'static [Engine], fault: Fault) -> Scenari
     Scenario { name, of, needs: Needs::Nothing, fault }
 }
 
-/// A row whose mesh has disks that can fail.
 const fn failing(
     name: &'static str,
     of: &'static [Engine],
@@ -49,7 +45,6 @@ const fn failing(
     Scenario { needs: Needs::Failing(places), ..row(name, of, fault) }
 }
 
-/// A row whose mesh has a disk that can be filled.
 const fn small(name: &'static str, of: &'static [Engine], place: Place, fault: Fault) -> Scenario {
     Scenario { needs: Needs::Small(place), ..row(name, of, fault) }
 }
@@ -246,7 +241,6 @@ fn wrong_clock(mesh: &mut Mesh, clock: Clock, seconds: u64) -> anyhow::Result<()
     mesh.set_clock(Clock::RIGHT)
 }
 
-/// Cuts the power of parts of the mesh at once and starts them again, three times.
 fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     for _ in 0..3 {
         cut_power(mesh, places)?;
@@ -255,7 +249,6 @@ fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cuts the power of parts of the mesh at once, and starts them again.
 fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     places.iter().try_for_each(|place| mesh.disk(*place)?.fail())?;
     places.iter().try_for_each(|place| mesh.kill(*place))?;
@@ -323,7 +316,6 @@ fn freeze_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
     mesh.signal_keeper("CONT")
 }
 
-/// Kills servers at once, and starts them again.
 fn kill_servers(mesh: &mut Mesh, which: &[usize], away_ms: u64) -> anyhow::Result<()> {
     let servers = servers(mesh)?;
     which.iter().for_each(|index| servers.kill(*index));
@@ -366,7 +358,6 @@ fn pause(milliseconds: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What holds the mesh together.
 const ANY: &[Engine] = &Engine::ALL;
 const ON_NATS: &[Engine] = &[Nats, Cluster];
 

@@ -17,7 +17,6 @@ use crate::nats::Cluster;
 use crate::process::Process;
 use crate::stats::{Rank, quantile, sorted};
 
-/// A station that runs.
 pub(super) struct Station {
     pub(super) name: String,
     pub(super) address: SocketAddr,
@@ -42,7 +41,6 @@ impl Station {
         Self::start(command, directory, "keeper")
     }
 
-    /// Station number `index`.
     pub(super) fn member(
         program: &Path,
         directory: &Path,
@@ -84,7 +82,6 @@ impl Station {
         self.process.has_ended()
     }
 
-    /// What it has complained of.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -109,7 +106,6 @@ impl Station {
     }
 }
 
-/// Waits until every station has so many others for peers.
 pub(super) fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     let others = others as u64;
@@ -132,7 +128,6 @@ pub(super) fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow:
     Ok(())
 }
 
-/// The sum of the samples of some lines.
 fn sum(text: &str, wanted: impl Fn(&str) -> bool) -> f64 {
     let lines = text.lines().filter(|line| wanted(line));
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
@@ -233,7 +228,6 @@ pub(super) fn machine_busy_s() -> anyhow::Result<f64> {
     Ok(busy / TICKS_PER_S)
 }
 
-/// Seconds since 1970.
 pub(super) fn now_s() -> anyhow::Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }

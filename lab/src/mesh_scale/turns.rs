@@ -28,7 +28,6 @@ pub(super) struct Report {
     every_s: f64,
     test_s: f64,
     watched_s: f64,
-    /// Busy processors, of how many.
     busy: f64,
     processors: usize,
     /// Turns in which a test was made, and those of them that gave no rate.
@@ -38,18 +37,15 @@ pub(super) struct Report {
     skipped: f64,
     /// Turns put off because the station itself was in a test, or out of budget.
     deferred: f64,
-    /// Peers that refused.
     refusals: f64,
     /// Tests that moved more or took longer than one may.
     over: usize,
     /// The share of time that a station spent in tests, both ends counted: in the mean, and the largest.
     share: [f64; 2],
-    /// What the share may be.
     share_max: f64,
     revisit: Revisit,
 }
 
-/// How often pairs were measured.
 #[derive(Serialize)]
 struct Revisit {
     /// Ordered pairs of stations that share a group, and those without any value.

@@ -16,7 +16,6 @@ use crate::tool::find;
 /// Progress: three on each path, then handshakes, datagrams, two responses and the loss.
 pub(crate) const STEPS: u64 = 3 * PATHS_MS.len() as u64 + 5;
 
-/// All of them.
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for rtt_ms in PATHS_MS {
@@ -145,7 +144,6 @@ fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     }
 }
 
-/// What takes one round trip, the median of `n`, against the path's own.
 fn against_path(
     bench: &Bench,
     path: &Path,
@@ -178,7 +176,6 @@ fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
     })
 }
 
-/// The median of `n` requests, each on a connection of its own.
 fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<f64> {
     let last_byte = |_| {
         let mut measured = measure(network, url, Experiment::ResponseTime, None)?;
@@ -247,7 +244,6 @@ impl Question {
     }
 }
 
-/// The round-trip times of the paths.
 const PATHS_MS: [u64; 3] = [5, 20, 50];
 
 /// The path of everything that is measured on one path only.
@@ -262,7 +258,6 @@ const TIMED: u32 = 50;
 /// Linux's shortest delay of an acknowledgement (`TCP_DELACK_MIN`, `include/net/tcp.h`).
 const DELAYED_ACK_S: f64 = 0.040;
 
-/// The share of the datagrams that the lossy path loses.
 const LOSS: f64 = 0.1;
 
 /// Datagrams of one run, and runs side by side, fewer than a responder admits from one address.
@@ -272,12 +267,10 @@ const AT_ONCE: u32 = 8;
 /// Four standard deviations are exceeded by chance once in 16 000 times.
 const DEVIATIONS: f64 = 4.0;
 
-/// Progress: one for each pair of transfers.
 pub(crate) fn transfer_steps(quick: bool) -> u64 {
     cases(quick).iter().map(|case| u64::from(case.pairs) * DIRECTIONS.len() as u64).sum()
 }
 
-/// Both directions in each case.
 pub(crate) fn transfer_rows(bench: &Bench, quick: bool) -> Vec<Row> {
     let present = iperf::is_here();
     if !present {
@@ -299,7 +292,6 @@ struct Case {
     rate_bps: u64,
     /// The sender's algorithm; `None` is the kernel's default.
     congestion: Option<&'static str>,
-    /// What the bytes take at the path's rate.
     seconds: f64,
     /// Transfers of each, in each direction.
     pairs: u32,
@@ -327,12 +319,10 @@ fn cases(quick: bool) -> &'static [Case] {
     ]
 }
 
-/// One transfer of each.
 struct Pair {
     raw: f64,
     corrected: f64,
     iperf3: f64,
-    /// Bytes that iperf3's receiver counted.
     iperf3_bytes: u64,
 }
 

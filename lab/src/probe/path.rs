@@ -33,7 +33,6 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// A delay and nothing else.
     pub(crate) fn of_ms(rtt_ms: u64) -> Self {
         let rtt = Duration::from_millis(rtt_ms);
         Self { name: format!("{rtt_ms} ms"), rtt, rate_bps: None, loss: 0.0, congestion: None }
@@ -54,7 +53,6 @@ impl Path {
         Self { name, loss, ..Self::of_ms(rtt_ms) }
     }
 
-    /// Its round-trip time in seconds.
     pub(crate) fn rtt_s(&self) -> f64 {
         self.rtt.as_secs_f64()
     }
@@ -74,7 +72,6 @@ pub(crate) struct Bench {
     repeat_until: Instant,
 }
 
-/// Why there is no value.
 pub(crate) struct Unanswered {
     pub(crate) verdict: Verdict,
     pub(crate) why: String,
@@ -85,17 +82,14 @@ impl Bench {
         Self { bar, repeat_until: Instant::now() + repeats }
     }
 
-    /// Shows what is done next.
     pub(crate) fn begin(&self, step: &str) {
         self.bar.set_message(step.to_owned());
     }
 
-    /// Shows that it is done.
     pub(crate) fn done(&self) {
         self.bar.inc(1);
     }
 
-    /// Whether there is time to repeat what was void.
     pub(crate) fn may_repeat(&self) -> bool {
         Instant::now() < self.repeat_until
     }
@@ -146,7 +140,6 @@ pub(crate) fn once<T>(
     }
 }
 
-/// One in the far host.
 pub(crate) fn responder(network: &Network) -> anyhow::Result<Responder> {
     Responder::start(&network.b, Limits::default())
 }
@@ -171,22 +164,18 @@ pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::R
     Ok(paced.result?.samples)
 }
 
-/// Attempts at one measurement before it is void.
 const ATTEMPTS: u32 = 4;
 
-/// Far beyond what any experiment takes here.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Two threads, one connection, two bytes, blocking: nothing that could be left out.
 pub(crate) struct BarePingPong(TcpStream);
 
 impl BarePingPong {
-    /// The answering end is in the far host.
     pub(crate) fn start(network: &Network) -> anyhow::Result<Self> {
         Ok(Self(ping_pong(network, LIMIT)?))
     }
 
-    /// The times of `n` exchanges, in seconds.
     pub(crate) fn exchange(&mut self, n: u32) -> anyhow::Result<Vec<f64>> {
         let mut bytes = [0; 2];
         let one = |_| {
@@ -205,7 +194,6 @@ pub(crate) struct Qperf {
 }
 
 impl Qperf {
-    /// Whether it is here.
     pub(crate) fn is_here() -> bool {
         find("qperf").is_some()
     }
@@ -230,12 +218,9 @@ impl Qperf {
     }
 }
 
-/// What iperf3 says of one transfer.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Received {
-    /// Bytes that arrived.
     pub(crate) bytes: u64,
-    /// Their rate in bit/s.
     pub(crate) bits_per_second: f64,
 }
 
@@ -294,5 +279,4 @@ fn configuration(folder: &FilePath, address: SocketAddr) -> String {
     )
 }
 
-/// Nothing here takes longer when it works.
 const LIMIT: Duration = Duration::from_secs(30);

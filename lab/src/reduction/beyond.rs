@@ -25,11 +25,9 @@ pub(crate) fn wide_area(args: &BeyondArgs) -> anyhow::Result<Scenario> {
     Ok(scenario)
 }
 
-/// What is said of [`wide_area`] in every report.
 pub(crate) const ABOUT: &str = "The links are those of P1 (5 tries), where 0.2 of the response time of 64 kB is fixed and \
     0.8 grow with the size, and where stalls befall bytes: a megabyte stalls sixteen times as often as 64 kB.";
 
-/// The runs of every program under every strategy, on all processors: a row for each program.
 pub(crate) fn runs<P: Sync>(
     programs: &[P],
     strategies: &[Strategy],
@@ -49,7 +47,6 @@ pub(crate) fn runs<P: Sync>(
     programs.iter().map(|_| done.by_ref().take(strategies.len()).collect()).collect()
 }
 
-/// 65536 as 64 kB.
 pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 * KB { format!("{} kB", bytes / KB) } else { format!("{} MB", bytes / KB / 1024) }
 }
@@ -62,7 +59,6 @@ const HINDSIGHT_MAX_S: f64 = 3600.0;
 /// Gains under this are none: three seeds cannot tell less apart.
 pub(crate) const TIE: f64 = 0.015;
 
-/// 1 kB to 16 MB in powers of 4.
 pub(crate) fn sizes_markdown(args: &BeyondArgs) -> anyhow::Result<String> {
     let wide_area = wide_area(args)?;
     let sizes: Vec<u64> = (0..8).map(|i| KB << (2 * i)).collect();
@@ -88,7 +84,6 @@ const SIZES_STRATEGIES: [Strategy; 5] = [
     Strategy::NwsEscalating,
     Strategy::Default,
 ];
-/// Where each stands among them.
 const FORTY_FIVE: usize = 0;
 const SIZES_BEST: usize = 1;
 const NWS: usize = 2;
@@ -131,7 +126,6 @@ fn sizes_table(sizes: &[u64], runs: &[Vec<Run>]) -> Table {
     table
 }
 
-/// The size of the largest gain, and those of none.
 fn sizes_findings(sizes: &[u64], runs: &[Vec<Run>]) -> String {
     let mut text = String::new();
     for (to, name) in [(SIZES_BEST, "the best static timeout"), (FORTY_FIVE, "a static 45 s")] {
@@ -276,7 +270,6 @@ const FEW: usize = 16;
 /// Messages on a link at least: then the mean rests on 200.
 const LEAST: usize = 30;
 
-/// Both, under every strategy.
 pub(crate) fn apps_markdown(args: &BeyondArgs) -> anyhow::Result<String> {
     let scenario = wide_area(args)?;
     let mut text = format!("# Two other programs\n\n{ABOUT} {} rounds each.\n", args.rounds);
@@ -304,7 +297,6 @@ pub(crate) fn apps_markdown(args: &BeyondArgs) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// A client and its replicas.
 struct Request {
     replicas: usize,
     needs: Needs,
@@ -337,7 +329,6 @@ impl Request {
     }
 }
 
-/// Nodes in a row.
 struct Pipeline {
     bytes: u64,
 }
@@ -365,7 +356,6 @@ impl Pipeline {
     }
 }
 
-/// A row for each strategy, mean and 95th percentile of each program.
 fn apps_table(titles: &[String], done: &[Vec<Run>]) -> Table {
     let mut table = Table::new(["strategy"]).and(titles);
     for (i, strategy) in Strategy::ALL.iter().enumerate() {

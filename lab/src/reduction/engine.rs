@@ -10,7 +10,6 @@ use super::strategy::Strategy;
 use crate::stats::Summary;
 use crate::table::number;
 
-/// One send, for those who look on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     pub(crate) path: usize,
@@ -28,7 +27,6 @@ pub(crate) struct Network<'a> {
     weather: Weather<'a>,
     paths: Vec<Box<dyn Timeout + Send>>,
     hedged: bool,
-    /// What happened so far.
     pub(crate) run: Run,
     /// Whether a send of this round used up its tries.
     abandoning: bool,
@@ -42,7 +40,6 @@ impl<'a> Network<'a> {
         Self { scenario, weather, paths, hedged, run: Run::default(), abandoning: false }
     }
 
-    /// Begins anew with timeouts that know nothing.
     pub(crate) fn forget(&mut self, strategy: Strategy, owners: &[usize]) {
         self.paths = strategy.timeouts(owners, 1.0);
     }
@@ -256,31 +253,24 @@ fn reduce_tree(
     end
 }
 
-/// The reductions and messages of one strategy.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
-    /// The time of each reduction in seconds.
     pub(crate) times: Vec<f64>,
     /// Whether a send of it used up its tries.
     pub(crate) gave_up: Vec<bool>,
-    /// Messages sent.
     pub(crate) sends: u64,
-    /// Messages sent more than once.
     pub(crate) retried: u64,
-    /// Copies beyond the first.
     pub(crate) retries: u64,
     /// Bytes of messages, and of copies beyond the first.
     pub(crate) bytes: (u64, u64),
     /// Which static timeout this was the run of, where the best was looked for.
     pub(crate) best_s: Option<f64>,
-    /// The longest send in seconds.
     pub(crate) longest_s: f64,
     /// Over real links: messages of which an earlier copy had arrived.
     pub(crate) duplicates: u64,
 }
 
 impl Run {
-    /// Counts a message.
     pub(crate) fn count(&mut self, bytes: u64, attempts: u32, took_s: f64) {
         self.longest_s = self.longest_s.max(took_s);
         let extra = u64::from(attempts.saturating_sub(1));
@@ -316,7 +306,6 @@ pub(crate) struct Row {
     pub(crate) retries_per_retried: f64,
     /// Bytes of copies beyond the first, of the bytes of all messages.
     pub(crate) extra_bytes_share: f64,
-    /// Reductions in which a send used up its tries.
     pub(crate) abandoned: usize,
 }
 

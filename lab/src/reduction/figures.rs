@@ -203,7 +203,6 @@ fn one_set(experiment: &Experiment) -> Scenario {
     Scenario { reductions: 100, ..experiment.scenario.clone() }
 }
 
-/// A path under a strategy.
 struct Panel {
     title: String,
     sends: Vec<Sent>,
@@ -241,7 +240,6 @@ fn counts(panels: &[Panel]) -> String {
     joined(panels.iter().map(count), "; ")
 }
 
-/// The panels in two columns, the first strategy on the left.
 fn draw(panels: &[Panel]) -> anyhow::Result<String> {
     let rows = panels.len() / 2;
     let (least, highest) = range(panels.iter().flat_map(|panel| &panel.sends).map(|sent| sent.took_s));

@@ -36,12 +36,10 @@ pub(crate) fn parse(text: &str, stem: &str, folder: &Path) -> Result<Scenario, S
     Ok(scenario)
 }
 
-/// All scenarios of a folder (`*.toml`), by name: S2 before S10.
 pub(crate) fn load_folder(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     files(folder, "toml", |_| true)?.iter().map(|file| load(file)).collect()
 }
 
-/// The numbers of a trace.
 fn trace(path: &Path, folder: &Path) -> Result<Vec<f64>, String> {
     let beside = folder.join(path);
     let found = if beside.exists() { beside } else { path.to_owned() };

@@ -91,7 +91,6 @@ async fn all(
     Ok(run)
 }
 
-/// One reduction of all nodes, which start together.
 async fn reduce(
     nodes: Vec<Node>,
     reduction: usize,
@@ -116,7 +115,6 @@ const BYTES_MAX: u64 = 64 << 20;
 #[cfg(test)]
 mod tests;
 
-/// One send, for the statistics.
 pub(super) struct Sent {
     pub(super) bytes: u64,
     pub(super) attempts: u32,
@@ -126,7 +124,6 @@ pub(super) struct Sent {
     pub(super) duplicate: bool,
 }
 
-/// A node and its ends of the paths to its parent and children.
 pub(super) struct Node {
     index: usize,
     nodes: usize,
@@ -207,7 +204,6 @@ impl Node {
     }
 }
 
-/// The sending end of a path.
 struct Outgoing {
     index: usize,
     link: Link<Dial, Patient>,
@@ -261,7 +257,6 @@ impl Outgoing {
 pub(super) struct Servers {
     tasks: JoinSet<ListenCounters>,
     stop: watch::Sender<bool>,
-    /// Messages that were handled again.
     again: Arc<AtomicU64>,
 }
 
@@ -270,7 +265,6 @@ impl Servers {
         Self { tasks: JoinSet::new(), stop: watch::Sender::new(false), again: Arc::default() }
     }
 
-    /// Hands on what arrives at `door`.
     fn serve(&mut self, door: Door) -> Incoming {
         // A node may pause for longer than TCP trusts a silent connection; here there is nothing to doubt.
         let config = ListenConfig {
@@ -297,7 +291,6 @@ impl Servers {
         incoming
     }
 
-    /// Stops them all, and checks that each message was handled exactly once.
     pub(super) async fn stop(mut self, messages: u64, all_acknowledged: bool) -> anyhow::Result<()> {
         let _ = self.stop.send(true);
         let again = self.again.load(Relaxed);
@@ -313,7 +306,6 @@ impl Servers {
     }
 }
 
-/// The least and the greatest size of a message.
 pub(super) fn sizes(scenario: &Scenario) -> (u64, u64) {
     let all = &scenario.message_bytes;
     match scenario.message_bytes_range {
@@ -336,7 +328,6 @@ async fn receive(incoming: &mut Incoming, reduction: usize) -> anyhow::Result<Ve
     }
 }
 
-/// The reduction's number and the maxima, filled up to `bytes`.
 fn encode(reduction: usize, maxima: &[i32], bytes: u64) -> Vec<u8> {
     let mut message = (reduction as u64).to_be_bytes().to_vec();
     maxima.iter().for_each(|maximum| message.extend(maximum.to_be_bytes()));
@@ -376,7 +367,6 @@ pub(crate) enum Copies {
 pub(super) struct Sending {
     pub(super) reduction: usize,
     pub(super) bytes: u64,
-    /// Attempts made so far.
     pub(super) attempts: u32,
     /// When the last one began and would end, if nothing breaks it.
     last: Option<(f64, f64)>,
@@ -425,7 +415,6 @@ pub(super) fn ends(
     (Dial(connector), Door(acceptor))
 }
 
-/// Connects over a simulated path.
 pub(super) struct Dial(Connector);
 
 impl Connect for Dial {
@@ -436,7 +425,6 @@ impl Connect for Dial {
     }
 }
 
-/// Takes connections from a simulated path.
 pub(super) struct Door(Acceptor);
 
 impl Accept for Door {

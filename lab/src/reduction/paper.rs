@@ -12,7 +12,6 @@ use crate::output::{Output, save};
 use crate::stats::{Summary, mean};
 use crate::table::{Table, cells, dash, joined};
 
-/// Runs, prints the report, and writes the figures.
 pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<()> {
     let p1 = Experiment::run(args, P1, "p1")?;
     if args.json {
@@ -42,7 +41,6 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<()> {
     output.print(&report)
 }
 
-/// What came out.
 pub(crate) struct Experiment {
     pub(crate) scenario: Scenario,
     pub(crate) runs: Vec<(Strategy, Run)>,
@@ -63,12 +61,10 @@ impl Experiment {
         Ok(Self { runs: strategies.into_iter().zip(runs).collect(), scenario })
     }
 
-    /// The run of a strategy, if it was asked for.
     pub(crate) fn of(&self, strategy: Strategy) -> Option<&Run> {
         self.runs.iter().find(|(other, _)| *other == strategy).map(|(_, run)| run)
     }
 
-    /// The statistics of its times.
     pub(crate) fn summary(&self, strategy: Strategy) -> Option<Summary> {
         self.of(strategy).map(|run| Summary::of(&run.times))
     }
@@ -110,7 +106,6 @@ pub(crate) const TABLE_2: [(Strategy, f64, f64); 6] = [
     (Strategy::Nws(1.0), 20.851, 1.241),
 ];
 
-/// Both tables, and how abandoned reductions enter them.
 pub(crate) fn tables_markdown(experiment: &Experiment) -> String {
     let scenario = &experiment.scenario;
     let sets = experiment.runs.first().map_or(0, |(_, run)| run.times.len() / scenario.reductions);
@@ -199,7 +194,6 @@ fn abandoned_text(experiment: &Experiment) -> String {
     )
 }
 
-/// The findings.
 pub(crate) fn shapes_markdown(experiment: &Experiment) -> String {
     let mut text = "\n## The paper's shapes\n\n".to_owned();
     for shape in [eager_mass, second_mode, best_static, two_beat_one] {
@@ -392,7 +386,6 @@ fn retries(experiment: &Experiment) -> Option<String> {
     ))
 }
 
-/// What counts as no worse.
 const WORSE: f64 = 0.01;
 
 #[cfg(test)]

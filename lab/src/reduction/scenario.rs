@@ -13,7 +13,6 @@ use crate::output::Output;
 use crate::stats::mean;
 use crate::table::{Table, cells, number};
 
-/// Runs and prints.
 pub(crate) fn run(args: &Args, scenario: &Scenario, output: &Output) -> anyhow::Result<()> {
     let mut strategies = args.strategies();
     if args.over_link && args.strategy.is_empty() {
@@ -107,7 +106,6 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// One scenario under one strategy, over the seeds.
 #[derive(Debug, Clone, Serialize)]
 struct Cell {
     scenario: String,
@@ -118,7 +116,6 @@ struct Cell {
     abandoned: usize,
 }
 
-/// Runs and prints.
 pub(crate) fn run_ratios(args: &Args, scenarios: &[Scenario], output: &Output) -> anyhow::Result<()> {
     let mut asked = args.strategies();
     for needed in [Strategy::StaticBest, Strategy::NwsEscalating, Strategy::Default] {
@@ -200,7 +197,6 @@ fn ratios_markdown(rows: &[Vec<Cell>], strategies: &[Strategy], seeds: u64) -> S
     )
 }
 
-/// Whether the default keeps what is promised, and where not.
 fn floors(rows: &[Vec<Cell>]) -> String {
     let designed: Vec<&Vec<Cell>> =
         rows.iter().filter(|row| DESIGNED.contains(&row[0].scenario.as_str())).collect();
@@ -249,7 +245,6 @@ fn against_seed(row: &[Cell]) -> f64 {
     of(row, Strategy::Default).mean_s / of(row, Strategy::NwsEscalating).mean_s
 }
 
-/// The scenarios on which the floors were promised.
 const DESIGNED: [&str; 16] =
     ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "H1", "H2", "H3", "H4", "H5", "H6", "P1"];
 

@@ -9,27 +9,21 @@ use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, STA
 use super::engine::Run;
 use crate::stats::mean;
 
-/// A way of setting timeouts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Strategy {
-    /// The same number of seconds everywhere.
     Static(f64),
-    /// The static timeout that was best in hindsight.
     StaticBest,
     /// The paper's mean + k SD.
     Nws(f64),
     /// The same, longer with every retry, the last try uncut.
     NwsEscalating,
-    /// TCP's timer.
     Rfc6298,
-    /// Barograph's default.
     Default,
     /// The default, with a copy sent at the timeout instead of a cancellation.
     DefaultHedged,
 }
 
 impl Strategy {
-    /// In the order in which they are printed.
     pub(crate) const ALL: [Self; 11] = [
         Self::Static(2.0),
         Self::Static(5.0),

@@ -27,7 +27,6 @@ use turns::{Contestant, Hosts, Outcome, Plan, bottleneck, take_turns};
 #[cfg(test)]
 mod tests;
 
-/// Simulates, measures and prints.
 pub(crate) fn run(args: &TcpArgs, output: &Output) -> anyhow::Result<()> {
     if !is_permitted("reduction tcp")? {
         return Ok(());
@@ -67,9 +66,7 @@ const FULL: Plan = Plan {
 
 const QUICK: Plan = Plan { pilot: 4, blocks: 6, turn: 1, time_max: Duration::from_secs(70), ..FULL };
 
-/// What came of all sets.
 pub(crate) struct Sets {
-    /// Of each strategy.
     pub(crate) outcomes: Vec<Outcome>,
     /// Times of messages that were never cut off, in seconds, sorted.
     pub(crate) uncut_s: Vec<f64>,
@@ -82,12 +79,10 @@ pub(crate) struct Sets {
     pub(crate) took_s: f64,
     /// Both ways together, of all sets.
     pub(crate) background_bytes: u64,
-    /// The machine's, over the minute before.
     pub(crate) load_before: String,
     pub(crate) load_after: String,
 }
 
-/// A network with its traffic.
 struct Set {
     plan: Plan,
     // Declared before the hosts, so dropped before them.
@@ -173,9 +168,7 @@ fn all<T: Send>(sets: &[Set], work: impl Fn(&Set) -> anyhow::Result<T> + Sync) -
 /// So that runs with neighbouring seeds have no set in common.
 const SEEDS_APART: u64 = 1_000_003;
 
-/// What came of it.
 pub(crate) struct Simulated {
-    /// Of each strategy.
     pub(crate) runs: Vec<Run>,
     /// Times of messages that are never cut off, in seconds, sorted.
     pub(crate) uncut_s: Vec<f64>,

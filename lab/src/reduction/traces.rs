@@ -10,7 +10,6 @@ use super::TraceArgs;
 use crate::series::{files, name, read};
 use crate::table::{Table, cells};
 
-/// A row for each series, a column for each estimator.
 pub(crate) fn markdown(args: &TraceArgs) -> anyhow::Result<String> {
     let mut table = Table::new([
         "series",
@@ -105,7 +104,6 @@ fn times(file: &Path) -> anyhow::Result<Vec<Duration>> {
 /// The series do not say: all of one size.
 const BYTES: u64 = 1000;
 
-/// As in the scenarios.
 const TRIES: u32 = 5;
 
 /// The window after an outlier in which the timeout must settle.

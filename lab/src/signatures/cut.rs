@@ -189,7 +189,6 @@ impl Window {
     }
 }
 
-/// What a row says of the run.
 pub(crate) struct About<'a> {
     pub(crate) run: &'a str,
     pub(crate) kind: &'a str,
@@ -224,17 +223,14 @@ pub(crate) fn row(
     Ok((line, metrics))
 }
 
-/// The first line of a window file.
 pub(crate) const WINDOW_HEADER: &str = "# label\trun\twindow\tkind\tbatch\tpps\trcvbuf\tlost\tloss_rate\tNa17\tC1\tsp\towd_before_loss_us\t\
      sojourn_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)";
 
-/// The first line of the file of runs.
 pub(crate) const RUN_HEADER: &str = "# run\tclass\tkind\tpackets\tlost\tgaps\tconfig_json\tgaps: ok_since_previous:lost:kernel_drops(SO_RXQ_OVFL delta)";
 
 /// Files that runs are added to. Each run is written through, so that a set that is cut short has all before it.
 pub(crate) struct Files {
     runs: GzEncoder<File>,
-    /// By length, then by label.
     windows: Vec<Vec<GzEncoder<File>>>,
     meter: Meter,
     count: u32,
@@ -262,7 +258,6 @@ impl Files {
         Ok(Self { runs: create("runs.txt.gz", RUN_HEADER)?, windows, meter: Meter::new(), count: 0 })
     }
 
-    /// Adds a run, and counts what it has.
     pub(crate) fn add(&mut self, design: &Design, trace: &Trace, tally: &mut Tally) -> anyhow::Result<()> {
         let run = format!("r{:04}", self.count);
         self.count += 1;

@@ -21,12 +21,10 @@ use crate::iperf;
 use crate::jobs::{Task, sleep};
 use crate::process::Process;
 
-/// What became of a run.
 pub(crate) enum Made {
     Trace(Trace),
     /// The emulator was the bottleneck, or the sender did not keep its pace.
     Void(String),
-    /// It was stopped.
     Stopped,
 }
 
@@ -137,7 +135,6 @@ const BEHIND_MAX: f64 = 0.2;
 /// As much as the kernel gives without being asked twice; a sender that waits for its buffer would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// iperf3's own.
 const PORT: u16 = 5201;
 
 /// Below the relay's (10), which carries what it sends.

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use super::cut::Label;
 
-/// A cause in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Net {
     Random,
@@ -24,7 +23,6 @@ pub(crate) enum Net {
     Series,
 }
 
-/// A cause at the receiving host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cpu {
     Gen,
@@ -62,7 +60,6 @@ const CPU: [(Cpu, &str); 4] =
 const HYBRIDS: [Net; 5] = [Net::Random, Net::Poisson, Net::Onoff, Net::Tcp, Net::Incast];
 
 impl Kind {
-    /// All that are made unless asked for others.
     pub(crate) fn all() -> Vec<Self> {
         let net = NET.iter().map(|(net, _)| Self::Net(*net));
         let cpu = CPU.iter().map(|(cpu, _)| Self::Cpu(*cpu));
@@ -131,7 +128,6 @@ impl FromStr for Kind {
     }
 }
 
-/// A run, ready to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Design {
     pub(crate) kind: Kind,
@@ -151,16 +147,12 @@ pub(crate) struct Design {
     pub(crate) host: Option<Host>,
 }
 
-/// What packets go through.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Path {
-    /// The kernel's queue.
     Switch { rate_bps: Option<u64>, queue_packets: u32, loss: f64 },
-    /// Queues of the relay.
     Relay(Vec<Hop>),
 }
 
-/// Datagrams of others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Others {
     pub(crate) sources: u32,
@@ -178,16 +170,27 @@ pub(crate) struct Others {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Host {
     /// Up to `busy` processes for a while, then none (Dickens §3.1.4): times in ms, divided by `scale`.
-    Gen { busy: u32, run_ms: [f64; 2], sleep_ms: [f64; 2], scale: f64 },
+    Gen {
+        busy: u32,
+        run_ms: [f64; 2],
+        sleep_ms: [f64; 2],
+        scale: f64,
+    },
     /// A thread of higher priority, for so long, and so often (mean); in ms.
-    Preempt { stall_ms: [f64; 2], every_ms: f64 },
+    Preempt {
+        stall_ms: [f64; 2],
+        every_ms: f64,
+    },
     /// So much of what it needs, in each period.
-    Quota { period_us: u32, share_of_need: f64 },
-    /// Work for each packet.
-    Slow { work_ns: u64 },
+    Quota {
+        period_us: u32,
+        share_of_need: f64,
+    },
+    Slow {
+        work_ns: u64,
+    },
 }
 
-/// What all runs have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) seed: u64,
@@ -411,7 +414,6 @@ impl Design {
     }
 }
 
-/// Draws of parameters.
 struct Draw(Chance);
 
 impl Draw {
@@ -444,7 +446,7 @@ const LOW_PPS: u32 = 20_000;
 const LOW_BUFFER: usize = 425_984;
 
 /// How long such a run takes for a window of those that are counted (ms).
-const LOW_WINDOW_MS: f64 = super::args::LARGE as f64 / LOW_PPS as f64 * 1e3;
+const LOW_WINDOW_MS: f64 = super::LARGE as f64 / LOW_PPS as f64 * 1e3;
 
 /// So large that the socket drops nothing, whatever the host does: seconds of packets.
 const BUFFER_OF_NET_RUNS: usize = 256 << 20;

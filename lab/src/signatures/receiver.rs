@@ -35,7 +35,6 @@ enum Message {
 }
 
 impl Receiver {
-    /// Starts it in the far host.
     pub(crate) fn start(network: &Network, design: &Design, cpus: Cpus) -> anyhow::Result<Self> {
         let work_ns = if let Some(Host::Slow { work_ns }) = design.host { work_ns } else { 0 };
         let expected = (f64::from(design.pps) * design.seconds * 1.1) as u64;
@@ -198,7 +197,6 @@ fn read_batch(
 
 const RECORD_BYTES: usize = 24;
 
-/// Packets read at once.
 const BATCH: usize = 32;
 
 /// 2.4 GB: ten minutes at 160 000 packets a second.

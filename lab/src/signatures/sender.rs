@@ -78,7 +78,6 @@ pub(crate) fn now_ns() -> i64 {
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Packets that leave together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event {
     pub(crate) due: Duration,
@@ -97,7 +96,6 @@ pub(crate) struct Timeline {
 struct Source {
     others: Others,
     is_own: bool,
-    /// When it falls silent.
     on_until_ns: f64,
 }
 

@@ -10,7 +10,6 @@ use super::{LARGE, LENGTHS, WINDOW};
 use crate::stats::{Rank, mean_of_some, quantile, sorted};
 use crate::table::{Table, cells, list, number};
 
-/// Counts of windows, for the closing table and for a set's goals.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     runs: BTreeMap<Kind, u32>,
@@ -61,7 +60,6 @@ impl Tally {
         *self.windows.entry((length, label, band)).or_default() += count;
     }
 
-    /// Windows of a length and a label in each band that classifiers are for.
     fn bands(&self, length: u32, label: Label) -> [u32; 3] {
         MEASURED.map(|band| self.windows.get(&(length, label, band)).copied().unwrap_or(0))
     }
@@ -77,7 +75,6 @@ impl Tally {
         (of_all.iter().sum(), lowest)
     }
 
-    /// Markdown.
     pub(crate) fn table(&self) -> String {
         let mut kinds = Table::new([
             "label",
@@ -124,7 +121,6 @@ impl Tally {
     }
 }
 
-/// Which band of loss a window is in.
 fn band(loss_rate: f64) -> usize {
     EDGES.iter().filter(|edge| **edge <= loss_rate).count()
 }
@@ -133,7 +129,6 @@ fn band(loss_rate: f64) -> usize {
 const EDGES: [f64; 4] = [0.00008, 0.0005, 0.005, 0.05];
 const BANDS: usize = EDGES.len() + 1;
 
-/// The bands that classifiers are for.
 const MEASURED: [usize; 3] = [1, 2, 3];
 
 /// The length of window that the table is about.

@@ -6,7 +6,6 @@ use std::time::Duration;
 use barograph_forecast::{Battery, Config, Loss};
 use barograph_sim::Chance;
 
-/// What keeps the receiver from reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Busy {
     /// A CPU quota: it runs 25 of 100 ms.
@@ -57,7 +56,6 @@ const MS: Duration = Duration::from_millis(1);
 /// For how long a process runs when others want to (Linux: 2.8 ms and more).
 const SLICE: Duration = Duration::from_millis(3);
 
-/// The host: its socket buffer, and when it reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     /// While it runs (bytes a second).
@@ -101,18 +99,15 @@ impl Host {
         Some(read)
     }
 
-    /// When the last packet in the socket is read.
     pub(crate) fn last_read(&self) -> Duration {
         self.last_read
     }
 
-    /// The first time from `at` on when it runs.
     pub(crate) fn runs_from(&self, at: Duration) -> Duration {
         let over = self.stalls.partition_point(|(_, end)| *end <= at);
         self.stalls.get(over).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
     }
 
-    /// The stall that it is in at `at`.
     pub(crate) fn stall_at(&self, at: Duration) -> Option<(Duration, Duration)> {
         let over = self.stalls.partition_point(|(_, end)| *end <= at);
         self.stalls.get(over).copied().filter(|(start, _)| *start <= at)
@@ -151,7 +146,6 @@ impl Host {
     }
 }
 
-/// What the sender knows of the receiver's stalls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// It does not ask.
@@ -181,7 +175,6 @@ impl Hold {
 #[derive(Debug)]
 pub(crate) struct Predictor {
     round_trip: Duration,
-    /// Feedback that is on its way.
     coming: VecDeque<Duration>,
     heard: Option<Duration>,
     /// When the last stall ended, in times of sending.
@@ -261,7 +254,6 @@ fn ahead(battery: &Battery) -> Option<(f64, f64)> {
     (0.0 < value && value < STALL_MAX_S).then_some((value, interval.upper - interval.lower))
 }
 
-/// Level of the intervals.
 const LEVEL: f64 = 0.9;
 /// Feedback comes four times a round trip or more often, and a round trip is 20 ms here; a sender that is held, or a queue that fills, is silent
 /// for 8 to 25 ms by itself (seed 11).

@@ -13,7 +13,6 @@ use super::host::{Hold, Host, Predictor, known};
 use crate::jobs;
 use crate::stats::jain;
 
-/// One of our flows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ours {
     pub(crate) kind: Kind,
@@ -30,7 +29,6 @@ impl Ours {
     }
 }
 
-/// What is run once.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) path: Path,
@@ -56,7 +54,6 @@ struct Second {
     waited_s: f64,
 }
 
-/// What came of a case.
 #[derive(Clone, Debug)]
 pub(crate) struct Course {
     seconds: Vec<Second>,
@@ -75,7 +72,6 @@ impl Course {
         packets * f64::from(PACKET) / (to_s - from_s) as f64
     }
 
-    /// What part of a flow's packets was lost.
     pub(crate) fn lost(&self, flow: usize, from_s: u64, to_s: u64) -> f64 {
         let (before, after) = self.between(from_s, to_s, |second| second.flows[flow]);
         after.lost.saturating_sub(before.lost) as f64 / (after.sent - before.sent).max(1) as f64
@@ -101,7 +97,6 @@ impl Course {
         1e3 * (after.0 - before.0) / (after.1 - before.1).max(1) as f64
     }
 
-    /// Jain's index of all our flows.
     pub(crate) fn jain(&self, from_s: u64, to_s: u64) -> f64 {
         let count = self.seconds.first().map_or(0, |second| second.flows.len());
         let rates: Vec<f64> = (0..count).map(|flow| self.bytes_s(flow, from_s, to_s)).collect();
@@ -110,7 +105,6 @@ impl Course {
 }
 
 impl Case {
-    /// Runs it.
     pub(crate) fn go(&self) -> anyhow::Result<Course> {
         let mut pair = Pair::new(self.path.link()?);
         for (number, ours) in self.flows.iter().enumerate() {
@@ -194,7 +188,6 @@ impl Taker for Liar {
     }
 }
 
-/// Runs them all, on all processors; in their order.
 pub(crate) fn all(name: &str, cases: &[Case]) -> anyhow::Result<Vec<Course>> {
     jobs::all(cases, |_| name.to_owned(), Case::go).into_iter().collect()
 }
@@ -217,7 +210,6 @@ pub(crate) struct Path {
     pub(crate) host: Option<Host>,
     /// One flow of RFC 9438 beside, from the beginning.
     pub(crate) has_cubic: bool,
-    /// What the sender knows of the host's stalls.
     pub(crate) hold: Hold,
 }
 
@@ -265,7 +257,6 @@ impl Path {
 /// The least a queue has room for (packets).
 const QUEUE_PACKETS_MIN: u64 = 32;
 
-/// The path while it is used.
 #[derive(Debug)]
 pub(crate) struct Bottleneck {
     there: Model,
@@ -280,7 +271,6 @@ pub(crate) struct Bottleneck {
     pub(crate) waited_s: f64,
 }
 
-/// The cubic flow, with the packets that are to be acknowledged.
 #[derive(Debug, Default)]
 struct Other {
     flow: Cubic,

@@ -76,7 +76,6 @@ fn cases(path: &Path, seconds: u64) -> Vec<Case> {
     ours.into_iter().chain([cubic]).collect()
 }
 
-/// What a flow came to.
 struct Found {
     share: f64,
     lost: f64,

@@ -33,7 +33,6 @@ const TROUBLES: [Trouble; 3] = [
 const SOME: [Kind; 3] = [Kind::Model, Kind::HighSpeed, Kind::Paper];
 const ALL: [Kind; 5] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Paper];
 
-/// A trouble, a buffer, and what is tried on it.
 struct Group {
     trouble: Trouble,
     buffer: usize,
@@ -224,7 +223,6 @@ fn link(trouble: Trouble) -> Link {
 }
 
 impl Trouble {
-    /// Until what is returned is dropped.
     fn start(
         self,
         session: &Session,

@@ -20,11 +20,12 @@ use crate::signatures::sender::Timeline;
 use crate::stats::mean_of_some;
 use crate::table::{Table, dash, percent};
 
-/// What shares the path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Other {
-    /// So many flows of iperf3.
-    Tcp { congestion: &'static str, flows: u32 },
+    Tcp {
+        congestion: &'static str,
+        flows: u32,
+    },
     /// Datagrams of four sources, each of an eighth of the bottleneck for a second, then silent for a second (means; exponential): a quarter of it
     /// in the mean, up to half at times.
     OnOff,
@@ -37,7 +38,6 @@ pub(crate) struct Window {
     pub(crate) from: u64,
 }
 
-/// What came of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Beside {
     pub(crate) ours_bps: f64,
@@ -46,7 +46,6 @@ pub(crate) struct Beside {
     pub(crate) offered_bps: Option<f64>,
     /// The median queue that ours meets: its smoothed round trip less the path's.
     pub(crate) queue_ms: Option<f64>,
-    /// Why the emulator is to blame, if it is.
     pub(crate) void: Option<String>,
 }
 
@@ -60,7 +59,6 @@ impl Other {
     }
 }
 
-/// Both from the same moment.
 pub(crate) fn beside(
     path: &Path,
     kind: Kind,
@@ -151,13 +149,11 @@ fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::
     })
 }
 
-/// Those of [`Other::OnOff`].
 fn others(path: &Path) -> Others {
     let pps = path.bps() as f64 / 8.0 / PACKET_BITS;
     Others { sources: 4, pps, burst: 4, is_poisson: false, on_ms: 1000.0, off_ms: 1000.0 }
 }
 
-/// A flow of ours on such a path.
 pub(crate) fn ours(path: &Path, kind: Kind, seed: u64) -> Ours {
     let rate_bytes_s = (kind == Kind::Fixed).then_some(path.bps() as f64 / 8.0);
     Ours { rate_bytes_s, seed, ..Ours::new(kind) }
@@ -175,7 +171,6 @@ const PORT: u16 = 5202;
 const DATAGRAM_BYTES: usize = 1472;
 const PACKET_BITS: f64 = 8.0 * 1500.0;
 
-/// How soon threads see that it is over.
 const TICK: Duration = Duration::from_millis(50);
 
 const OTHERS: [Other; 3] = [

@@ -18,7 +18,6 @@ use crate::stats::{fair_from, jain};
 use crate::table::{Table, dash, number, percent};
 
 const MBIT_S: u64 = 100;
-/// An equal share of two.
 const HALF_BPS: f64 = MBIT_S as f64 * 1e6 / 2.0;
 const FLOWS: u64 = 4;
 /// Between the starts of flows of one kind (s).
@@ -33,7 +32,6 @@ const JAIN: f64 = 0.95;
 /// Over how long Jain's index is taken (s).
 const SPAN_S: u64 = 7;
 
-/// What is measured of a controller.
 #[derive(Clone, Copy)]
 enum What {
     Four,
@@ -50,7 +48,6 @@ const JOBS: [(u64, What); 6] = [
     (100, What::Beside("bbr")),
 ];
 
-/// What came of it.
 enum Found {
     Four(Four),
     Beside(Beside),
@@ -145,7 +142,6 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     session.report.end(&goals)
 }
 
-/// One controller at one round trip.
 struct Row {
     kind: Kind,
     rtt_ms: u64,
@@ -232,13 +228,11 @@ impl Row {
     }
 }
 
-/// What four of a kind make of a path.
 #[derive(Clone, Debug)]
 struct Four {
     jain: f64,
     /// Since the last start.
     fair_after_s: Option<u64>,
-    /// Of the bottleneck.
     share: f64,
     queue_ms: Option<f64>,
     is_void: bool,

@@ -15,7 +15,6 @@ use crate::figure::{
 };
 use crate::output::save;
 
-/// Writes a part's figure to a folder, where it has one and there is something in it.
 pub(crate) fn write(part: Part, rows: &[Value], folder: &Path) -> anyhow::Result<()> {
     let (name, figure) = match part {
         Part::Network => ("transfer-network.svg", network(rows)?),

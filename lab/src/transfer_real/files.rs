@@ -37,7 +37,6 @@ pub(crate) fn plan(session: &Session) -> Plan {
         + of(6, 1, many)
 }
 
-/// Of the three tables.
 fn rounds(session: &Session) -> [usize; 3] {
     if session.is_full { [3, 3, 5] } else { [2, 1, 1] }
 }
@@ -46,7 +45,6 @@ fn file_bytes(session: &Session) -> u64 {
     if session.is_full { 4 * BYTES } else { BYTES }
 }
 
-/// One file, as fast as it goes.
 fn one(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let bytes = file_bytes(session);
@@ -67,7 +65,6 @@ fn one(session: &Session) -> anyhow::Result<Section> {
     Ok(study.table("File to file", &legend, Subject::Written, &goals))
 }
 
-/// One file to a disk that is the limit.
 fn limited(session: &Session) -> anyhow::Result<Section> {
     let title = "File to file, where the disk is the limit";
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
@@ -95,7 +92,6 @@ fn limited(session: &Session) -> anyhow::Result<Section> {
     Ok(study.table(title, &legend, Subject::Copied, &goals))
 }
 
-/// Many small files.
 fn many(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let job = Job::tree(folder.path(), folder.path(), FILES)?;
@@ -113,7 +109,6 @@ fn many(session: &Session) -> anyhow::Result<Section> {
     Ok(study.table("Many small files", &legend, Subject::Copied, &goals))
 }
 
-/// A row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Written,
@@ -156,7 +151,6 @@ fn bits(bytes_s: f64) -> f64 {
     8.0 * bytes_s
 }
 
-/// Rows of one table.
 struct Study<'a> {
     session: &'a Session,
     job: &'a Job,
@@ -189,7 +183,6 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// The best of some.
     fn best(&self, is_meant: impl Fn(Subject) -> bool) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| is_meant(row.subject));
         rows.filter_map(|row| row.rounds.median()).max_by(f64::total_cmp)
@@ -232,12 +225,10 @@ impl<'a> Study<'a> {
     }
 }
 
-/// What the goals are about.
 const SEALED: Subject = Subject::Ours { is_clear: false, has_ear: true };
 const NO_EAR: Subject = Subject::Ours { is_clear: false, has_ear: false };
 const CLEAR: Subject = Subject::Ours { is_clear: true, has_ear: true };
 
-/// Those that copy files.
 const PEERS: [Subject; 8] = [
     Subject::Peer(Peer::UdtFile),
     Subject::Peer(Peer::Uftp { has_control: false }),
@@ -273,7 +264,6 @@ pub(super) fn written(job: &Job) -> anyhow::Result<f64> {
     Ok(job.bytes as f64 / began.elapsed().as_secs_f64())
 }
 
-/// The same of `cp`.
 pub(super) fn copied(job: &Job) -> anyhow::Result<f64> {
     let Copied { seconds, synced_s, bytes } = job.copied(&|from, to, limit_s| {
         let mut command = Command::new("timeout");
@@ -383,7 +373,6 @@ impl Drop for Disk {
     }
 }
 
-/// What it printed.
 fn printed(command: &mut Command) -> anyhow::Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("{program} cannot be run"))?;

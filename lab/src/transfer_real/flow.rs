@@ -27,7 +27,6 @@ use crate::process::{Process, input_ends};
 use crate::signatures::host::pin;
 use crate::stats::{Rank, quantile, sorted};
 
-/// How a flow is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ours {
     #[serde(with = "by_name")]
@@ -66,7 +65,6 @@ impl Ours {
     }
 }
 
-/// A controller by its name.
 mod by_name {
     use barograph_transfer::controller::Kind;
     use serde::{Deserialize as _, Deserializer, Serializer, de};
@@ -93,7 +91,6 @@ pub(crate) struct ReceivePlan {
     ours: Ours,
 }
 
-/// What the sender says at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SenderSaid {
     pub(crate) sent_packets: u64,
@@ -106,11 +103,9 @@ pub(crate) struct SenderSaid {
     pub(crate) classifier_s: f64,
     /// Smoothed round trips: when (ms since the epoch), and how long (s).
     pub(crate) rtts: Vec<(u64, f64)>,
-    /// Why it ended before it was told to.
     pub(crate) failure: Option<String>,
 }
 
-/// What the receiver says at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ReceiverSaid {
     /// When (ms since the epoch), and bytes of the object written until then.
@@ -118,21 +113,18 @@ pub(crate) struct ReceiverSaid {
     pub(crate) failure: Option<String>,
 }
 
-/// A flow under way.
 pub(crate) struct Flow {
     sender: Worker,
     receiver: Worker,
     at: SocketAddr,
 }
 
-/// What became of it.
 pub(crate) struct Course {
     pub(crate) sender: SenderSaid,
     pub(crate) receiver: ReceiverSaid,
 }
 
 impl Flow {
-    /// From A to B.
     pub(crate) fn start(network: &Network, ours: &Ours) -> anyhow::Result<Self> {
         Self::prepare(network, ours)?.go(network)
     }
@@ -168,7 +160,6 @@ impl Flow {
     }
 }
 
-/// A receiver that waits for its sender.
 pub(crate) struct Waiting {
     receiver: Worker,
     ours: Ours,
@@ -234,7 +225,6 @@ pub(crate) fn measured(start: Duration, time: Duration) -> [u64; 2] {
     })
 }
 
-/// The sending process.
 pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     let SendPlan { to, ours } = *plan;
     ours.sender_cpu.map_or(Ok(()), pin)?;
@@ -282,7 +272,6 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     })
 }
 
-/// The receiving process.
 pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     let ReceivePlan { at, from, ours } = *plan;
     ours.receiver_cpu.map_or(Ok(()), pin)?;
@@ -373,7 +362,6 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Of so many bytes.
     pub(crate) fn new(block_bytes: usize, is_hashed: bool) -> Self {
         Self {
             block: vec![7; block_bytes.max(1)],
@@ -382,7 +370,6 @@ impl Memory {
         }
     }
 
-    /// Bytes written so far.
     pub(crate) fn count(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.bytes)
     }
@@ -452,9 +439,8 @@ impl Sink for Memory {
 /// What iperf3 sends over and over: it stays in a processor's cache, as the train of the raw limit does, so that all move the same memory.
 pub(crate) const HOT_BYTES: usize = 128 << 10;
 /// More than caches hold: each byte comes from memory, and goes there.
-const COLD_BYTES: usize = 64 << 20;
+pub(crate) const COLD_BYTES: usize = 64 << 20;
 
-/// Where a receiver listens.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) port: u16,
@@ -462,7 +448,6 @@ pub(crate) struct Ready {
     pub(crate) buffer_bytes: u64,
 }
 
-/// Says something to whoever started this process.
 pub(crate) fn say(what: &impl Serialize) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", serde_json::to_string(what)?)?;
@@ -476,7 +461,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts it in a host, in a role and with a plan for it.
     pub(crate) fn start(host: &Host, role: &str, plan: &impl Serialize) -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["transfer-real", "--role", &json!({ role: plan }).to_string()]);
@@ -490,7 +474,6 @@ impl Worker {
         self.process.id()
     }
 
-    /// The next line.
     pub(crate) fn hear<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
         self.hear_after(Duration::ZERO)
     }
@@ -504,7 +487,6 @@ impl Worker {
         serde_json::from_str(&line).context("a process of the experiment says something else")
     }
 
-    /// Lets it end, and tells what it says at last.
     pub(crate) fn finish<T: DeserializeOwned>(mut self) -> anyhow::Result<T> {
         drop(self.process.take_stdin());
         self.hear()

@@ -121,7 +121,6 @@ fn interval(values: &[f64]) -> (f64, f64) {
     (mean, 1.96 * error)
 }
 
-/// The paper's.
 const GIGABIT: u64 = 1_000_000_000;
 
 /// As much as the worst paths of `network` lose.

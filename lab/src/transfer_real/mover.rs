@@ -42,7 +42,6 @@ impl Place {
     }
 }
 
-/// An estimate.
 pub(crate) fn plan(session: &Session) -> Plan {
     Plan::of(ROUNDS * Place::ALL.len() as u64, Duration::from_secs(START_S + LONGER * session.seconds + 1), 1)
 }

@@ -12,7 +12,6 @@ use super::session;
 use super::session::{AROUND, Bound, Lanes, Plan, Session};
 use crate::table::{Table, dash, percent};
 
-/// A path: its bottleneck, its round trip and its random loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Path {
     pub(crate) mbit_s: u64,
@@ -79,7 +78,6 @@ const PEERS: [Peer; 7] = [
     Peer::RsyncDaemon,
 ];
 
-/// A cell of a row.
 #[derive(Clone, Copy)]
 enum Column {
     Ours(Kind),
@@ -112,7 +110,6 @@ impl Column {
         }
     }
 
-    /// An estimate, which is too long for peers that are missing.
     fn time(self, session: &Session, path: &Path) -> Duration {
         let extra = match self {
             Self::Ours(_) => return path.start() + session.time() + AROUND,

@@ -17,12 +17,9 @@ use crate::process::Process;
 use crate::stats::mean;
 use crate::tool::{Ended, find, make_file, package_version, run, wait_for_port};
 
-/// A program, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// iperf3 with this congestion control.
     Tcp(&'static str),
-    /// iperf3, as fast as it can.
     Udp,
     /// Debian's example `appclient`.
     UdtMemory,
@@ -32,11 +29,9 @@ pub(crate) enum Peer {
     Uftp {
         has_control: bool,
     },
-    /// So many TCP connections at once.
     GridFtp {
         streams: u32,
     },
-    /// `lab/quinn` with this congestion control.
     Quinn(&'static str),
     Scp,
     RsyncSsh,
@@ -44,7 +39,6 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Those of the table of an uncontended path.
     pub(crate) const ALL: [Self; 14] = [
         Self::Tcp("cubic"),
         Self::Tcp("bbr"),
@@ -78,7 +72,6 @@ impl Peer {
         }
     }
 
-    /// Whether what it sends is sealed.
     pub(crate) fn is_sealed(self) -> bool {
         matches!(self, Self::Quinn(_) | Self::Scp | Self::RsyncSsh)
     }
@@ -156,7 +149,6 @@ fn report(bench: &Bench<'_>, options: &[&str]) -> anyhow::Result<serde_json::Val
     iperf::measured(bench.network, bench.seconds + iperf::GRACE_S, &options)
 }
 
-/// What peers run on.
 pub(crate) struct Bench<'a> {
     pub(crate) network: &'a Network,
     pub(crate) tools: &'a Tools,
@@ -168,11 +160,10 @@ pub(crate) struct Bench<'a> {
     pub(crate) job: Option<&'a Job>,
 }
 
-/// What is made once and used by many runs.
 pub(crate) struct Tools {
     /// In memory where there is such a place: files that peers copy, and what is built.
     folder: TempDir,
-    udt: OnceLock<Result<PathBuf, String>>,
+    pub(crate) udt: OnceLock<Result<PathBuf, String>>,
     pub(crate) quinn: OnceLock<Result<PathBuf, String>>,
 }
 
@@ -226,7 +217,7 @@ impl Bench<'_> {
     }
 
     /// One copy of a file of so many bytes, or of the job, stopped after so many seconds.
-    fn copied_in(
+    pub(super) fn copied_in(
         &self,
         copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
         bytes: u64,
@@ -300,8 +291,7 @@ const FILE_BYTES_MAX: u64 = 2 << 30;
 /// Set-up over 100 ms, and a machine with other things to do.
 pub(super) const GRACE_S: u64 = 6;
 
-/// A file over so many TCP connections.
-fn gridftp(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {
+pub(super) fn gridftp(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {
     let (address, streams) = (bench.network.b.v4().to_string(), streams.to_string());
     let log = bench.tools.path().join("gridftp.log").to_string_lossy().into_owned();
     let words = ["-p", GRIDFTP_PORT_TEXT, "-aa", "-anonymous-user", "nobody", "-anonymous-group", "nogroup"];
@@ -318,31 +308,26 @@ fn gridftp(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {
 const GRIDFTP_PORT: u16 = 2811;
 const GRIDFTP_PORT_TEXT: &str = "2811";
 
-/// The program.
-fn quinn_built(tools: &Tools) -> Result<PathBuf, String> {
+pub(super) fn quinn_built(tools: &Tools) -> Result<PathBuf, String> {
     tools.quinn.get_or_init(|| build_quinn().map_err(|error| format!("{error:#}"))).clone()
 }
 
 fn build_quinn() -> anyhow::Result<PathBuf> {
-    let quinn_folder = quinn_folder();
-    ensure!(quinn_folder.join("Cargo.toml").is_file(), "the sources of lab/quinn are not here");
+    let folder = quinn_folder();
+    ensure!(folder.join("Cargo.toml").is_file(), "the sources of lab/quinn are not here");
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(target) => PathBuf::from(target).join("quinn"),
-        None => quinn_folder.join("target"),
+        None => folder.join("target"),
     };
-    let quinn_built = Command::new("cargo")
-        .args(["build_quinn", "--release", "--locked", "--quiet", "--manifest-path"])
-        .arg(quinn_folder.join("Cargo.toml"))
+    let built = Command::new("cargo")
+        .args(["build", "--release", "--locked", "--quiet", "--manifest-path"])
+        .arg(folder.join("Cargo.toml"))
         .env("CARGO_TARGET_DIR", &target)
         .stdin(Stdio::null())
         .output()
-        .context("lab/quinn cannot be quinn_built")?;
-    let said = String::from_utf8_lossy(&quinn_built.stderr);
-    ensure!(
-        quinn_built.status.success(),
-        "lab/quinn cannot be built: {}",
-        said.lines().next().unwrap_or("?")
-    );
+        .context("lab/quinn cannot be built")?;
+    let said = String::from_utf8_lossy(&built.stderr);
+    ensure!(built.status.success(), "lab/quinn cannot be built: {}", said.lines().next().unwrap_or("?"));
     Ok(target.join("release/quinn-bulk"))
 }
 
@@ -351,15 +336,13 @@ fn quinn_folder() -> PathBuf {
 }
 
 /// The library's, as its lock file has it.
-fn quinn_version() -> String {
+pub(super) fn quinn_version() -> String {
     let lock = std::fs::read_to_string(quinn_folder().join("Cargo.lock")).unwrap_or_default();
     let named = lock.split("[[package]]").find(|package| package.contains("name = \"quinn\"\n"));
-    let quinn_version =
-        named.and_then(|package| package.split("quinn_version = \"").nth(1)?.split('"').next());
-    quinn_version.unwrap_or("?").to_owned()
+    let version = named.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
+    version.unwrap_or("?").to_owned()
 }
 
-/// What its receiver read.
 pub(super) fn quinn(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64> {
     let program = quinn_built(bench.tools).map_err(anyhow::Error::msg)?;
     let program = program.to_string_lossy();
@@ -406,7 +389,7 @@ pub(super) fn rsync(bench: &Bench<'_>) -> anyhow::Result<f64> {
     })
 }
 
-fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
+pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir_in(bench.tools.path())?;
     let config = folder.path().join("rsyncd.conf");
     let root = bench.root().display();
@@ -478,8 +461,7 @@ const SSH_PORT: u16 = 2222;
 const SSH_PORT_TEXT: &str = "2222";
 const RSYNC_PORT: u16 = 8730;
 
-/// The folder of its examples.
-fn udt_built(tools: &Tools) -> Result<PathBuf, String> {
+pub(super) fn udt_built(tools: &Tools) -> Result<PathBuf, String> {
     tools.udt.get_or_init(|| build_udt(tools.path()).map_err(|error| format!("{error:#}"))).clone()
 }
 
@@ -492,15 +474,15 @@ fn build_udt(folder: &Path) -> anyhow::Result<PathBuf> {
         fs::write(folder.join(name), text)?;
     }
     for name in ["sendfile", "recvfile", "appclient", "appserver"] {
-        let udt_built = Command::new("g++")
+        let built = Command::new("g++")
             .args(["-O2", "-w", "-I/usr/include/udt", "-o", name, &format!("{name}.cpp")])
             .args(["-ludt", "-lpthread"])
             .current_dir(&folder)
             .stdin(Stdio::null())
             .output()?;
-        let said = String::from_utf8_lossy(&udt_built.stderr);
+        let said = String::from_utf8_lossy(&built.stderr);
         ensure!(
-            udt_built.status.success(),
+            built.status.success(),
             "{name} of UDT cannot be built: {}",
             said.lines().next().unwrap_or("?")
         );
@@ -508,7 +490,7 @@ fn build_udt(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// A udt_file of the documentation; Debian compresses those of some length.
+/// A file of the documentation; Debian compresses those of some length.
 fn read_example(folder: &Path, name: &str) -> anyhow::Result<String> {
     let plain = folder.join(name);
     if plain.is_file() {
@@ -521,13 +503,13 @@ fn read_example(folder: &Path, name: &str) -> anyhow::Result<String> {
 }
 
 /// The rate that its client shows each second, all but the first.
-fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
+pub(super) fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
     let _server =
         bench.serve(&bench.network.b, &folder.join("appserver"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
     let (to, client) = (bench.network.b.v4().to_string(), folder.join("appclient"));
     let log = folder.join("appclient.log");
-    // It ends after 100 GB, which is stopped before, so its output goes to a udt_file.
+    // It ends after 100 GB, which is stopped before, so its output goes to a file.
     let line = format!(
         "exec timeout {} stdbuf -oL {} {to} {UDT_PORT_TEXT} > {}",
         bench.seconds + 2,
@@ -542,8 +524,8 @@ fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
     Ok(1e6 * mean(&rates))
 }
 
-/// A udt_file, which the far host asks for.
-fn udt_file(bench: &Bench<'_>) -> anyhow::Result<f64> {
+/// A file, which the far host asks for.
+pub(super) fn udt_file(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
     let client = folder.join("recvfile");
     let _server =
@@ -560,7 +542,7 @@ const UDT_PORT: u16 = 9000;
 const UDT_PORT_TEXT: &str = "9000";
 
 /// At the rate it is told: that of the bottleneck, else the best of some. Its own time counts, for it waits three seconds for receivers first.
-fn uftp(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
+pub(super) fn uftp(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
     if has_control {
         // TFMCC finds its rate; `-R` is where it begins.
         return uftp_at(bench, bench.rate_bps.map_or(1_000_000, |rate| rate / 10_000), true);
@@ -571,7 +553,7 @@ fn uftp(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
         None => {
             let rates = RATES_KBIT_S.map(|rate| uftp_at(bench, rate, false));
             let best = rates.into_iter().flatten().max_by(f64::total_cmp);
-            best.context("UFTP ended uftp_at no rate")
+            best.context("UFTP ended at no rate")
         }
     }
 }
@@ -616,12 +598,11 @@ const UFTP_PORT: u16 = 1044;
 const DEVICE: &str = "link0";
 /// What it asks for: as others, more than the system's default.
 const BUFFER_BYTES: &str = "8000000";
-/// How long it waits for receivers (three times its estimate of a round trip, uftp_at first 1 s).
+/// How long it waits for receivers (three times its estimate of a round trip, at first 1 s).
 const ANNOUNCE_S: u64 = 3;
-/// Where no rate is known, from what it can do uftp_at all to what nobody has reported.
+/// Where no rate is known, from what it can do at all to what nobody has reported.
 const RATES_KBIT_S: [u64; 4] = [500_000, 1_000_000, 2_000_000, 4_000_000];
 
-/// What is copied, and where to.
 pub(crate) struct Job {
     source: PathBuf,
     to: PathBuf,
@@ -629,7 +610,6 @@ pub(crate) struct Job {
     pub(crate) files: u64,
 }
 
-/// What came of a copy.
 pub(crate) struct Copied {
     pub(crate) seconds: f64,
     /// What it took then to make it durable.
@@ -673,12 +653,10 @@ impl Job {
         &self.source
     }
 
-    /// What copies go below.
     pub(crate) fn to(&self) -> &Path {
         &self.to
     }
 
-    /// A folder for one copy.
     pub(crate) fn place(&self) -> anyhow::Result<TempDir> {
         let place = tempfile::tempdir_in(&self.to)?;
         fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777))?;
@@ -705,7 +683,6 @@ impl Job {
         Ok(Copied { seconds, synced_s, bytes: self.bytes })
     }
 
-    /// Whether all is there.
     pub(crate) fn check(&self, place: &Path) -> anyhow::Result<()> {
         let (mut bytes, mut files) = (0, 0);
         let mut left = vec![place.join(NAME)];
@@ -739,7 +716,5 @@ impl Job {
     }
 }
 
-/// Of what is copied.
 pub(crate) const NAME: &str = "source";
-/// Of one copy.
 pub(crate) const SECONDS_MAX: u64 = 120;

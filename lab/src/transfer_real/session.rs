@@ -21,7 +21,6 @@ use crate::signatures::host::Cpus;
 use crate::stats::median;
 use crate::table::{Section, Table, Widths, shown};
 
-/// What all parts share.
 pub(crate) struct Session {
     /// For how long a run is measured (s).
     pub(crate) seconds: u64,
@@ -74,7 +73,6 @@ impl Session {
         })
     }
 
-    /// Begins with so much to do.
     pub(crate) fn begin(&self, all: Plan) {
         self.bar.set_length(all.time.as_secs());
         self.progress().all = all;
@@ -89,7 +87,6 @@ impl Session {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what is under way.
     pub(crate) fn note(&self, what: impl Into<String>) {
         let text = {
             let progress = self.progress();
@@ -100,7 +97,6 @@ impl Session {
         self.bar.set_message(text);
     }
 
-    /// Counts what is done.
     pub(crate) fn done(&self, plan: Plan) {
         let now = self.progress().done + plan;
         self.reach(now);
@@ -111,17 +107,14 @@ impl Session {
         self.bar.set_position(done.time.as_secs());
     }
 
-    /// For how long a run is measured.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 
-    /// Whether a path of this name is asked for.
     pub(crate) fn wants_path(&self, name: &str) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Whether what has this name is asked for.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
@@ -218,11 +211,9 @@ impl Progress {
     }
 }
 
-/// A run of one flow of ours.
 pub(crate) struct Run {
     pub(crate) bps: f64,
     pub(crate) course: Course,
-    /// Why the emulator is to blame for it, if it is.
     pub(crate) void: Option<String>,
 }
 
@@ -257,7 +248,6 @@ impl Rounds {
     }
 }
 
-/// A rate for people.
 pub(crate) fn gbit_s(bps: f64) -> String {
     if bps < 1e9 { format!("{:.0} Mbit/s", bps / 1e6) } else { format!("{:.2} Gbit/s", bps / 1e9) }
 }
@@ -287,12 +277,10 @@ impl Report {
         Self { output, state: Mutex::default() }
     }
 
-    /// The part that follows.
     pub(crate) fn begin_part(&self, name: &str) {
         name.clone_into(&mut self.state().part);
     }
 
-    /// Prints a line that is no row.
     pub(crate) fn say(&self, text: &str) -> anyhow::Result<()> {
         self.output.print(text)
     }
@@ -325,18 +313,15 @@ impl Report {
         self.numbers(numbers)
     }
 
-    /// What stands below a table.
     pub(crate) fn end(&self, lines: &[String]) -> anyhow::Result<()> {
         self.say(&format!("\n{}", lines.concat()))
     }
 
-    /// A table that is there all at once.
     pub(crate) fn section(&self, section: Section) -> anyhow::Result<()> {
         self.say(&section.text)?;
         self.numbers(section.rows)
     }
 
-    /// The numbers of a part so far.
     pub(crate) fn rows_of(&self, part: &str) -> Vec<Value> {
         let state = self.state();
         state.rows.iter().filter(|(of, _)| of == part).map(|(_, row)| row.clone()).collect()
@@ -356,11 +341,9 @@ impl Report {
     }
 }
 
-/// How much a part has to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) cells: u64,
-    /// An estimate.
     pub(crate) time: Duration,
 }
 
@@ -420,7 +403,6 @@ impl Lanes {
     }
 }
 
-/// A length of time for people: `45 s`, `12 min`.
 pub(crate) fn for_people(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
@@ -429,7 +411,6 @@ pub(crate) fn for_people(time: Duration) -> String {
 /// What a run takes beside its own time: two namespaces, two processes, their end (0.3 s here), and a little for a machine that is busy.
 pub(crate) const AROUND: Duration = Duration::from_millis(400);
 
-/// A bound on what a run found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
     Least(f64),
@@ -437,7 +418,7 @@ pub(crate) enum Bound {
     Within(f64, f64),
 }
 
-/// A goal_line that says what was to be reached, what was found, and whether that does.
+/// A line that says what was to be reached, what was found, and whether that does.
 pub(crate) fn goal_line(what: &str, bound: Bound, found: Option<f64>) -> String {
     let text = bound_name(bound);
     let found = match found.filter(|found| found.is_finite()) {
@@ -447,9 +428,9 @@ pub(crate) fn goal_line(what: &str, bound: Bound, found: Option<f64>) -> String 
     format!("- {what}, {text}: {found}\n")
 }
 
-/// The same where it was measured that what was to come goal_never did.
+/// The same where it was measured that what was to come never did.
 pub(crate) fn goal_never(what: &str, bound: Bound) -> String {
-    format!("- {what}, {}: goal_never, MISSED\n", bound_name(bound))
+    format!("- {what}, {}: never, MISSED\n", bound_name(bound))
 }
 
 fn bound_name(bound: Bound) -> String {
@@ -530,7 +511,7 @@ mod tests {
         assert_eq!(goal_line("a", Bound::Least(0.8), Some(0.9)), "- a, at least 0.8: 0.900, met\n");
         assert_eq!(goal_line("a", Bound::Most(0.8), Some(0.9)), "- a, at most 0.8: 0.900, MISSED\n");
         assert_eq!(goal_line("a", Bound::Within(0.5, 2.0), Some(2.1)), "- a, 0.5 to 2: 2.100, MISSED\n");
-        assert_eq!(goal_never("a", Bound::Most(30.0)), "- a, at most 30: goal_never, MISSED\n");
+        assert_eq!(goal_never("a", Bound::Most(30.0)), "- a, at most 30: never, MISSED\n");
         assert_eq!(goal_line("a", Bound::Least(0.8), None), "- a, at least 0.8: not measured\n");
         assert_eq!(goal_line("a", Bound::Least(0.8), Some(f64::NAN)), "- a, at least 0.8: not measured\n");
     }

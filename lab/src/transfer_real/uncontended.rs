@@ -17,14 +17,12 @@ use crate::table::{Section, Table, cells, dash};
 
 const LINK: Link = Link::Veth { rate_bps: None };
 
-/// A row: what is measured in each round.
 #[derive(Clone, Copy)]
 enum Subject {
     Peer(Peer),
     Ours(Ours),
 }
 
-/// What came of a row.
 #[derive(Default)]
 struct Found {
     rounds: Rounds,
@@ -42,7 +40,6 @@ fn rounds(session: &Session) -> u32 {
 }
 
 impl Subject {
-    /// An estimate.
     fn time(&self, session: &Session) -> Duration {
         let time = match self {
             Self::Ours(_) => START + session.time(),

@@ -35,7 +35,6 @@ fn check_equal(scenario: &Scenario, strategy: Strategy, owners: &[usize]) {
     assert!(0 < link.retries, "{name}: nothing was put to the test");
 }
 
-/// Each path learns for itself, so that the order in which hosts hear of things is no matter.
 fn alone(scenario: &Scenario) -> Vec<usize> {
     (0..2 * (scenario.nodes - 1)).collect()
 }

@@ -16,7 +16,6 @@ use tokio::time::timeout;
 use super::turns::Hosts;
 use crate::reduction::strategy::Strategy;
 
-/// The nodes of one strategy.
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     listeners: Vec<Arc<Listener<TcpListener>>>,
@@ -31,7 +30,6 @@ pub(crate) struct Reduced {
     pub(crate) sent: Vec<Sent>,
 }
 
-/// A message that was acknowledged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     /// From the start of its first attempt to its acknowledgement.
@@ -43,7 +41,6 @@ pub(crate) struct Sent {
     pub(crate) duplicate: bool,
 }
 
-/// A message as it came in.
 struct Arrival {
     /// Which direction of which edge it came on: 2 · (child − 1) upwards, one more downwards.
     path: usize,
@@ -60,7 +57,6 @@ struct Node {
     down: Vec<Way>,
 }
 
-/// A link to a neighbour.
 struct Way {
     link: Link<Tcp, Patient>,
     tries: u32,
@@ -200,7 +196,6 @@ impl Node {
     }
 }
 
-/// Sends the result to all children at once.
 async fn hand_on(down: &mut [Way], result: &[u32]) -> anyhow::Result<Vec<Sent>> {
     let message = encode(result);
     Ok(match down {
@@ -228,7 +223,6 @@ const REDUCTION_MAX: Duration = Duration::from_secs(180);
 /// Each node's integers, and what each must send up.
 #[derive(Debug)]
 pub(crate) struct Round {
-    /// The integers of each node.
     pub(crate) own: Vec<Vec<u32>>,
     /// The maxima of each node's subtree; those of node 0 are the result.
     pub(crate) expected: Vec<Vec<u32>>,

@@ -13,7 +13,6 @@ use crate::reduction::paper::{REDUCTIONS, SETS};
 use crate::stats::{Rank, Summary, interval, mean, quantile, resampled, sorted};
 use crate::table::{Table, cells};
 
-/// Everything that was measured, and how it stands to the simulation.
 #[derive(Serialize)]
 pub(crate) struct Findings {
     network: String,
@@ -22,9 +21,7 @@ pub(crate) struct Findings {
     tries: u32,
     seed: u64,
     sets: usize,
-    /// Blocks that count.
     blocks: usize,
-    /// Reductions of each strategy that count.
     reductions: usize,
     /// The median time of a message that is never cut off, in seconds, over TCP and simulated.
     median_s: [f64; 2],
@@ -55,7 +52,6 @@ struct Tail {
     simulated: f64,
 }
 
-/// A strategy in numbers.
 #[derive(Serialize)]
 struct Measured {
     #[serde(flatten)]
@@ -141,7 +137,6 @@ fn comparisons(plan: &Plan, sets: &Sets, simulated: &Simulated) -> Vec<Compariso
     [Statistic::Mean, Statistic::P95].map(compare).into()
 }
 
-/// What a relay carried and cost.
 fn emulator(report: &Report) -> String {
     let (there, back) = (&report.forward, &report.back);
     format!(
@@ -156,7 +151,6 @@ fn emulator(report: &Report) -> String {
     )
 }
 
-/// The report.
 pub(crate) fn markdown(findings: &Findings) -> String {
     let mut text = circumstances(findings);
     text += &tail(findings);
@@ -296,7 +290,6 @@ const TAIL: [f64; 7] = [0.1, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0];
 /// Times of one strategy, block by block. In each block all strategies met the same weather.
 pub(crate) type Blocks = Vec<Vec<f64>>;
 
-/// What strategies are compared by.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(crate) enum Statistic {
     #[serde(rename = "mean")]
@@ -324,7 +317,6 @@ impl Statistic {
 /// How strategies stand to each other in one experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
-    /// Of each strategy.
     values: Vec<f64>,
     /// Of each pair: less is better, and equal is a difference that chance may have made.
     pairs: Vec<Vec<Ordering>>,
@@ -417,7 +409,6 @@ impl Agreement {
         agreement
     }
 
-    /// Nothing is the other way round.
     pub(crate) fn holds(&self) -> bool {
         self.contrary.is_empty()
     }

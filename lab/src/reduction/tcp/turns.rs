@@ -16,7 +16,6 @@ use crate::emulation::{Traffic, forget_connections, set_tcp};
 use crate::reduction::engine::{Run, owners};
 use crate::reduction::strategy::Strategy;
 
-/// How much is run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
@@ -30,13 +29,11 @@ pub(crate) struct Plan {
     pub(crate) pilot: usize,
     /// How often each strategy has its turn in a set.
     pub(crate) blocks: usize,
-    /// Reductions in a turn.
     pub(crate) turn: usize,
     /// After so long no block is begun.
     pub(crate) time_max: Duration,
 }
 
-/// A strategy, its nodes, and what became of them.
 pub(crate) struct Contestant {
     pub(crate) strategy: Strategy,
     tree: Tree,
@@ -53,7 +50,6 @@ impl Contestant {
         Ok(Self { strategy, tree, rounds: 0, blocks: Vec::new() })
     }
 
-    /// Some reductions one after the other.
     pub(crate) fn reduce(
         &mut self,
         hosts: &Hosts,
@@ -74,14 +70,12 @@ impl Contestant {
         Ok(done)
     }
 
-    /// What became of its turns.
     pub(crate) fn finish(self) -> Outcome {
         let (_, duplicates) = self.tree.handled_and_duplicates();
         Outcome { strategy: self.strategy, blocks: self.blocks, duplicates }
     }
 }
 
-/// What a strategy made of its turns.
 pub(crate) struct Outcome {
     pub(crate) strategy: Strategy,
     /// Blocks in which the emulator was not at fault.
@@ -97,7 +91,6 @@ impl Outcome {
         self.duplicates += other.duplicates;
     }
 
-    /// The times of the blocks that count.
     pub(crate) fn times(&self) -> Blocks {
         let times = |block: &Vec<Reduced>| block.iter().map(|reduced| reduced.time_s).collect();
         self.blocks.iter().map(times).collect()
@@ -215,7 +208,6 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// The two hosts of a network.
     pub(crate) fn joined(network: Network) -> anyhow::Result<Self> {
         let hosts = [&network.a, &network.b];
         for host in hosts {
@@ -275,7 +267,6 @@ fn runtime() -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(1).enable_all().build()
 }
 
-/// The bottleneck.
 pub(crate) fn bottleneck(seed: u64) -> Link {
     let spec = LinkSpec {
         delay: DELAY,
@@ -289,7 +280,6 @@ pub(crate) fn bottleneck(seed: u64) -> Link {
     Link::symmetric_with(spec, RelayOptions { late: DELAY / 5, ..RelayOptions::default() })
 }
 
-/// What is said of the bottleneck in the report.
 pub(crate) fn about() -> String {
     format!(
         "{} Mbit/s and {} ms each way with a queue of {} ms, losses in bursts ({:.1} % of the packets), {}",
