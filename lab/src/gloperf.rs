@@ -116,11 +116,11 @@ fn long_part(args: &Args) -> anyhow::Result<String> {
     }
     save(&args.out, "gloperf-long.svg", &figures::long(&all)?)?;
     save(&args.out, "gloperf-offsets.svg", &figures::offsets(&all)?)?;
-    let said: Vec<findings::Statement> = all.iter().flat_map(long::statements).collect();
+    let said: Vec<long::Statement> = all.iter().flat_map(long::statements).collect();
     Ok(format!(
         "\n## Figures 10 and 11\n{}\n{}\n## Shifted subsamples\n\n{}",
         long::tables(&all),
-        findings::statements_table(&said),
+        long::statements_table(&said),
         long::offsets(&all, args.seed)
     ))
 }

@@ -22,6 +22,11 @@ impl Table {
         Self { rows: vec![header.into_iter().map(|name| name.to_string()).collect()], text_columns: 1 }
     }
 
+    /// With the names of its columns in one text, a bar between them.
+    pub(crate) fn titled(header: &str) -> Self {
+        Self::new(header.split(" | "))
+    }
+
     /// With so many columns of text.
     pub(crate) fn text_columns(self, text_columns: usize) -> Self {
         Self { text_columns, ..self }

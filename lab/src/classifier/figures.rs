@@ -183,15 +183,10 @@ pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String>
 /// Whether windows of similar loss rates are normally distributed around the curve (Dickens §3.2), and the curves.
 pub(crate) fn normality(windows: &[Labelled]) -> String {
     let mut text = "\n## The paper's curves and the test of Shapiro and Wilk (§3.1.6, §3.2)\n\n".to_owned();
-    let mut table = Table::new([
-        "kinds",
-        "packets",
-        "cause",
-        "complexity at loss p",
-        "SD",
-        "within 1, 2, 3 SD, %",
-        "bins: windows without outliers (outliers), W, p",
-    ]);
+    let mut table = Table::titled(
+        "kinds | packets | cause | complexity at loss p | SD | within 1, 2, 3 SD, % | \
+         bins: windows without outliers (outliers), W, p",
+    );
     for kinds in [Kinds::Papers, Kinds::All] {
         let of: Vec<Labelled> = windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
         let fit = match fit_paper(&of) {

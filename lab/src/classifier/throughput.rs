@@ -227,7 +227,7 @@ impl Path {
 
     /// Payload over time (bit/s), when these are the gaps of one physical window after the other that the sender takes for the
     /// network's, none where it was told otherwise. A virtual window takes one round trip.
-    pub(crate) fn throughput_bit_s<'a>(
+    fn throughput_bit_s<'a>(
         &self,
         windows: impl IntoIterator<Item = &'a [Gap]>,
         estimator: &mut dyn Estimator,

@@ -225,22 +225,10 @@ const CALIBRATING: usize = Calibration::TESTS_MIN as usize;
 pub(crate) fn markdown(studies: &[Study], loads: &[String; 2]) -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let [before, after] = loads;
-    let mut table = Table::new([
-        "cell",
-        "whole",
-        "iperf3",
-        "÷ iperf3",
-        "after start-up",
-        "spread",
-        "replayed: early",
-        "bytes",
-        "median error",
-        "largest",
-        "made: early",
-        "bytes",
-        "median error",
-        "emulator",
-    ]);
+    let mut table = Table::titled(
+        "cell | whole | iperf3 | ÷ iperf3 | after start-up | spread | replayed: early | bytes | \
+         median error | largest | made: early | bytes | median error | emulator",
+    );
     studies.iter().for_each(|study| table.push(row(study)));
     let mut text = format!(
         "# Streams that end early\n\n{processors} processors, load {before} before and {after} after. Rates are \

@@ -109,16 +109,8 @@ fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
 
 fn coefficients(studies: &[LinkStudy]) -> String {
     let quantities = [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle];
-    let mut table = Table::new([
-        "link",
-        "goodput",
-        "distance",
-        "rtt",
-        "distance",
-        "rtt, Nagle",
-        "distance",
-        "5 % by chance",
-    ]);
+    let mut table =
+        Table::titled("link | goodput | distance | rtt | distance | rtt, Nagle | distance | 5 % by chance");
     let mut scatter = Table::new(["link", "goodput", "rtt", "rtt, Nagle"]);
     for study in studies {
         let of_quantities = quantities.iter().flat_map(|quantity| match study.of(*quantity) {
@@ -174,20 +166,10 @@ fn outliers(studies: &[LinkStudy]) -> String {
 
 fn control(buffers: &[Buffers]) -> String {
     let Some(default) = buffers.iter().find(|row| row.is_default()) else { return String::new() };
-    let mut table = Table::new([
-        "write",
-        "receive block of the native responder",
-        "pairs",
-        "browser ÷ native",
-        "native, Mbit/s",
-        "÷ native default",
-        "error",
-        "browser, Mbit/s",
-        "÷ browser default",
-        "error",
-        "distance",
-        "",
-    ]);
+    let mut table = Table::titled(
+        "write | receive block of the native responder | pairs | browser ÷ native | native, Mbit/s | \
+         ÷ native default | error | browser, Mbit/s | ÷ browser default | error | distance | ",
+    );
     for Buffers { write_bytes, receive_bytes, study, void } in buffers {
         let bytes = |bytes: &Option<usize>| bytes.map_or_else(|| "default".to_owned(), size);
         let sides = [(&study.a, &default.study.a), (&study.b, &default.study.b)];
@@ -221,18 +203,10 @@ fn page(rates: &[Rates]) -> String {
     if rates.is_empty() {
         return String::new();
     }
-    let mut table = Table::new([
-        "link",
-        "direction",
-        "rounds",
-        "page, Mbit/s",
-        "least, most",
-        "lower bounds",
-        "with 64 KiB, Mbit/s",
-        "native, Mbit/s",
-        "page ÷ native",
-        "",
-    ])
+    let mut table = Table::titled(
+        "link | direction | rounds | page, Mbit/s | least, most | lower bounds | with 64 KiB, Mbit/s | \
+         native, Mbit/s | page ÷ native | ",
+    )
     .text_columns(2);
     for Rates { link, up, down, stopped, void } in rates {
         for (direction, beside) in [("up", up), ("down", down)] {

@@ -41,15 +41,10 @@ fn mean(traces: &[Trace], of: impl Fn(&Trace) -> f64) -> String {
 
 /// The default battery's first ten forecasts, and how it does after gaps with times and without.
 fn gaps(traces: &[Trace]) -> Table {
-    let mut table = Table::new([
-        "trace",
-        "first ten: MAE ÷ last value's",
-        "gaps",
-        "coverage after them",
-        "without times",
-        "MAE ÷ last value's",
-        "without times",
-    ]);
+    let mut table = Table::titled(
+        "trace | first ten: MAE ÷ last value's | gaps | coverage after them | without times | \
+         MAE ÷ last value's | without times",
+    );
     for trace in traces {
         let Score { start, gaps, .. } = trace.blend();
         let mut row = cells![trace.name, ratio(*start), gaps.map_or(0, |gaps| gaps.count)];
@@ -63,15 +58,8 @@ fn gaps(traces: &[Trace]) -> Table {
 
 /// Each trace of a week or more with the daily and weekly members.
 fn cycles(traces: &[Trace]) -> String {
-    let mut table = Table::new([
-        "trace",
-        "error",
-        "full",
-        "daily alone",
-        "weekly alone",
-        "full with both",
-        "with ÷ without",
-    ]);
+    let mut table =
+        Table::titled("trace | error | full | daily alone | weekly alone | full with both | with ÷ without");
     for trace in traces {
         for (error, score) in ["MSE", "MAE"].into_iter().zip(trace.cycles.iter().flatten()) {
             let numbers = [score.full, score.day, score.week, score.with, score.with / score.full];

@@ -150,20 +150,11 @@ fn pings(network: &Network) -> anyhow::Result<Task<Vec<(f64, f64)>>> {
 }
 
 fn table(all: &[(Ending, Run)]) -> String {
-    let mut table = Table::new([
-        "test",
-        "runs",
-        "ended early",
-        "length s",
-        "test Mbit/s",
-        "test MB",
-        "competing Mbit/s before, during, after",
-        "denied MB",
-        "denied ÷ sent",
-        "queue ms before, during, after",
-        "95th",
-        "drops",
-    ]);
+    let mut table = Table::titled(
+        "test | runs | ended early | length s | test Mbit/s | test MB | \
+         competing Mbit/s before, during, after | denied MB | denied ÷ sent | \
+         queue ms before, during, after | 95th | drops",
+    );
     for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "may end early")] {
         let runs: Vec<&Run> =
             all.iter().filter(|(of, run)| *of == ending && run.void.is_none()).map(|(_, run)| run).collect();

@@ -5,6 +5,7 @@ use barograph_study::tradeoff::{Grid, Over, Predictor, Row, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
+use super::long::{Statement, statements_table};
 use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list, number, shown};
@@ -132,16 +133,10 @@ fn errors(found: &Found) -> Table {
 
 /// What the histograms say of each length (figures 2 and 6), and where slow start ends.
 fn lengths(found: &Found) -> Table {
-    let mut table = Table::new([
-        "test",
-        "mean Mbit/s",
-        "mode",
-        "strata",
-        "middle half, % of the median",
-        "MAE % last",
-        "slow start ends",
-        "sent again",
-    ]);
+    let mut table = Table::titled(
+        "test | mean Mbit/s | mode | strata | middle half, % of the median | MAE % last | \
+         slow start ends | sent again",
+    );
     for (length, length_s) in LENGTHS_S.iter().enumerate() {
         table.push(cells![
             format!("{length_s} s"),
@@ -321,32 +316,6 @@ fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
 /// About a twentieth of the highest value wide: a few tests in each of a hundred.
 const BINS: usize = 24;
 
-/// A statement of Gloperf §4 on one series.
-pub(crate) struct Statement {
-    series: String,
-    says: String,
-    /// What was found, and whether it agrees; `None` where it could not be computed.
-    found: Option<(String, bool)>,
-}
-
-impl Statement {
-    pub(crate) fn new(series: &str, says: impl Into<String>, found: Option<(String, bool)>) -> Self {
-        Self { series: series.to_owned(), says: says.into(), found }
-    }
-}
-
-pub(crate) fn statements_table(statements: &[Statement]) -> Table {
-    let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
-    for Statement { series, says, found } in statements {
-        let (here, holds) = match found {
-            Some((here, holds)) => (here.as_str(), if *holds { "yes" } else { "no" }),
-            None => ("not computed", "–"),
-        };
-        table.push(cells![series, says, here, holds]);
-    }
-    table
-}
-
 /// The median rate in each twentieth of the longest tests: seconds, and bit/s, of the paper's time.
 pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
     let part_s = LENGTHS_S[LONGEST] / PARTS as f64;
@@ -365,13 +334,9 @@ pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
 
 /// How the goodput of the first so many seconds scatters, and how wrong the last value of it is.
 pub(crate) fn slow_start_table(campaign: &Campaign) -> Table {
-    let mut table = Table::new([
-        "first",
-        "mean Mbit/s",
-        "slow start ended before",
-        "middle half, % of the median",
-        "MAE % last",
-    ]);
+    let mut table = Table::titled(
+        "first | mean Mbit/s | slow start ended before | middle half, % of the median | MAE % last",
+    );
     for first_s in FIRST_S {
         let compressed_s = first_s / campaign.plan.scale;
         let mut slots = vec![None; campaign.plan.cycles];

@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use barograph_sim::Chance;
 use barograph_study::tradeoff::{Grid, Measured, Over, Predictor, Row, Source, Study, read, shown_s};
 
-use super::findings::Statement;
 use crate::stats::{Rank, mean_of_some, population_deviation, quantile, sorted};
 use crate::table::{Table, cells, dash, number, shown};
 
@@ -156,6 +155,32 @@ pub(crate) fn statements(long: &Long) -> Vec<Statement> {
     statements
 }
 
+/// A statement of Gloperf §4 on one series.
+pub(crate) struct Statement {
+    series: String,
+    says: String,
+    /// What was found, and whether it agrees; `None` where it could not be computed.
+    found: Option<(String, bool)>,
+}
+
+impl Statement {
+    pub(crate) fn new(series: &str, says: impl Into<String>, found: Option<(String, bool)>) -> Self {
+        Self { series: series.to_owned(), says: says.into(), found }
+    }
+}
+
+pub(crate) fn statements_table(statements: &[Statement]) -> Table {
+    let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
+    for Statement { series, says, found } in statements {
+        let (here, holds) = match found {
+            Some((here, holds)) => (here.as_str(), if *holds { "yes" } else { "no" }),
+            None => ("not computed", "–"),
+        };
+        table.push(cells![series, says, here, holds]);
+    }
+    table
+}
+
 fn bytes(long: &Long) -> Option<(f64, f64, f64)> {
     let of = |period_s| long.study.series[0].bytes_per_hour(long.row(period_s, Predictor::Last)?.period_s);
     Some((of(300.0)?, of(HOUR_S)?, of(DAY_S)?))
@@ -163,17 +188,10 @@ fn bytes(long: &Long) -> Option<(f64, f64, f64)> {
 
 /// The second open question: a daily line's power beside the spread of the errors over the offsets.
 pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
-    let mut table = Table::new([
-        "series",
-        "period",
-        "daily line",
-        "half-daily line",
-        "spread",
-        "shuffled: median, 95th",
-        "chance",
-        "days turned: median, 95th",
-        "chance",
-    ]);
+    let mut table = Table::titled(
+        "series | period | daily line | half-daily line | spread | shuffled: median, 95th | chance | \
+         days turned: median, 95th | chance",
+    );
     for long in all {
         let day = long.slots_a_day;
         let lines = [day as f64, day as f64 / 2.0].map(|period| format!("{:.4}", power(long.grid(), period)));
@@ -202,12 +220,8 @@ pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
 
 /// The same synthetic series with daily cycles of other depths.
 fn depths(seed: u64) -> Table {
-    let mut table = Table::new([
-        "SYNTHETIC, daily cycle ×",
-        "daily line",
-        "spread at 24 h",
-        "MAE at 24 h, % of the mean",
-    ]);
+    let mut table =
+        Table::titled("SYNTHETIC, daily cycle × | daily line | spread at 24 h | MAE at 24 h, % of the mean");
     for depth in [0.0, 0.5, 1.0, 2.0, 3.0] {
         let grid = series(seed, depth);
         let every = SLOTS_A_DAY;

@@ -95,18 +95,10 @@ fn ratio(runs: &[Run], of: usize, to: usize) -> f64 {
 }
 
 fn sizes_table(sizes: &[u64], runs: &[Vec<Run>]) -> Table {
-    let mut table = Table::new([
-        "size",
-        "static-45",
-        "abandoned %",
-        "static-best",
-        "its timeout",
-        "mean+2sd",
-        "seed-escalating",
-        "default",
-        "default ÷ static-best",
-        "default ÷ static-45",
-    ]);
+    let mut table = Table::titled(
+        "size | static-45 | abandoned % | static-best | its timeout | mean+2sd | seed-escalating | \
+         default | default ÷ static-best | default ÷ static-45",
+    );
     for (bytes, runs) in sizes.iter().zip(runs) {
         let mean = |of: usize| format!("{:.2}", mean(&runs[of].times));
         let abandoned = 100.0 * runs[FORTY_FIVE].abandoned() as f64 / runs[FORTY_FIVE].times.len() as f64;

@@ -137,7 +137,7 @@ pub(super) struct Node {
 type Incoming = mpsc::UnboundedReceiver<Vec<u8>>;
 
 /// All nodes, and the listeners at the ends of their paths.
-pub(super) fn node_tree(
+fn node_tree(
     scenario: &Scenario,
     weather: &Shared<Weather<'static>>,
     timeouts: Vec<Box<dyn Timeout + Send>>,

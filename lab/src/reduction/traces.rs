@@ -11,15 +11,9 @@ use crate::series::{files, name, read};
 use crate::table::{Table, cells};
 
 pub(crate) fn markdown(args: &TraceArgs) -> anyhow::Result<String> {
-    let mut table = Table::new([
-        "series",
-        "attempts",
-        "mean+2sd",
-        "seed-escalating",
-        "rfc6298",
-        "default",
-        "after an outlier",
-    ]);
+    let mut table = Table::titled(
+        "series | attempts | mean+2sd | seed-escalating | rfc6298 | default | after an outlier",
+    );
     for file in files(&args.dir, "csv", |name| name.starts_with("resp_") || name.starts_with("rtt_"))? {
         table.push(row(&name(&file), &times(&file)?));
     }

@@ -76,20 +76,10 @@ impl Tally {
     }
 
     pub(crate) fn table(&self) -> String {
-        let mut kinds = Table::new([
-            "label",
-            "kind",
-            "runs",
-            "below 8e-5",
-            "to 5e-4",
-            "to 5e-3",
-            "to 5e-2",
-            "above",
-            "C1",
-            "sp",
-            "longest",
-            "delay (µs)",
-        ])
+        let mut kinds = Table::titled(
+            "label | kind | runs | below 8e-5 | to 5e-4 | to 5e-3 | to 5e-2 | above | C1 | sp | \
+             longest | delay (µs)",
+        )
         .text_columns(2);
         for ((label, kind), row) in &self.rows {
             let middle =

@@ -54,14 +54,10 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
         .collect();
     let courses = all("contention", &cases)?;
     let (mut table, mut numbers) = (
-        Table::new([
-            "host, buffer, random loss",
-            "could drain",
-            "controller",
-            "ear and kernel's count",
-            "ear, pattern only",
-            "no ear",
-        ]),
+        Table::titled(
+            "host, buffer, random loss | could drain | controller | ear and kernel's count | \
+             ear, pattern only | no ear",
+        ),
         Vec::new(),
     );
     let per_path = kinds.len() * EARS.len();

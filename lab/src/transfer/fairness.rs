@@ -48,17 +48,10 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Secti
     let courses = all("fairness", &cases)?;
     let from = seconds / SETTLED;
     let (mut table, mut numbers) = (
-        Table::new([
-            "controller, round trip",
-            "ours beside cubic",
-            "cubic's",
-            "queue (ms)",
-            "four: fair from (s)",
-            "Jain, 20–30 s",
-            "Jain, after the start",
-            "% of the bottleneck",
-            "queue (ms)",
-        ]),
+        Table::titled(
+            "controller, round trip | ours beside cubic | cubic's | queue (ms) | four: fair from (s) | \
+             Jain, 20–30 s | Jain, after the start | % of the bottleneck | queue (ms)",
+        ),
         Vec::new(),
     );
     for (case, course) in cases.chunks(2).zip(courses.chunks(2)) {

@@ -30,14 +30,10 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
         .collect();
     let courses = all("lies", &cases)?;
     let (mut table, mut numbers) = (
-        Table::new([
-            "path, controller",
-            "honest",
-            "lying",
-            "lying ÷ honest",
-            "cubic beside the honest",
-            "beside the liar",
-        ]),
+        Table::titled(
+            "path, controller | honest | lying | lying ÷ honest | cubic beside the honest | \
+             beside the liar",
+        ),
         Vec::new(),
     );
     for ((name, path), courses) in paths.iter().zip(courses.chunks(2 * kinds.len())) {

@@ -92,17 +92,11 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         for_people(measured(session)),
         for_people(START)
     );
-    let table = Table::new([
-        "trouble, buffer",
-        "could drain",
-        "ours at fixed rate",
-        "controller",
-        "classifier on",
-        "classifier off",
-        "host: told packets / drops counted",
-        "network: told packets / drops counted",
-        "unknown",
-    ]);
+    let table = Table::titled(
+        "trouble, buffer | could drain | ours at fixed rate | controller | classifier on | \
+         classifier off | host: told packets / drops counted | network: told packets / drops counted | \
+         unknown",
+    );
     session.report.begin("A busy host", &legend, table, groups(session).iter().map(Group::name))?;
     let mut lines = Vec::new();
     for group in groups(session) {

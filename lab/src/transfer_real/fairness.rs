@@ -95,17 +95,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         FULL_S + SPAN_S,
         FULL_S / SETTLED
     );
-    let table = Table::new([
-        "controller, round trip",
-        "ours / cubic",
-        "queue (ms)",
-        "ours / bbr",
-        "queue (ms)",
-        "Jain of four",
-        "fair after (s)",
-        "% of the bottleneck",
-        "queue (ms)",
-    ]);
+    let table = Table::titled(
+        "controller, round trip | ours / cubic | queue (ms) | ours / bbr | queue (ms) | Jain of four | \
+         fair after (s) | % of the bottleneck | queue (ms)",
+    );
     let names = session.kinds().into_iter().map(|kind| format!("{kind}, 100 ms"));
     session.report.begin("Fairness", &legend, table, names)?;
     let mut goals = Vec::new();

@@ -45,14 +45,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             GIGABIT as f64,
         ),
     ];
-    let mut table = Table::new([
-        "line",
-        "pairs",
-        "without (%)",
-        "with (%)",
-        "with − without (points)",
-        "thread clock (%)",
-    ]);
+    let mut table =
+        Table::titled("line | pairs | without (%) | with (%) | with − without (points) | thread clock (%)");
     let (mut rows, mut goals) = (Vec::new(), Vec::new());
     for (name, link, line_bps) in lines {
         let flow = |has_ear| Ours {

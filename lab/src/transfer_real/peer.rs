@@ -217,7 +217,7 @@ impl Bench<'_> {
     }
 
     /// One copy of a file of so many bytes, or of the job, stopped after so many seconds.
-    pub(super) fn copied_in(
+    fn copied_in(
         &self,
         copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
         bytes: u64,

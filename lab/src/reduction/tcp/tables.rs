@@ -221,22 +221,11 @@ fn voids(findings: &Findings) -> String {
 }
 
 fn table(findings: &Findings) -> Table {
-    let mut table = Table::new([
-        "strategy",
-        "mean s",
-        "p95",
-        "max",
-        "SD",
-        "retried %",
-        "retries a retried",
-        "of them in vain %",
-        "duplicates handled once",
-        "abandoned",
-        "mean s, P1",
-        "p95, P1",
-        "retried %, P1",
-        "retries a retried, P1",
-    ]);
+    let mut table = Table::titled(
+        "strategy | mean s | p95 | max | SD | retried % | retries a retried | of them in vain % | \
+         duplicates handled once | abandoned | mean s, P1 | p95, P1 | retried %, P1 | \
+         retries a retried, P1",
+    );
     let share = |row: &Row| format!("{:.2}", 100.0 * row.retried_share);
     let time = |time: f64| format!("{time:.3}");
     for (Measured { row, duplicates, in_vain_share }, there) in findings.rows.iter().zip(&findings.simulated)
