@@ -61,9 +61,6 @@ pub(crate) struct Args {
     /// Tests in each cell that may end early.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) early: u32,
-    /// Leave iperf3 out: tests of 10 s alone, to see what a rule would have done with them
-    #[arg(long)]
-    pub(crate) without_iperf3: bool,
     /// Write the samples of each long test as CSV into this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,

@@ -33,10 +33,9 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let cancel = stop_on_signal()?;
-    let replayed = Replayed::new(args.jitter.as_deref())?;
-    let paths: anyhow::Result<Vec<Path>> = args.links.iter().map(|name| Path::of(*name, &replayed)).collect();
+    let replayed = Replayed::seeded();
     let mut results = Results { jitter: Some(Variation::of(&replayed)), ..Results::default() };
-    for path in paths? {
+    for path in args.links.iter().map(|name| Path::of(*name, &replayed)) {
         if cancel.is_cancelled() {
             break;
         }
@@ -51,7 +50,7 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
         }
     }
     if args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
-        results.buffers = collect::rows(&Path::of(LinkName::Fast, &replayed)?, args, &cancel);
+        results.buffers = collect::rows(&Path::of(LinkName::Fast, &replayed), args, &cancel);
     }
     results.is_cancelled = cancel.is_cancelled();
     let output = Output::new(page, args.json);
@@ -120,12 +119,6 @@ pub(crate) struct Args {
     /// Write the series as CSV, and the figures as SVG, into this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Delays in seconds to replay as jitter, instead of seeded ones; their mean is taken off the links' delay.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) jitter: Option<PathBuf>,
-    /// Which clock the page has: the finer one needs a station that isolates its page.
-    #[arg(long, value_enum, default_value_t = ClockName::Fine)]
-    pub(crate) clock: ClockName,
     /// The browser.
     #[arg(long, value_name = "FILE", env = "CHROMIUM", default_value = "/usr/bin/chromium")]
     pub(crate) chromium: PathBuf,
@@ -148,7 +141,7 @@ pub(crate) enum LinkName {
 }
 
 /// How fine the page's clock is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClockName {
     /// As on a secure origin: isolated from other origins
@@ -183,7 +176,7 @@ impl Variation {
             one_way_s: replayed.one_way_s(),
             round_trip_s: replayed.round_trip_s(),
             mean_one_way_s: replayed.mean().as_secs_f64(),
-            is_seeded: replayed.is_seeded,
+            is_seeded: true,
         }
     }
 }

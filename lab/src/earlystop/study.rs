@@ -84,10 +84,10 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         }
         let bench = Bench::new(study.cell, args.seed * 1000 + u64::from(turn))?;
         let is_first = study.long.is_empty();
-        let seconds = if is_first || args.without_iperf3 { LONG_S } else { FULL_S };
+        let seconds = if is_first { LONG_S } else { FULL_S };
         let plan = StreamPlan { seconds: f64::from(seconds), bytes_max: BYTES_MAX, ..StreamPlan::full() };
         let long = || bench.stream(plan.clone());
-        let theirs = || (!is_first && !args.without_iperf3).then(|| bench.iperf3(seconds)).transpose();
+        let theirs = || (!is_first).then(|| bench.iperf3(seconds)).transpose();
         // Each goes first as often as the other.
         let (streamed, theirs) = if turn % 2 == 0 {
             let streamed = long()?;

@@ -498,8 +498,8 @@ mod tests {
 
     #[test]
     fn a_link_that_failed_is_marked_beside_those_that_did_not() {
-        let replayed = Replayed::new(None).unwrap();
-        let path = Path::of(LinkName::Loopback, &replayed).unwrap();
+        let replayed = Replayed::seeded();
+        let path = Path::of(LinkName::Loopback, &replayed);
         let failed = LinkStudy::failed(&path, &anyhow::anyhow!("the browser cannot open the page"));
         assert!(!failed.has_pairs() && worse_by_half().has_pairs());
         let folder = tempfile::tempdir().unwrap();

@@ -34,11 +34,10 @@ pub(crate) fn all(results: &Results) -> String {
 }
 
 fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
-    let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, is_seeded }| {
+    let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, .. }| {
         let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| figure(s * 1e3));
-        let source = if is_seeded { "seeded" } else { "of a file" };
         format!(
-            "The emulated ones replay delays ({source}) each way, of standard deviation {one_way} ms one way and \
+            "The emulated ones replay delays (seeded) each way, of standard deviation {one_way} ms one way and \
              {round_trip} ms of a packet and its answer; their mean, {mean} ms one way, is part of the link's delay.\n"
         )
     });
