@@ -129,6 +129,5 @@ impl Traffic {
 
 /// A packet of a middling size, with headers below every MTU.
 const DATAGRAM_BYTES: usize = 1000;
-
 const TICK: Duration = Duration::from_millis(2);
 const GAP_MAX: Duration = Duration::from_millis(20);

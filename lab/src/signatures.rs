@@ -198,7 +198,6 @@ fn bar(args: &Args, kinds: &[Kind], setting: &Setting) -> ProgressBar {
 
 /// Hosts to make and to remove, and packets to warm up with.
 const OVERHEAD_S: u64 = 1;
-
 const FAILURES_MAX: u32 = 5;
 
 /// What `lab signatures` was asked.

@@ -105,7 +105,6 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// TCP_LISTEN (Linux, include/net/tcp_states.h).
 const LISTENS: &str = "0A";
-
 const BLOCK_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

@@ -193,9 +193,7 @@ fn replaced(text: &str, name: &str, tables: &str) -> anyhow::Result<String> {
 }
 
 const END: &str = "<!-- end -->";
-
 const README: &str = "README.md";
-
 const PAGE: &str = "classifier.md";
 
 #[cfg(test)]

@@ -321,7 +321,6 @@ fn driver() -> PathBuf {
 /// Longer than a transfer may take and than a browser may need to start, for which the script has limits of its own
 /// (150 s; and four of 30 s or less, of which one at most is used up).
 const ANSWER_MAX: Duration = Duration::from_secs(180);
-
 const END_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

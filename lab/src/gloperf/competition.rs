@@ -216,5 +216,4 @@ const ALL_S: f64 = 23.0;
 
 /// A packet of 60 bytes every 20 ms is no load.
 const PING_EVERY: Duration = Duration::from_millis(20);
-
 const DEADLINE: Duration = Duration::from_secs(10);

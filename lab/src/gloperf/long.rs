@@ -384,7 +384,6 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
 /// 28.8 days of periods of 300 s, and the paper's tests in them.
 pub(crate) const SLOTS: usize = 8294;
 pub(crate) const TESTS: usize = 7163;
-
 pub(crate) const SLOTS_A_DAY: usize = 288;
 
 /// Errors are shares of the mean, so that any level would do; this one is near what a path of 1999 carried.

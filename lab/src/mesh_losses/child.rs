@@ -232,7 +232,6 @@ const COMMIT: Duration = Duration::from_millis(5);
 /// Records in an append, and the pause after it: some 400 records a second, far above a station's rate.
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
-
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -360,9 +360,7 @@ fn pause(milliseconds: u64) -> anyhow::Result<()> {
 
 const ANY: &[Engine] = &Engine::ALL;
 const ON_NATS: &[Engine] = &[Nats, Cluster];
-
 const SERVERS: &[Place] = &[Place::Server(0), Place::Server(1), Place::Server(2)];
-
 const YEAR_S: i64 = 31_556_952;
 
 /// What a forged record says; the station never measures it.

@@ -257,7 +257,6 @@ const TIMED: u32 = 50;
 
 /// Linux's shortest delay of an acknowledgement (`TCP_DELACK_MIN`, `include/net/tcp.h`).
 const DELAYED_ACK_S: f64 = 0.040;
-
 const LOSS: f64 = 0.1;
 
 /// Datagrams of one run, and runs side by side, fewer than a responder admits from one address.
@@ -404,5 +403,4 @@ fn questions(direction: Direction, path: &Path) -> [Question; 2] {
 }
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
-
 const RTT_MS: u64 = 20;

@@ -165,7 +165,6 @@ pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::R
 }
 
 const ATTEMPTS: u32 = 4;
-
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Two threads, one connection, two bytes, blocking: nothing that could be left out.

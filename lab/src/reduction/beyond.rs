@@ -363,7 +363,6 @@ fn apps_table(titles: &[String], done: &[Vec<Run>]) -> Table {
 
 /// As deep as the reduction's way to the root and back.
 const HOPS: usize = 8;
-
 const MESSAGES: usize = 100;
 
 #[cfg(test)]

@@ -347,7 +347,6 @@ fn peak(reduction: usize, i: usize) -> i32 {
 
 /// A message has the reduction's number and one integer at least.
 pub(super) const BYTES_MIN: u64 = HEADER_BYTES + 4;
-
 const HEADER_BYTES: u64 = 8;
 
 /// The paper's: 16 k integers a node. In 64 kB, two fewer and the header.

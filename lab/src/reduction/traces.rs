@@ -97,7 +97,6 @@ fn times(file: &Path) -> anyhow::Result<Vec<Duration>> {
 
 /// The series do not say: all of one size.
 const BYTES: u64 = 1000;
-
 const TRIES: u32 = 5;
 
 /// The window after an outlier in which the timeout must settle.

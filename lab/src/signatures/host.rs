@@ -222,7 +222,6 @@ const PRIORITY: u8 = 20;
 /// The first packets of a run cost more; then half a second is enough to see what the rest do.
 const SETTLED: Duration = Duration::from_millis(400);
 const OBSERVED: Duration = Duration::from_millis(500);
-
 const QUOTA_MIN_US: u32 = 1000;
 
 #[cfg(test)]

@@ -134,7 +134,6 @@ const BEHIND_MAX: f64 = 0.2;
 
 /// As much as the kernel gives without being asked twice; a sender that waits for its buffer would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
-
 const PORT: u16 = 5201;
 
 /// Below the relay's (10), which carries what it sends.

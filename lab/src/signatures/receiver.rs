@@ -196,7 +196,6 @@ fn read_batch(
 }
 
 const RECORD_BYTES: usize = 24;
-
 const BATCH: usize = 32;
 
 /// 2.4 GB: ten minutes at 160 000 packets a second.

@@ -118,7 +118,6 @@ fn band(loss_rate: f64) -> usize {
 /// The paper's classifier works from the first, with success proportions up to the second, and was fitted up to the last (Dickens §3).
 const EDGES: [f64; 4] = [0.00008, 0.0005, 0.005, 0.05];
 const BANDS: usize = EDGES.len() + 1;
-
 const MEASURED: [usize; 3] = [1, 2, 3];
 
 /// The length of window that the table is about.

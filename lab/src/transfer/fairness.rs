@@ -18,12 +18,10 @@ const SETTLED: u64 = 6;
 
 /// Between the starts of flows of one kind (s).
 const APART_S: u64 = 2;
-
 const FLOWS: u64 = 4;
 
 /// Over how long Jain's index is taken (s).
 const SPAN_S: u64 = 10;
-
 const JAIN: f64 = 0.95;
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {

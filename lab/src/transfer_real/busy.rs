@@ -242,7 +242,6 @@ fn ours(session: &Session, kind: Kind) -> Ours {
 
 /// What is asked for (bytes): half of Linux's default, as the kernel counts twice that, and what a program that may asks for.
 const BUFFERS: [usize; 2] = [106_496, 2 << 20];
-
 pub(crate) const RATE: u64 = 1_000_000_000;
 
 /// A little less, for the line counts Ethernet's headers too.
@@ -255,7 +254,6 @@ pub(crate) const GENERATOR: Host =
 /// A twentieth of a processor, which a gigabit is too much for.
 const QUOTA_US: u32 = 5_000;
 const PERIOD_US: u32 = 100_000;
-
 const SECONDS_MIN: u64 = 6;
 const START: Duration = Duration::from_secs(2);
 

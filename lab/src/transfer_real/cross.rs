@@ -170,7 +170,6 @@ const PORT: u16 = 5202;
 /// What fills an Ethernet packet over IPv4 and UDP; and the whole packet, as the relay counts.
 const DATAGRAM_BYTES: usize = 1472;
 const PACKET_BITS: f64 = 8.0 * 1500.0;
-
 const TICK: Duration = Duration::from_millis(50);
 
 const OTHERS: [Other; 3] = [

@@ -140,7 +140,6 @@ const RTT_MS: u64 = 100;
 
 /// Where no loss stands on a logarithmic axis.
 const NO_LOSS: f64 = 2e-5;
-
 const COLOURS: [RGBColor; 7] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, INK];
 
 /// Pixels.

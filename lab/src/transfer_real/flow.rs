@@ -343,7 +343,6 @@ const FEEDBACK: [u8; 32] = [2; 32];
 
 /// More than is sent in a day at 100 Gbit/s.
 const OBJECT_BYTES: u64 = 1 << 51;
-
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 /// Of IPv4 (without options) and UDP.
 const IP_UDP_BYTES: usize = 28;

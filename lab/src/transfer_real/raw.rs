@@ -284,7 +284,6 @@ const SECRET: [u8; 32] = [9; 32];
 
 /// What an Ethernet packet of 1500 bytes carries over IPv4 and UDP.
 const SEGMENT_BYTES: usize = 1472;
-
 const PACKET_BYTES: f64 = 1500.0;
 
 /// As many as UDP's length allows: 65 507 bytes.
@@ -314,7 +313,6 @@ const LOSSLESS: f64 = 1e-4;
 
 /// Finds the rate to about a fiftieth of it.
 const STEPS: u32 = 6;
-
 const _: () = assert!(TRAIN * SEGMENT_BYTES <= 65_507 && HEADER_BYTES + SEAL_BYTES < SEGMENT_BYTES);
 
 /// For how long the limit is tried at each rate, where nothing else is said.

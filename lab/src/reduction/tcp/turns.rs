@@ -307,7 +307,6 @@ const QUEUE_BDP: f64 = 4.0;
 /// chosen by messages that are never cut off alone, so that the longest take as many medians as those of the
 /// simulated P1; the report has both tails.
 const LOSS: Loss = Loss::Bursts { enter: 0.00015, leave: 0.003, good_loss: 0.0005, bad_loss: 0.7 };
-
 const CONGESTION_CONTROL: &str = "reno";
 
 /// Shares of the bottleneck's rate: a murmur that keeps its loss moving, and spells in which others leave
