@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     windows: Option<PathBuf>,
     /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     parts: Vec<Part>,
     /// Score the models that come with Barograph, as they are; only tables and window.
     #[arg(long)]
@@ -63,10 +63,6 @@ enum Part {
     Simulation,
 }
 
-impl Part {
-    const ALL: [Self; 4] = [Self::Figures, Self::Tables, Self::Window, Self::Simulation];
-}
-
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let report = report(args)?;
     match &args.pages {
@@ -82,7 +78,7 @@ fn report(args: &Args) -> anyhow::Result<Report> {
     let labelled = windows::read(&folder)?;
     let mut report = Report::default();
     report.add(&format!("# What lost the packets: {} labelled windows\n", labelled.len()));
-    let parts = || Part::ALL.into_iter().filter(|part| args.parts.contains(part));
+    let parts = || Part::value_variants().iter().filter(|part| args.parts.contains(part));
     if let Some((models, name)) = as_they_are(args)? {
         for part in parts() {
             match part {
@@ -227,7 +223,7 @@ mod tests {
     fn args(folder: &tempfile::TempDir) -> Args {
         Args {
             windows: Some(folder.path().to_owned()),
-            parts: Part::ALL.to_vec(),
+            parts: Part::value_variants().to_vec(),
             shipped: false,
             fresh: None,
             pages: None,

@@ -189,22 +189,11 @@ impl Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mesh, fault, acknowledged, archived, lost, double, recovered_s, forecast_from, .. } = self;
+        let Self { longest_gap_s, most_waiting, peers_lost, read_only_s, .. } = self;
         let noticed = number(self.noticed_s, 1);
-        writeln!(
-            out,
-            "| {} | {} | {} | {} | {} | {} | {noticed} | {:.1} | {} | {:.2} | {} | {} | {} |",
-            self.mesh,
-            self.fault,
-            self.acknowledged,
-            self.archived,
-            self.lost,
-            self.double,
-            self.recovered_s,
-            self.forecast_from,
-            self.longest_gap_s,
-            self.most_waiting,
-            self.peers_lost,
-            self.read_only_s
-        )
+        write!(out, "| {mesh} | {fault} | {acknowledged} | {archived} | {lost} | {double} | {noticed} ")?;
+        write!(out, "| {recovered_s:.1} | {forecast_from} | {longest_gap_s:.2} | {most_waiting} ")?;
+        writeln!(out, "| {peers_lost} | {read_only_s} |")
     }
 }

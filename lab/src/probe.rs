@@ -126,6 +126,10 @@ pub(crate) struct Question {
 }
 
 impl Question {
+    pub(crate) fn new(measure: &str, path: &path::Path, unit: Unit, peer: &'static str, goal: Goal) -> Self {
+        Self { measure: measure.to_owned(), path: path.name.clone(), unit, peer, goal }
+    }
+
     /// The row of a measured value and the peer's.
     pub(crate) fn answered(self, ours: f64, theirs: f64, note: String) -> Row {
         let ratio = ours / theirs;

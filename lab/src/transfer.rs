@@ -20,7 +20,7 @@ use crate::table::Section;
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     parts: Vec<Part>,
     /// How long each run of throughput and contention is measured, after 5 seconds of start (s, virtual); fairness takes four times as long.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(4..=600))]
@@ -49,8 +49,6 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Throughput, Self::Fairness, Self::Contention, Self::Lies, Self::Stalls];
-
     fn table(self, setting: Setting) -> anyhow::Result<Section> {
         match self {
             Self::Throughput => throughput::table(setting),
@@ -66,7 +64,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let setting = Setting { seconds: args.seconds, seed: args.seed };
     let output = Output::new(page, args.json);
     output.print(&format!("# Transfers in virtual time, seed {}\n", args.seed))?;
-    for part in Part::ALL.iter().filter(|part| args.parts.contains(part)) {
+    for part in Part::value_variants().iter().filter(|part| args.parts.contains(part)) {
         let Section { text, rows } = part.table(setting)?;
         let name = part.to_possible_value().map(|value| value.get_name().to_owned());
         rows.into_iter().try_for_each(|row| output.json(&json!({ "part": name, "row": row })))?;

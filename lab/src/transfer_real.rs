@@ -37,7 +37,8 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("--figures {}", folder.display()))?;
     }
     let session = Session::new(args, page)?;
-    let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.parts.contains(part)).collect();
+    let parts: Vec<Part> =
+        Part::value_variants().iter().copied().filter(|part| args.parts.contains(part)).collect();
     say_plan(&session, &parts, args.plan)?;
     if args.plan {
         return Ok(());
@@ -126,7 +127,7 @@ fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<(
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     pub(crate) parts: Vec<Part>,
     /// How long each run is measured (s). [default: 2; with --full 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -188,17 +189,6 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Uncontended,
-        Self::Files,
-        Self::LineRate,
-        Self::Busy,
-        Self::Network,
-        Self::Cross,
-        Self::Fairness,
-        Self::Mover,
-    ];
-
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }

@@ -567,36 +567,21 @@ impl Disk {
         Ok(SmallDisk::mount(path)?.map(Self::Small))
     }
 
-    pub(super) fn fill(&self) -> anyhow::Result<()> {
+    /// What only a small disk can: be filled.
+    pub(super) fn as_small(&self) -> anyhow::Result<&SmallDisk> {
         match self {
-            Self::Small(disk) => disk.fill(),
+            Self::Small(disk) => Ok(disk),
             #[cfg(target_os = "linux")]
             Self::Failing(_) => bail!("this disk is not to be filled"),
         }
     }
 
-    pub(super) fn empty(&self) -> anyhow::Result<()> {
-        match self {
-            Self::Small(disk) => disk.empty(),
-            #[cfg(target_os = "linux")]
-            Self::Failing(_) => bail!("this disk was not filled"),
-        }
-    }
-
-    /// Cuts its power: every access fails, and what was not synced is lost.
-    pub(super) fn fail(&self) -> anyhow::Result<()> {
+    /// Cuts its power, so that every access fails, and what was not synced is lost; or gives it back.
+    pub(super) fn power(&self, is_on: bool) -> anyhow::Result<()> {
         match self {
             Self::Small(_) => bail!("this disk cannot fail"),
             #[cfg(target_os = "linux")]
-            Self::Failing(disk) => Ok(disk.fail()?),
-        }
-    }
-
-    pub(super) fn restore(&self) -> anyhow::Result<()> {
-        match self {
-            Self::Small(_) => bail!("this disk cannot fail"),
-            #[cfg(target_os = "linux")]
-            Self::Failing(disk) => Ok(disk.restore()?),
+            Self::Failing(disk) => Ok(if is_on { disk.restore() } else { disk.fail() }?),
         }
     }
 }
@@ -613,7 +598,7 @@ impl SmallDisk {
         Ok(mounted.then(|| Self(path.to_path_buf())))
     }
 
-    fn fill(&self) -> anyhow::Result<()> {
+    pub(super) fn fill(&self) -> anyhow::Result<()> {
         let mut file = File::create(self.ballast())?;
         for size in [1 << 20, 1 << 12] {
             let block = vec![1; size];
@@ -627,7 +612,7 @@ impl SmallDisk {
         Ok(())
     }
 
-    fn empty(&self) -> anyhow::Result<()> {
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
         remove_file(self.ballast()).context("the disk was filled before")
     }
 

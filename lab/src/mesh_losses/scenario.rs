@@ -187,9 +187,9 @@ static ALL: &[Scenario] = &[
     // A minute of registrations and records fills the last page of each file, too.
     small("disk of a server full for 60 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
         fill(mesh, Place::Server(0))?;
-        mesh.disk(Place::Server(0))?.fill()?;
+        mesh.disk(Place::Server(0))?.as_small()?.fill()?;
         pause(50_000)?;
-        mesh.disk(Place::Server(0))?.empty()?;
+        mesh.disk(Place::Server(0))?.as_small()?.empty()?;
         kill_servers(mesh, &[0], 700)
     }),
 ];
@@ -250,11 +250,11 @@ fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
 }
 
 fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
-    places.iter().try_for_each(|place| mesh.disk(*place)?.fail())?;
+    places.iter().try_for_each(|place| mesh.disk(*place)?.power(false))?;
     places.iter().try_for_each(|place| mesh.kill(*place))?;
     pause(500)?;
     for place in places {
-        mesh.disk(*place)?.restore()?;
+        mesh.disk(*place)?.power(true)?;
         mesh.revive(*place)?;
     }
     Ok(())
@@ -262,10 +262,10 @@ fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
 
 /// Lets the disk of a part of the mesh answer with errors, and then does what an operator would.
 fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    mesh.disk(place)?.fail()?;
+    mesh.disk(place)?.power(false)?;
     pause(10_000)?;
     mesh.kill(place)?;
-    mesh.disk(place)?.restore()?;
+    mesh.disk(place)?.power(true)?;
     mesh.revive(place)
 }
 
@@ -328,9 +328,9 @@ fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::nats::Cluster> {
 }
 
 fn fill(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    mesh.disk(place)?.fill()?;
+    mesh.disk(place)?.as_small()?.fill()?;
     pause(10_000)?;
-    mesh.disk(place)?.empty()
+    mesh.disk(place)?.as_small()?.empty()
 }
 
 /// How often each of the station's numbers is in the archive.

@@ -47,28 +47,15 @@ pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
 
 /// `rtt` in turns with the bare ping-pong on the same path.
 fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
-    let question = Question {
-        measure: "rtt".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "bare ping-pong",
-        goal: Goal::Within(0.01),
-    };
+    let question = Question::new("rtt", path, Unit::Milliseconds, "bare ping-pong", Goal::Within(0.01));
     let exchanges = |network: &Network| {
         let (station, mut bare) = (responder(network)?, BarePingPong::start(network)?);
         let target = station.target()?;
-        let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
-        for turn in 0..turns {
-            // Each goes first as often as the other.
-            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
-                if is_ours {
-                    let experiment = Experiment::Rtt { n: EXCHANGES };
-                    ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
-                } else {
-                    bare_s.extend(bare.exchange(EXCHANGES)?);
-                }
-            }
-        }
+        let ours = || {
+            let experiment = Experiment::Rtt { n: EXCHANGES };
+            Ok(measure(network, &target, experiment, None)?.remove(0).samples)
+        };
+        let (ours_s, bare_s) = in_turns(turns, ours, || bare.exchange(EXCHANGES))?;
         Ok((median(&ours_s).context("nothing measured")?, median(&bare_s).context("nothing measured")?))
     };
     question.asked(bench, path, format!("{turns} turns of {EXCHANGES} each"), exchanges)
@@ -76,13 +63,8 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
 
 /// The mean latency of exchanges on a timer, in turns with the mean of qperf's request–response of the same size.
 fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
-    let question = Question {
-        measure: "latency, mean".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "qperf tcp_lat, 2 bytes",
-        goal: Goal::Within(0.05),
-    };
+    let peer = "qperf tcp_lat, 2 bytes";
+    let question = Question::new("latency, mean", path, Unit::Milliseconds, peer, Goal::Within(0.05));
     if !Qperf::is_here() {
         say_skipped("qperf is not installed");
         bench.done();
@@ -94,37 +76,33 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
     question.asked(bench, path, note, |network| {
         let (station, qperf) = (responder(network)?, Qperf::start(network)?);
         let target = station.target()?;
-        let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
-        for turn in 0..turns {
-            // Each goes first as often as the other.
-            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
-                if is_ours {
-                    ours_s.extend(latencies(network, &target, TIMED)?);
-                } else {
-                    theirs_s.push(qperf.round_trip_s(network, seconds)?);
-                }
-            }
-        }
+        let theirs = || Ok(vec![qperf.round_trip_s(network, seconds)?]);
+        let (ours_s, theirs_s) = in_turns(turns, || latencies(network, &target, TIMED), theirs)?;
         Ok((mean(&ours_s), mean(&theirs_s)))
     })
+}
+
+/// What each measures; it goes first as often as the other.
+fn in_turns(
+    turns: u32,
+    mut ours: impl FnMut() -> anyhow::Result<Vec<f64>>,
+    mut theirs: impl FnMut() -> anyhow::Result<Vec<f64>>,
+) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
+    for turn in 0..turns {
+        for is_ours in [turn % 2 == 0, turn % 2 != 0] {
+            if is_ours { ours_s.extend(ours()?) } else { theirs_s.extend(theirs()?) }
+        }
+    }
+    Ok((ours_s, theirs_s))
 }
 
 /// `rtt_nagle`, and what of it is the delayed acknowledgement: the second byte waits for the acknowledgement
 /// of the first, so that an exchange is two round trips and the stall.
 fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
-    let nagle = Question {
-        measure: "rtt_nagle".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "rtt",
-        goal: Goal::None,
-    };
-    let stall = Question {
-        measure: "rtt_nagle − 2 rtt".to_owned(),
-        peer: "40 ms",
-        goal: Goal::Between(0.035, 0.060),
-        ..nagle.clone()
-    };
+    let nagle = Question::new("rtt_nagle", path, Unit::Milliseconds, "rtt", Goal::None);
+    let of_stall = Goal::Between(0.035, 0.060);
+    let stall = Question::new("rtt_nagle − 2 rtt", path, Unit::Milliseconds, "40 ms", of_stall);
     bench.begin(&format!("rtt_nagle, {}", path.name));
     let outcome = bench.on(path, |network| {
         let station = responder(network)?;
@@ -155,13 +133,7 @@ fn against_path(
 }
 
 fn one_round_trip(name: &str, path: &Path) -> Question {
-    Question {
-        measure: name.to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "the path",
-        goal: Goal::Within(0.05),
-    }
+    Question::new(name, path, Unit::Milliseconds, "the path", Goal::Within(0.05))
 }
 
 fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
@@ -190,13 +162,8 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
     let path = Path::lossy(SIMPLE_MS, LOSS);
     let datagrams = rounds * AT_ONCE * DATAGRAMS;
     let deviation = (LOSS * (1.0 - LOSS) / f64::from(datagrams)).sqrt();
-    let question = Question {
-        measure: "loss".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Percent,
-        peer: "the path",
-        goal: Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation),
-    };
+    let goal = Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation);
+    let question = Question::new("loss", &path, Unit::Percent, "the path", goal);
     let note = format!("{} runs of {DATAGRAMS}, {DEVIATIONS} deviations", rounds * AT_ONCE);
     question.asked(bench, &path, note, |network| {
         let station = responder(network)?;
@@ -393,13 +360,9 @@ fn questions(direction: Direction, path: &Path) -> [Question; 2] {
         Direction::Up => "goodput",
         Direction::Down => "goodput_down",
     };
-    ["raw", "corrected"].map(|kind| Question {
-        measure: format!("{name}, {kind}"),
-        path: path.name.clone(),
-        unit: Unit::Megabits,
-        peer: "iperf3",
-        goal: Goal::Within(0.05),
-    })
+    let of =
+        |kind| Question::new(&format!("{name}, {kind}"), path, Unit::Megabits, "iperf3", Goal::Within(0.05));
+    ["raw", "corrected"].map(of)
 }
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];

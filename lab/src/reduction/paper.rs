@@ -148,8 +148,9 @@ fn table_1(experiment: &Experiment) -> Table {
 }
 
 fn table_2(experiment: &Experiment) -> Table {
-    let mut table =
-        Table::titled(" | retried %, paper | retried % | average retries, paper | average retries | abandoned");
+    let mut table = Table::titled(
+        " | retried %, paper | retried % | average retries, paper | average retries | abandoned",
+    );
     let ours = experiment.runs.iter().map(|(strategy, _)| *strategy);
     let paper = TABLE_2.map(|(strategy, ..)| strategy);
     for strategy in paper.into_iter().chain(ours.filter(|strategy| !paper.contains(strategy))) {

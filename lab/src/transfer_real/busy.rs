@@ -101,14 +101,12 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let mut lines = Vec::new();
     for group in groups(session) {
         let name = group.name();
-        session.note(format!("{name}: a flood"));
-        let drains = flood(session, &group)?;
-        session.done(Plan::of(1, cell_time(session), 1));
-        session.note(format!("{name}: {}", Kind::Fixed));
+        let plan = Plan::of(1, cell_time(session), 1);
+        let drains = session.cell(format!("{name}: a flood"), plan, || flood(session, &group))?;
         let fixed = Ours { has_ear: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
-        let fixed_bps = one(session, group.trouble, &fixed).map(|course| course.bps);
-        session.done(Plan::of(1, cell_time(session), 1));
-        let fixed_bps = fixed_bps
+        let run = || one(session, group.trouble, &fixed).map(|course| course.bps);
+        let fixed_bps = session
+            .cell(format!("{name}: {}", Kind::Fixed), plan, run)
             .inspect_err(|error| lines.push(format!("- {name}: fixed did not run: {error:#}\n")))
             .ok();
         for kind in group.kinds.iter().copied() {
@@ -116,10 +114,9 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
             for has_ear in [true, false] {
-                session.note(format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" }));
+                let what = format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" });
                 let ours = Ours { has_ear, receive_buffer: group.buffer, ..ours(session, kind) };
-                let found = one(session, group.trouble, &ours);
-                session.done(Plan::of(1, cell_time(session), 1));
+                let found = session.cell(what, plan, || one(session, group.trouble, &ours));
                 let Course { bps, said, socket_drops, link_drops } = match found {
                     Ok(course) => course,
                     Err(error) => {

@@ -214,10 +214,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         for other in OTHERS {
             let name = format!("{} ms, {}", path.rtt_ms, other.name());
             let measure = |kind: &Kind| {
-                session.note(format!("{name}: {kind}"));
-                let found = beside(&path, *kind, other, window, session.seed);
-                session.done(plan_of(session, &path, 1));
-                found
+                let measure = || beside(&path, *kind, other, window, session.seed);
+                session.cell(format!("{name}: {kind}"), plan_of(session, &path, 1), measure)
             };
             let is_spoilt =
                 |found: &anyhow::Result<Beside>| found.as_ref().map_or(true, |of| of.void.is_some());

@@ -106,20 +106,19 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for kind in session.kinds() {
         let measure = |(rtt_ms, what): &(u64, What)| {
             let path = path(session, *rtt_ms);
-            let found = match what {
-                What::Four => {
-                    session.note(format!("four of {kind}, {rtt_ms} ms"));
+            let plan = plan_of(session, *what);
+            match what {
+                What::Four => session.cell(format!("four of {kind}, {rtt_ms} ms"), plan, || {
                     four(session, &path, kind).map(Found::Four)
-                }
+                }),
                 What::Beside(congestion) => {
-                    session.note(format!("{kind} beside {congestion}, {rtt_ms} ms"));
                     let window = Window { seconds, from: seconds / SETTLED };
                     let other = Other::Tcp { congestion, flows: 1 };
-                    beside(&path, kind, other, window, session.seed).map(Found::Beside)
+                    session.cell(format!("{kind} beside {congestion}, {rtt_ms} ms"), plan, || {
+                        beside(&path, kind, other, window, session.seed).map(Found::Beside)
+                    })
                 }
-            };
-            session.done(plan_of(session, *what));
-            found
+            }
         };
         let is_spoilt = |found: &anyhow::Result<Found>| found.as_ref().map_or(true, Found::is_void);
         let mut found = lanes.run(&JOBS, measure, is_spoilt);

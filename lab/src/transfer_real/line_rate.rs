@@ -19,17 +19,19 @@ fn pairs(session: &Session) -> u64 {
 }
 
 pub(crate) fn plan(session: &Session) -> Plan {
-    let limit = Plan { cells: 1, time: raw::time(raw::step_ms(session.seconds)) };
-    limit + Plan::of(3 * 2 * pairs(session), START + MEASURED + AROUND, 1)
+    limit_plan(session) + Plan::of(3 * 2 * pairs(session), START + MEASURED + AROUND, 1)
+}
+
+fn limit_plan(session: &Session) -> Plan {
+    Plan { cells: 1, time: raw::time(raw::step_ms(session.seconds)) }
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let pairs = pairs(session);
-    session.note("the limit");
-    let network = Network::new(Link::Veth { rate_bps: None })?;
-    let limit = raw::limit(&network, true, session.cpus, raw::step_ms(session.seconds))?;
-    drop(network);
-    session.done(Plan { cells: 1, time: raw::time(raw::step_ms(session.seconds)) });
+    let limit = session.cell("the limit", limit_plan(session), || {
+        let network = Network::new(Link::Veth { rate_bps: None })?;
+        raw::limit(&network, true, session.cpus, raw::step_ms(session.seconds))
+    })?;
     let limit_bps = limit.lossless_bps.unwrap_or(limit.unpaced_bps * (1.0 - limit.unpaced_loss));
     let lines = [
         ("1 Gbit/s".to_owned(), Link::Veth { rate_bps: Some(GIGABIT) }, GIGABIT as f64),
@@ -57,16 +59,18 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         };
         let (mut on, mut off, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs {
-            session.note(format!("{name}: pair {} of {pairs}", pair + 1));
             // Each other pair the other way round, so that a machine that slows down favours neither.
             let (mut with, mut without) = (None, None);
             for has_ear in if pair % 2 == 0 { [true, false] } else { [false, true] } {
-                match session.ours(&link, &flow(has_ear), START, MEASURED) {
+                let (what, plan) = (
+                    format!("{name}: pair {} of {pairs}", pair + 1),
+                    Plan::of(1, START + MEASURED + AROUND, 1),
+                );
+                match session.cell(what, plan, || session.ours(&link, &flow(has_ear), START, MEASURED)) {
                     Ok(run) if has_ear => with = Some(run),
                     Ok(run) => without = Some(run),
                     Err(error) => goals.push(format!("- {name}: a pair is left out: {error:#}\n")),
                 }
-                session.done(Plan::of(1, START + MEASURED + AROUND, 1));
             }
             if let Some((with, without)) = with.zip(without) {
                 on.push(with.bps / line_bps);

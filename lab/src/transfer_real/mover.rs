@@ -43,7 +43,11 @@ impl Place {
 }
 
 pub(crate) fn plan(session: &Session) -> Plan {
-    Plan::of(ROUNDS * Place::ALL.len() as u64, Duration::from_secs(START_S + LONGER * session.seconds + 1), 1)
+    Plan::of(ROUNDS * Place::ALL.len() as u64, cell_time(session), 1)
+}
+
+fn cell_time(session: &Session) -> Duration {
+    Duration::from_secs(START_S + LONGER * session.seconds + 1)
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
@@ -54,8 +58,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         let mut row = cells![format!("seed {}", session.seed + round)];
         for (place, all) in Place::ALL.iter().zip(&mut all) {
-            session.note(format!("round {round}: {}", place.name()));
-            let (run, moves) = one(session, *place, session.seed + round)?;
+            let what = format!("round {round}: {}", place.name());
+            let (run, moves) = session.cell(what, Plan::of(1, cell_time(session), 1), || {
+                one(session, *place, session.seed + round)
+            })?;
             let said = &run.course.sender;
             let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
             let moves = if *place == Place::Moved { format!(", {moves} moves") } else { String::new() };

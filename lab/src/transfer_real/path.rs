@@ -171,10 +171,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             lanes = Lanes::new(key.1);
         }
         let measure = |column: &Column| {
-            session.note(format!("{}: {}", path.name(), column.name()));
-            let measured = column.measure(session, &path);
-            session.done(plan_of(session, &path, &[*column]));
-            measured
+            let what = format!("{}: {}", path.name(), column.name());
+            session.cell(what, plan_of(session, &path, &[*column]), || column.measure(session, &path))
         };
         let is_spoilt = |measured: &Measured| measured.as_ref().map_or(true, |(_, void)| void.is_some());
         let measured = lanes.run(&columns, measure, is_spoilt);

@@ -97,9 +97,13 @@ impl Session {
         self.bar.set_message(text);
     }
 
-    pub(crate) fn done(&self, plan: Plan) {
+    /// Measures what was planned so, and says so meanwhile.
+    pub(crate) fn cell<T>(&self, what: impl Into<String>, plan: Plan, measure: impl FnOnce() -> T) -> T {
+        self.note(what);
+        let found = measure();
         let now = self.progress().done + plan;
         self.reach(now);
+        found
     }
 
     pub(crate) fn reach(&self, done: Plan) {

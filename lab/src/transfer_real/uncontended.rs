@@ -73,16 +73,17 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let mut limits: [Vec<Limit>; 2] = Default::default();
     // Each round measures everything, so that what the machine does beside is in all rows alike.
     for _ in 0..rounds {
-        for (is_sealed, limits) in [true, false].into_iter().zip(&mut limits) {
-            session.note("the limit");
-            let network = Network::new(LINK)?;
-            limits.push(raw::limit(&network, is_sealed, session.cpus, raw::step_ms(session.seconds))?);
-        }
-        session.done(limits_plan(session));
+        session.cell("the limit", limits_plan(session), || {
+            [true, false].into_iter().zip(&mut limits).try_for_each(|(is_sealed, limits)| {
+                let network = Network::new(LINK)?;
+                let step_ms = raw::step_ms(session.seconds);
+                limits.push(raw::limit(&network, is_sealed, session.cpus, step_ms)?);
+                anyhow::Ok(())
+            })
+        })?;
         for (subject, found) in subjects.iter().zip(&mut found) {
-            session.note(name(subject));
-            found.add(session, subject);
-            session.done(Plan::of(1, subject.time(session), 1));
+            let plan = Plan::of(1, subject.time(session), 1);
+            session.cell(name(subject), plan, || found.add(session, subject));
             rest();
         }
     }
