@@ -130,9 +130,7 @@ pub(crate) fn legend<T: ToString>(
 pub(crate) enum Mark {
     Line,
     Dot,
-    LargeDot,
     Ring,
-    SmallRing,
 }
 
 impl Mark {
@@ -140,9 +138,7 @@ impl Mark {
         let (radius, style) = match self {
             Self::Line => return line(root, [(x - 12, y), (x + 12, y)], colour.stroke_width(3)),
             Self::Dot => (4, colour.filled()),
-            Self::LargeDot => (6, colour.filled()),
             Self::Ring => (6, colour.stroke_width(2)),
-            Self::SmallRing => (5, colour.stroke_width(2)),
         };
         Ok(root.draw(&Circle::new((x, y), radius, style))?)
     }

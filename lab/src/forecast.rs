@@ -11,7 +11,7 @@ use barograph_study::input::Sample;
 use serde::Serialize;
 
 use crate::jobs;
-use crate::output::{Output, save};
+use crate::output::Output;
 use crate::series::read_folder;
 use score::{BATTERIES, CycleScore, Score, score};
 
@@ -21,9 +21,6 @@ pub(crate) struct Args {
     /// The folder with the traces (*.csv).
     #[arg(value_name = "DIR")]
     traces: PathBuf,
-    /// Write forecast.md and the figure forecast.svg here too.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     /// Print the numbers as JSON.
     #[arg(long)]
     json: bool,
@@ -36,15 +33,9 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
     traces.retain(|trace| !trace.scores.is_empty());
     ensure!(!traces.is_empty(), "no trace in {} is long enough to be scored", args.traces.display());
-    let markdown = report::markdown(&traces);
     let output = Output::new(page, args.json);
-    output.print(&markdown)?;
-    output.json(&traces)?;
-    if let Some(folder) = &args.out {
-        save(folder, "forecast.md", &markdown)?;
-        save(folder, "forecast.svg", &report::svg_of(&traces)?)?;
-    }
-    Ok(())
+    output.print(&report::markdown(&traces))?;
+    output.json(&traces)
 }
 
 /// One trace with the scores of all batteries, in the order of [`BATTERIES`].

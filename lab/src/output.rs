@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -76,6 +77,11 @@ fn with_head(text: &str, command: &str) -> String {
         machine::memory(),
         rest.trim_start()
     )
+}
+
+/// A value's name on the command line, and in rows.
+pub(crate) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Writes a file into a folder, which is made if it is not there.

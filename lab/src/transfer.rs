@@ -13,7 +13,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::output::Output;
+use crate::output::{Output, name};
 use crate::table::Section;
 
 /// What `lab transfer` was asked.
@@ -66,8 +66,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     output.print(&format!("# Transfers in virtual time, seed {}\n", args.seed))?;
     for part in Part::value_variants().iter().filter(|part| args.parts.contains(part)) {
         let Section { text, rows } = part.table(setting)?;
-        let name = part.to_possible_value().map(|value| value.get_name().to_owned());
-        rows.into_iter().try_for_each(|row| output.json(&json!({ "part": name, "row": row })))?;
+        rows.into_iter().try_for_each(|row| output.json(&json!({ "part": name(*part), "row": row })))?;
         output.print(&text)?;
     }
     Ok(())

@@ -23,6 +23,7 @@ use serde::Deserialize;
 
 use crate::emulation::is_permitted;
 use crate::machine;
+use crate::output::name;
 use session::{Plan, Session, TCP, for_people};
 
 /// Runs what was asked for and prints it, each part when it is done, and those that take long row by row.
@@ -45,18 +46,19 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
     let (mut planned, mut failures) = (Plan::default(), Vec::new());
     for part in parts {
-        session.report.begin_part(&part.name());
+        let name = name(part);
+        session.report.begin_part(&name);
         let ((plan, run), began) = (study(part), Instant::now());
         // What one part cannot do is no reason to lose the others.
         if let Err(error) = run(&session) {
-            session.report.say(&format!("\n{} ended: {error:#}\n", part.name()))?;
-            failures.push(format!("{}: {error:#}", part.name()));
+            session.report.say(&format!("\n{name} ended: {error:#}\n"))?;
+            failures.push(format!("{name}: {error:#}"));
         }
         planned += plan(&session);
         session.reach(planned);
         session.report.say(&format!("\nMade in {}.\n", for_people(began.elapsed())))?;
         if let Some(folder) = &args.figures {
-            figures::write(part, &session.report.rows_of(&part.name()), folder)?;
+            figures::write(part, &session.report.rows_of(&name), folder)?;
         }
     }
     session.end();
@@ -101,7 +103,7 @@ fn study(part: Part) -> Study {
 /// Says what will be measured, and about how long that takes, on the standard error.
 fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<()> {
     let plans: Vec<(String, Plan)> =
-        parts.iter().map(|part| (part.name(), study(*part).0(session))).collect();
+        parts.iter().map(|part| (name(*part), study(*part).0(session))).collect();
     let all: Plan = plans.iter().map(|(_, plan)| *plan).sum();
     let part =
         |(name, plan): &(String, Plan)| format!("{name} {} ({} cells)", for_people(plan.time), plan.cells);
@@ -186,12 +188,6 @@ pub(crate) enum Part {
     Fairness,
     /// Section 8 of the paper: to a busy host whose other processor has time to spare
     Mover,
-}
-
-impl Part {
-    pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
 }
 
 /// More than the processors of any machine that this was tried on would carry.

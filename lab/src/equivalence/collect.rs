@@ -332,8 +332,10 @@ pub(crate) struct Overhead {
 }
 
 /// The three after each other, each on one warm connection.
+#[derive(Serialize)]
 pub(crate) struct Block {
     pub(crate) clock: ClockName,
+    #[serde(skip)]
     pub(crate) ready: Ready,
     /// `barograph probe`'s exchange with the native responder.
     pub(crate) native: Centre,

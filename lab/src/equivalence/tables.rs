@@ -400,23 +400,11 @@ fn side_json(side: &Side) -> Value {
 }
 
 fn overhead_json(overhead: &Overhead) -> Value {
-    let blocks: Vec<Value> = overhead
-        .blocks
-        .iter()
-        .map(|block| {
-            object!({
-                "clock": block.clock,
-                "native": block.native,
-                "websocket": block.websocket,
-                "browser": block.browser,
-            })
-        })
-        .collect();
     object!({
         "stopped": overhead.stopped,
         "fine": overhead.ready(ClockName::Fine),
         "coarse": overhead.ready(ClockName::Coarse),
-        "blocks": blocks,
+        "blocks": overhead.blocks,
         "clock_share": overhead.clock_share(),
     })
 }

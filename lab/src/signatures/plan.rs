@@ -4,17 +4,20 @@ use std::fmt;
 use std::str::FromStr;
 
 use barograph_sim::{Chance, CodelParameters, Discipline, Hop, RedParameters};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use super::cut::Label;
+use crate::output::name;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Net {
     Random,
     Poisson,
     Cbr,
     Onoff,
     Tcp,
+    #[value(name = "self")]
     SelfInduced,
     Incast,
     Outage,
@@ -23,7 +26,7 @@ pub(crate) enum Net {
     Series,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Cpu {
     Gen,
     Preempt,
@@ -39,30 +42,13 @@ pub(crate) enum Kind {
     Hyb(Net),
 }
 
-const NET: [(Net, &str); 11] = [
-    (Net::Random, "random"),
-    (Net::Poisson, "poisson"),
-    (Net::Cbr, "cbr"),
-    (Net::Onoff, "onoff"),
-    (Net::Tcp, "tcp"),
-    (Net::SelfInduced, "self"),
-    (Net::Incast, "incast"),
-    (Net::Outage, "outage"),
-    (Net::Red, "red"),
-    (Net::Codel, "codel"),
-    (Net::Series, "series"),
-];
-
-const CPU: [(Cpu, &str); 4] =
-    [(Cpu::Gen, "gen"), (Cpu::Preempt, "preempt"), (Cpu::Quota, "quota"), (Cpu::Slow, "slow")];
-
 /// What hybrids are made of unless asked for others: the paper's kinds, and one whose runs of losses are long themselves.
 const HYBRIDS: [Net; 5] = [Net::Random, Net::Poisson, Net::Onoff, Net::Tcp, Net::Incast];
 
 impl Kind {
     pub(crate) fn all() -> Vec<Self> {
-        let net = NET.iter().map(|(net, _)| Self::Net(*net));
-        let cpu = CPU.iter().map(|(cpu, _)| Self::Cpu(*cpu));
+        let net = Net::value_variants().iter().map(|net| Self::Net(*net));
+        let cpu = Cpu::value_variants().iter().map(|cpu| Self::Cpu(*cpu));
         net.chain(cpu).chain(HYBRIDS.map(Self::Hyb)).collect()
     }
 
@@ -103,13 +89,10 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name_of = |net| NET.iter().find(|(other, _)| *other == net).map_or("", |(_, name)| name);
         match self {
-            Self::Net(net) => f.write_str(name_of(*net)),
-            Self::Hyb(net) => write!(f, "hyb-{}", name_of(*net)),
-            Self::Cpu(cpu) => {
-                f.write_str(CPU.iter().find(|(other, _)| other == cpu).map_or("", |(_, name)| name))
-            }
+            Self::Net(net) => f.write_str(&name(*net)),
+            Self::Hyb(net) => write!(f, "hyb-{}", name(*net)),
+            Self::Cpu(cpu) => f.write_str(&name(*cpu)),
         }
     }
 }
@@ -118,10 +101,10 @@ impl FromStr for Kind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let net = |name: &str| NET.iter().find(|(_, other)| *other == name).map(|(net, _)| *net);
-        let cpu = || CPU.iter().find(|(_, other)| *other == name).map(|(cpu, _)| Self::Cpu(*cpu));
-        let hybrid = || name.strip_prefix("hyb-").and_then(net).map(Self::Hyb);
-        net(name).map(Self::Net).or_else(cpu).or_else(hybrid).ok_or_else(|| {
+        let net = |name: &str| Net::from_str(name, false);
+        let hybrid = |_| net(name.strip_prefix("hyb-").unwrap_or_default()).map(Self::Hyb);
+        let cpu = |_| Cpu::from_str(name, false).map(Self::Cpu);
+        net(name).map(Self::Net).or_else(cpu).or_else(hybrid).map_err(|_| {
             let names: Vec<String> = Self::all().iter().map(ToString::to_string).collect();
             format!("no kind; there are {}", names.join(", "))
         })
