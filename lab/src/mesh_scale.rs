@@ -187,8 +187,8 @@ impl fmt::Display for Report {
         let mut table =
             Table::new(["", "RSS (MB)", "anonymous", "of files", "PSS (MB)", "threads", "% of a core"]);
         let mut row = |name: &str, usage: &Usage| {
-            let Usage { rss_mb, anonymous_mb, file_mb, pss_mb, threads, core_percent } = usage;
-            let memory = [rss_mb, anonymous_mb, file_mb, pss_mb].map(|megabytes| format!("{megabytes:.1}"));
+            let Usage([memory @ .., threads, core_percent]) = usage;
+            let memory = memory.iter().map(|megabytes| format!("{megabytes:.1}"));
             let rest = cells![format!("{threads:.0}"), format!("{core_percent:.2}")];
             table.push([name.to_owned()].into_iter().chain(memory).chain(rest));
         };

@@ -41,12 +41,8 @@ impl Cluster {
     /// Starts `count` servers that store below `directory`, and waits until they serve.
     pub(crate) fn start(program: &Path, directory: &Path, count: usize) -> anyhow::Result<Self> {
         let member = |_| {
-            anyhow::Ok(Member {
-                client: Port::new()?,
-                route: Port::new()?,
-                monitor: Port::new()?,
-                process: None,
-            })
+            let [client, route, monitor] = [Port::new()?, Port::new()?, Port::new()?];
+            anyhow::Ok(Member { client, route, monitor, process: None })
         };
         let members = (0..count).map(member).collect::<anyhow::Result<Vec<_>>>()?;
         let (program, directory) = (program.to_path_buf(), directory.to_path_buf());

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::http::{get, post, text};
@@ -168,16 +168,17 @@ pub(super) struct Cost {
     at: Instant,
 }
 
-/// Memory now, and the share of a processor over a time.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Usage {
-    pub(super) rss_mb: f64,
-    pub(super) anonymous_mb: f64,
-    pub(super) file_mb: f64,
-    /// Each page divided by the number of processes that have it.
-    pub(super) pss_mb: f64,
-    pub(super) threads: f64,
-    pub(super) core_percent: f64,
+/// Memory now, and the share of a processor over a time: a number of each of [`FIGURES`].
+#[derive(Clone, Debug)]
+pub(super) struct Usage(pub(super) [f64; 6]);
+
+/// As the JSON has them; PSS is each page divided by the number of processes that have it.
+const FIGURES: [&str; 6] = ["rss_mb", "anonymous_mb", "file_mb", "pss_mb", "threads", "core_percent"];
+
+impl Serialize for Usage {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(FIGURES.iter().zip(self.0))
+    }
 }
 
 impl Cost {
@@ -192,29 +193,17 @@ impl Usage {
         let status = read_to_string(format!("/proc/{id}/status"))?;
         let smaps = read_to_string(format!("/proc/{id}/smaps_rollup"))?;
         let mb = |text: &str, key: &str| anyhow::Ok(number(text, key)? * 1024.0 / 1e6);
-        Ok(Self {
-            rss_mb: mb(&status, "VmRSS:")?,
-            anonymous_mb: mb(&status, "RssAnon:")?,
-            file_mb: mb(&status, "RssFile:")?,
-            pss_mb: mb(&smaps, "Pss:")?,
-            threads: number(&status, "Threads:")?,
-            core_percent: 100.0 * core,
-        })
+        let [rss, anonymous, file] = ["VmRSS:", "RssAnon:", "RssFile:"].map(|key| mb(&status, key));
+        let threads = number(&status, "Threads:")?;
+        Ok(Self([rss?, anonymous?, file?, mb(&smaps, "Pss:")?, threads, 100.0 * core]))
     }
 
     /// The quantile `share` of each figure by itself.
     pub(super) fn at(all: &[Self], share: f64) -> Self {
-        let of = |figure: fn(&Self) -> f64| {
-            quantile(&sorted(all.iter().map(figure)), share, Rank::Nearest).unwrap_or(f64::NAN)
-        };
-        Self {
-            rss_mb: of(|usage| usage.rss_mb),
-            anonymous_mb: of(|usage| usage.anonymous_mb),
-            file_mb: of(|usage| usage.file_mb),
-            pss_mb: of(|usage| usage.pss_mb),
-            threads: of(|usage| usage.threads),
-            core_percent: of(|usage| usage.core_percent),
-        }
+        Self(std::array::from_fn(|figure| {
+            let of_all = sorted(all.iter().map(|usage| usage.0[figure]));
+            quantile(&of_all, share, Rank::Nearest).unwrap_or(f64::NAN)
+        }))
     }
 }
 

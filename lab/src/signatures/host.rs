@@ -132,7 +132,7 @@ fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64
     let _ = group.set(quota_us, period_us);
 }
 
-fn draw(chance: &mut Chance, [from_ms, to_ms]: [f64; 2]) -> Duration {
+pub(crate) fn draw(chance: &mut Chance, [from_ms, to_ms]: [f64; 2]) -> Duration {
     Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3)
 }
 

@@ -12,7 +12,7 @@ use barograph_sim::{Chance, Link, LinkSpec, Network, RelayOptions, Switch};
 use nix::unistd::gettid;
 
 use super::cut::Trace;
-use super::host::{Cpus, Load, ask_realtime, pin};
+use super::host::{Cpus, Load, ask_realtime, draw, pin};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
@@ -116,8 +116,7 @@ fn start_outages(
         let mut chance = Chance::new(seed, 3);
         while !stop.load(Ordering::Relaxed) {
             sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
-            let [from_ms, to_ms] = length_ms;
-            let length = Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3);
+            let length = draw(&mut chance, length_ms);
             // Where it fails there are no outages, which the table shows.
             let _ = port.set_open(false);
             thread::sleep(length);

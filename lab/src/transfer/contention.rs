@@ -10,14 +10,14 @@ use super::run::{Case, Ours, PACKET, Path, all};
 use super::{START_S, Setting};
 use crate::table::{Section, Table, cells, percent};
 
-const MBIT_S: u64 = 300;
-const RTT_MS: u64 = 20;
+pub(super) const MBIT_S: u64 = 300;
+pub(super) const RTT_MS: u64 = 20;
 
 /// What the host reads while it runs: twice what comes.
 const READS_MBIT_S: u64 = 600;
 
 /// Socket buffers (bytes): what a program asks for where it may, and Linux's default.
-const BUFFERS: [u64; 2] = [4_000_000, 212_000];
+pub(super) const BUFFERS: [u64; 2] = [4_000_000, 212_000];
 
 /// The network's part in the runs with both causes.
 const LOSS: f64 = 1e-3;
@@ -32,20 +32,28 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
 }
 
+/// Paths to hosts that are busy so and have such buffers, with both of these, and what the host could drain (bytes a second).
+pub(super) fn paths(
+    busy: &[Busy],
+    buffers: &[u64],
+    loss: f64,
+    setting: Setting,
+) -> Vec<(Path, Busy, u64, f64)> {
+    let [from, to] = [START_S, START_S + setting.seconds].map(Duration::from_secs);
+    let all = busy.iter().flat_map(|busy| buffers.iter().map(|buffer| (*busy, *buffer)));
+    let path = |(busy, buffer)| {
+        let host = Host::new(busy, READS_MBIT_S, buffer, setting.seed, to);
+        let path = Path { loss, host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
+        let drains = host.drains_bytes_s(path.bytes_s(), PACKET, from, to);
+        (path, busy, buffer, drains)
+    };
+    all.map(path).collect()
+}
+
 fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
-    let (from, to) = (Duration::from_secs(START_S), Duration::from_secs(seconds));
-    let mut paths = Vec::new();
-    for loss in [0.0, LOSS] {
-        for busy in busy {
-            for buffer in buffers {
-                let host = Host::new(*busy, READS_MBIT_S, *buffer, setting.seed, to);
-                let path = Path { loss, host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
-                let drains = host.drains_bytes_s(path.bytes_s(), PACKET, from, to);
-                paths.push((path, *busy, *buffer, drains));
-            }
-        }
-    }
+    let of_loss = |loss| paths(busy, buffers, loss, setting);
+    let paths: Vec<_> = [0.0, LOSS].into_iter().flat_map(of_loss).collect();
     let flows = |kind: Kind| EARS.map(|(has_ear, has_count)| Ours { has_ear, has_count, ..Ours::new(kind) });
     let cases: Vec<Case> = paths
         .iter()

@@ -142,10 +142,7 @@ fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::
         thread::sleep(Duration::from_secs(window.seconds - window.from));
         let after = counts();
         is_over.store(true, Ordering::Relaxed);
-        let [sent, came] = [0, 1].map(|i: usize| {
-            after.get(i).copied().unwrap_or(0).saturating_sub(before.get(i).copied().unwrap_or(0))
-        });
-        Ok([sent, came])
+        Ok([after[0] - before[0], after[1] - before[1]])
     })
 }
 
