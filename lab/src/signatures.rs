@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use barograph_probe::io::Cancel;
 use barograph_sim::say_skipped;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
 use crate::emulation::is_permitted;
-use crate::jobs::stop_on_signal;
+use crate::jobs::{bar_like, stop_on_signal};
 use crate::machine;
 use crate::output::Output;
 use cut::Files;
@@ -190,8 +190,7 @@ fn bar(args: &Args, kinds: &[Kind], setting: &Setting) -> ProgressBar {
     let seconds = |kind: &Kind| setting.seconds * if kind.is_relayed() { RELAY_STRETCH } else { 1.0 };
     let round: u64 = kinds.iter().map(|kind| seconds(kind) as u64 + OVERHEAD_S).sum();
     let all = if args.full { (args.hours * 3600.0) as u64 } else { round * u64::from(args.runs) };
-    let style = ProgressStyle::with_template("{bar:40} {percent} % of at most {len} s, {eta} left: {msg}");
-    let bar = ProgressBar::new(all).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let bar = bar_like(all, "{bar:40} {percent} % of at most {len} s, {eta} left: {msg}");
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
 }

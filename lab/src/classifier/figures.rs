@@ -2,7 +2,7 @@
 
 use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
-use super::judge::{BANDS, Judged, Kinds, Method, Split, cause_name, is_in_range, lengths, rates, runs};
+use super::judge::{BANDS, Kinds, Method, Split, cause_name, is_in_range, lengths, rates, runs, those};
 use super::tables::{TABLE_2, three};
 use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, ticks};
 use crate::table::{Table, cells, dash, joined};
@@ -160,14 +160,11 @@ pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String>
             for (cause, is_low) in
                 [(Cause::Network, false), (Cause::Network, true), (Cause::Host, false), (Cause::Host, true)]
             {
-                let is_of = |judged: &&Judged<'_>| {
-                    let window = judged.window;
-                    let is_of = window.cause == cause
-                        && window.signature.packets() == packets
-                        && kinds.has(&window.kind);
-                    is_of && is_in_range(window) && (window.signature.loss_rate() < BANDS[1]) == is_low
-                };
-                let of: Vec<&Judged<'_>> = judged.iter().filter(is_of).collect();
+                let of = those(&judged, |window| {
+                    let Labelled { signature, kind, .. } = window;
+                    let is_of = window.cause == cause && signature.packets() == packets && kinds.has(kind);
+                    is_of && is_in_range(window) && (signature.loss_rate() < BANDS[1]) == is_low
+                });
                 if !of.is_empty() {
                     let metric = if is_low { "success proportion" } else { "complexity" };
                     let metric = format!("{metric}, {packets} packets, {}", kinds.name());

@@ -301,6 +301,14 @@ pub(crate) fn misattributed(judged: &[&Judged<'_>], method: Method, seed: u64) -
     Some((ratio(judged, seed, wrong)?, ratio(judged, seed, unknown)?))
 }
 
+/// Those of windows that are so.
+pub(crate) fn those<'a, 'w: 'a>(
+    judged: impl IntoIterator<Item = &'a Judged<'w>>,
+    is: impl Fn(&Labelled) -> bool,
+) -> Vec<&'a Judged<'w>> {
+    judged.into_iter().filter(|judged| is(judged.window)).collect()
+}
+
 pub(crate) fn runs(judged: &[&Judged<'_>]) -> usize {
     let mut runs: Vec<&str> = judged.iter().map(|judged| judged.window.run.as_str()).collect();
     runs.sort_unstable();

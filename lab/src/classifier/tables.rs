@@ -6,7 +6,7 @@ use barograph_loss::{Cause, Labelled, Meter, PaperClassifier, fit_paper};
 
 use super::judge::{
     BANDS, FLOORS_AT, Judged, Kinds, Method, Models, Outcome, Rates, Split, band_of, cause_name, cell,
-    is_in_range, lengths, misattributed, parts_of, percent, percent_in, rates, runs, runs as runs_of,
+    is_in_range, lengths, misattributed, parts_of, percent, percent_in, rates, runs, runs as runs_of, those,
 };
 use super::windows::Run;
 use crate::stats::range;
@@ -52,8 +52,7 @@ pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, see
     let mut held = Held { all, short: String::new() };
     let judged = models.judge(windows);
     for packets in lengths(windows) {
-        let of: Vec<&Judged<'_>> =
-            judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
+        let of = those(&judged, |window| window.signature.packets() == packets);
         let title = format!("Windows of {packets} packets: {} windows of {} runs", of.len(), runs(&of));
         let has_floors = packets == FLOORS_AT;
         let tables =
@@ -81,10 +80,8 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// By cause and kinds, by kind and band, and of windows with both causes.
     fn of(&self, judged: &[Judged<'_>], packets: u32) -> [String; 3] {
-        let judged: Vec<&Judged<'_>> =
-            judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
-        let in_range: Vec<&Judged<'_>> =
-            judged.iter().copied().filter(|judged| is_in_range(judged.window)).collect();
+        let judged = those(judged, |window| window.signature.packets() == packets);
+        let in_range = those(judged.iter().copied(), is_in_range);
         [self.summary(&in_range), self.by_kind_and_band(&in_range), self.hybrids(&judged)]
     }
 
@@ -92,11 +89,8 @@ impl Tables<'_> {
         let mut table = self.table(["loss 0.00008–0.05", "cause"]);
         for kinds in [Kinds::Papers, Kinds::All, Kinds::Outage] {
             for cause in [Cause::Host, Cause::Network] {
-                let of: Vec<&Judged<'_>> = judged
-                    .iter()
-                    .copied()
-                    .filter(|judged| judged.window.cause == cause && kinds.has(&judged.window.kind))
-                    .collect();
+                let is = |window: &Labelled| window.cause == cause && kinds.has(&window.kind);
+                let of = those(judged.iter().copied(), is);
                 if !of.is_empty() {
                     table.push(self.row([kinds.name(), cause_name(cause)], &of));
                     if self.has_floors {
@@ -139,18 +133,14 @@ impl Tables<'_> {
     fn by_kind_and_band(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["kind", "loss"]);
         for cause in [Cause::Host, Cause::Network] {
-            let of_cause: Vec<&Judged<'_>> =
-                judged.iter().copied().filter(|judged| judged.window.cause == cause).collect();
+            let of_cause = those(judged.iter().copied(), |window| window.cause == cause);
             let kinds: BTreeSet<&str> = of_cause.iter().map(|judged| judged.window.kind.as_str()).collect();
             for kind in kinds.into_iter().map(Some).chain([None]) {
                 let name = format!("{}: {}", cause_name(cause), kind.unwrap_or(Kinds::All.name()));
                 let has = |of: &str| kind.map_or(Kinds::All.has(of), |kind| kind == of);
                 for (band, bounds) in BANDS.windows(2).enumerate() {
-                    let of: Vec<&Judged<'_>> = of_cause
-                        .iter()
-                        .copied()
-                        .filter(|judged| has(&judged.window.kind) && band_of(judged.window) == band)
-                        .collect();
+                    let is = |window: &Labelled| has(&window.kind) && band_of(window) == band;
+                    let of = those(of_cause.iter().copied(), is);
                     if !of.is_empty() {
                         table.push(self.row([&name, &format!("{}–{}", bounds[0], bounds[1])], &of));
                     }
@@ -163,12 +153,8 @@ impl Tables<'_> {
     fn hybrids(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["both causes: % of lost packets given to the wrong one; to none", ""]);
         for (name, is_low) in [("loss 0.00008–0.05", true), ("loss over 0.05", false)] {
-            let of: Vec<&Judged<'_>> = judged
-                .iter()
-                .copied()
-                .filter(|judged| judged.window.cause == Cause::Unknown)
-                .filter(|judged| is_in_range(judged.window) == is_low)
-                .collect();
+            let is = |window: &Labelled| window.cause == Cause::Unknown && is_in_range(window) == is_low;
+            let of = those(judged.iter().copied(), is);
             let cell = |method: &Method| {
                 let of_method = misattributed(&of, *method, self.seed);
                 of_method.map_or_else(dash, |(wrong, none)| {
@@ -408,7 +394,7 @@ fn earlier(cause: Cause) -> Option<&'static Earlier> {
 }
 
 fn judged_cells(judged: &[Judged<'_>], cause: Cause, seed: u64) -> [String; 2] {
-    let of: Vec<&Judged<'_>> = judged.iter().filter(|judged| judged.window.cause == cause).collect();
+    let of = those(judged, |window| window.cause == cause);
     let found = rates(&of, Method::Paper, seed);
     let verdict = found
         .as_ref()
@@ -526,11 +512,9 @@ pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> 
     for (length, cause) in
         LENGTHS.into_iter().flat_map(|length| [Cause::Host, Cause::Network].map(|cause| (length, cause)))
     {
-        let of: Vec<&Judged<'_>> = judged
-            .iter()
-            .filter(|judged| judged.window.signature.packets() == length && judged.window.cause == cause)
-            .filter(|judged| is_in_range(judged.window))
-            .collect();
+        let of = those(&judged, |window| {
+            window.signature.packets() == length && window.cause == cause && is_in_range(window)
+        });
         let mut lost: Vec<u32> = of.iter().map(|judged| judged.window.metrics.lost).collect();
         lost.sort_unstable();
         let row = cells![

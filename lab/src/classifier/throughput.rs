@@ -10,7 +10,7 @@ pub(crate) use barograph_transfer::testkit::controller::estimate::Cumulative;
 use barograph_transfer::testkit::controller::history::{Events, INTERVALS, LossHistory, Run};
 use barograph_transfer::testkit::controller::{Response, response};
 
-use super::judge::{Judged, Method, Split, is_in_range, percent, rates, runs};
+use super::judge::{Judged, Method, Split, is_in_range, percent, rates, runs, those};
 use super::tables::{TRANSFERS, Transfer};
 use crate::stats::range;
 use crate::table::{Table, cells, list};
@@ -18,11 +18,9 @@ use crate::table::{Table, cells, list};
 /// The table, and which floors it meets. Verdicts are of models that were not fitted on the run of the window.
 pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
     let judged = Split::Five.judge(windows, seed)?;
-    let is_of_pool = |judged: &&Judged<'_>| {
-        let window = judged.window;
+    let pool = those(&judged, |window| {
         window.cause == Cause::Host && window.signature.packets() == PACKETS && is_in_range(window)
-    };
-    let pool: Vec<&Judged<'_>> = judged.iter().filter(is_of_pool).collect();
+    });
     if pool.is_empty() {
         return Ok(format!("\n{TITLE}\n\nNo window of {PACKETS} packets was lost by the CPU alone.\n"));
     }

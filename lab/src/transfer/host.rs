@@ -104,8 +104,7 @@ impl Host {
     }
 
     pub(crate) fn runs_from(&self, at: Duration) -> Duration {
-        let over = self.stalls.partition_point(|(_, end)| *end <= at);
-        self.stalls.get(over).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
+        self.stall_at(at).map_or(at, |(_, end)| end)
     }
 
     pub(crate) fn stall_at(&self, at: Duration) -> Option<(Duration, Duration)> {

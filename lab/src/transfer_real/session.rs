@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use barograph_sim::{Link, Network};
 use barograph_transfer::controller::Kind;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::Args;
 use super::flow::{Course, Flow, Ours, measured};
 use super::peer::{Bench, Peer, Tools};
 use crate::emulation::{forget_connections, set_tcp, void};
-use crate::jobs;
+use crate::jobs::{self, bar_like};
 use crate::output::Output;
 use crate::signatures::host::Cpus;
 use crate::stats::median;
@@ -48,9 +48,7 @@ struct Progress {
 
 impl Session {
     pub(crate) fn new(args: &Args, page: Option<&std::path::Path>) -> anyhow::Result<Self> {
-        let bar = ProgressBar::new(0);
-        let style = ProgressStyle::with_template("{bar:30} {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = bar_like(0, "{bar:30} {msg}");
         Ok(Self {
             seconds: args.seconds.unwrap_or(if args.full { 20 } else { 2 }),
             is_full: args.full,
