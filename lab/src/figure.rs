@@ -154,11 +154,7 @@ pub(crate) fn write(
 }
 
 pub(crate) fn text(size: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
-    styled(size, horizontal, vertical, FontStyle::Normal)
-}
-
-pub(crate) fn styled(size: u32, horizontal: HPos, vertical: VPos, weight: FontStyle) -> TextStyle<'static> {
-    TextStyle::from(("sans-serif", size).into_font().style(weight)).pos(Pos::new(horizontal, vertical))
+    TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(horizontal, vertical))
 }
 
 /// A drawing of so many pixels as SVG.
