@@ -5,7 +5,7 @@ use barograph_study::tradeoff::{Grid, Over, Predictor, Row, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
-use super::long::{Statement, statements_table};
+use super::long::{Statement, rise, risen, said_of, statements_table};
 use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list, number, shown};
@@ -155,104 +155,74 @@ fn lengths(found: &Found) -> Table {
 fn statements(all: &[Found]) -> Vec<Statement> {
     let mut statements = Vec::new();
     if let Some(found) = all.iter().find(|found| found.campaign.slug == "stationary") {
-        statements.extend(of_stationary(found));
+        of_stationary(found, &mut said_of(found.campaign.name, &mut statements));
     }
     if let Some(found) = all.iter().find(|found| found.campaign.slug == "shifting") {
-        statements.extend(of_shifting(found));
+        of_shifting(found, &mut said_of(found.campaign.name, &mut statements));
     }
     if let [first, second, ..] = all {
-        let both = first.mae(4, 1, Predictor::Last).zip(second.mae(4, 1, Predictor::Last));
-        let said =
-            both.map(|(first, second)| (format!("{second:.1} % against {first:.1} %"), first < second));
-        statements.push(Statement::new(
-            "both",
+        let [first, second] = [first, second].map(|of| of.mae(4, 1, Predictor::Last));
+        said_of("both", &mut statements)(
             "the MAE of the volatile link is more than proportionally higher (10 s, last)",
-            said,
-        ));
+            first.zip(second).map(|(a, b)| (format!("{b:.1} % against {a:.1} %"), a < b)),
+        );
     }
     statements
 }
 
-fn of_stationary(found: &Found) -> Vec<Statement> {
-    let name = found.campaign.name;
+fn of_stationary(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
     let [longest, shortest] = [LENGTHS_S.len() - 1, 0];
-    let ends = ends_of(&found.study);
     let last = |length, every| found.mae(length, every, Predictor::Last);
     let means: Vec<f64> = (0..LENGTHS_S.len()).map(|length| found.mean(length) / 1e6).collect();
-    let listed = list(means.iter().map(|mean| format!("{mean:.2}")));
     let modes: Vec<f64> = (2..5).filter_map(|length| found.mode(length)).map(|mode| mode / 1e6).collect();
     let same = modes.iter().all(|mode| (mode - modes[0]).abs() < 1e-9);
-    let listed_modes = list(modes.iter().map(|mode| format!("{mode:.2}")));
-    let mut statements = vec![
-        Statement::new(
-            name,
-            "longer tests measure more on average (Mbit/s of 1, 2, 5, 7, 10 s)",
-            Some((listed, means.is_sorted())),
-        ),
-        Statement::new(
-            name,
-            "5, 7 and 10 s share one mode (Mbit/s)",
-            Some((listed_modes, same && modes.len() == 3)),
-        ),
-        Statement::new(
-            name,
-            "longer tests have a lower MAE (1 s, 10 s; last)",
-            last(shortest, 1).zip(last(longest, 1)).map(|(a, b)| (format!("{a:.1} %, {b:.1} %"), b < a)),
-        ),
-        Statement::new(
-            name,
-            "the MAE of 2 s tests is above that of 1 s tests (last)",
-            last(0, 1).zip(last(1, 1)).map(|(one, two)| (format!("{one:.1} %, {two:.1} %"), one < two)),
-        ),
-    ];
-    if let [base, hour] = ends[..] {
-        let said = last(longest, base)
-            .zip(last(longest, hour))
-            .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (b / a - 1.0).abs() < 0.1));
-        statements.push(Statement::new(
-            name,
+    let listed = |rates: &[f64]| list(rates.iter().map(|rate| format!("{rate:.2}")));
+    say(
+        "longer tests measure more on average (Mbit/s of 1, 2, 5, 7, 10 s)",
+        Some((listed(&means), means.is_sorted())),
+    );
+    let is_one = same && modes.len() == 3;
+    say("5, 7 and 10 s share one mode (Mbit/s)", Some((listed(&modes), is_one)));
+    say(
+        "longer tests have a lower MAE (1 s, 10 s; last)",
+        last(shortest, 1).zip(last(longest, 1)).map(|(a, b)| (format!("{a:.1} %, {b:.1} %"), b < a)),
+    );
+    say(
+        "the MAE of 2 s tests is above that of 1 s tests (last)",
+        last(0, 1).zip(last(1, 1)).map(|(one, two)| (format!("{one:.1} %, {two:.1} %"), one < two)),
+    );
+    if let [base, hour] = ends_of(&found.study)[..] {
+        let more = last(longest, base).zip(last(longest, hour)).map(|(a, b)| b / a - 1.0);
+        say(
             "the period has virtually no effect on the MAE to 1 h (10 s, last; holds: ± 10 %)",
-            said,
-        ));
+            more.map(|more| (format!("{:+.1} %", 100.0 * more), more.abs() < 0.1)),
+        );
     }
-    statements
 }
 
-fn of_shifting(found: &Found) -> Vec<Statement> {
-    let name = found.campaign.name;
+fn of_shifting(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
     let longest = LENGTHS_S.len() - 1;
     let mae = |every, predictor| found.mae(longest, every, predictor);
     let ends = ends_of(&found.study);
-    let mut statements = Vec::new();
     for every in &ends {
         let period = shown_s(*every as f64 * BASE_S);
         let pair = mae(*every, Predictor::Last).zip(mae(*every, Predictor::Exponential));
-        let said = pair.map(|(last, mean)| (format!("{last:.1} %, {mean:.1} %"), mean < last));
-        statements.push(Statement::new(
-            name,
-            format!("the exponential average is better than the last value ({period}, 10 s)"),
-            said,
-        ));
+        say(
+            &format!("the exponential average is better than the last value ({period}, 10 s)"),
+            pair.map(|(last, mean)| (format!("{last:.1} %, {mean:.1} %"), mean < last)),
+        );
     }
     if let [base, hour] = ends[..] {
         let pair = mae(hour, Predictor::Last).zip(mae(hour, Predictor::Random));
-        let said = pair.map(|(last, random)| (format!("{last:.1} %, {random:.1} %"), 2.0 * last < random));
-        statements.push(Statement::new(
-            name,
+        say(
             "at 1 h much better than random guessing (last, random; holds: half)",
-            said,
-        ));
+            pair.map(|(last, random)| (format!("{last:.1} %, {random:.1} %"), 2.0 * last < random)),
+        );
         for (length, length_s) in LENGTHS_S.iter().enumerate().skip(2) {
             let of = |every| found.mae(length, every, Predictor::Exponential);
-            let said = of(base)
-                .zip(of(hour))
-                .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (1.0..=1.2).contains(&(b / a))));
-            let says =
-                format!("about +10 % MAE from 5 min to 1 h (exponential, {length_s} s; holds: 0 to 20 %)");
-            statements.push(Statement::new(name, says, said));
+            say(&rise(&format!("exponential, {length_s} s")), risen(of(base), of(hour)));
         }
     }
-    statements
 }
 
 pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {

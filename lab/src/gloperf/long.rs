@@ -98,80 +98,75 @@ pub(crate) fn tables(all: &[Long]) -> String {
 }
 
 pub(crate) fn statements(long: &Long) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    let mut say = said_of(&long.name, &mut statements);
     let mae = |period_s, predictor| Some(long.percent(long.row(period_s, predictor)?.mae().mean));
-    let over_hour = |predictor| Some(mae(HOUR_S, predictor)? / mae(300.0, predictor)?);
-    let worst = Predictor::Exponential;
-    let worst = long.row(DAY_S, worst).map(|row| long.percent(row.mae().worst));
-    let mut statements = vec![Statement::new(
-        &long.name,
+    let [base, hour, day] = [300.0, HOUR_S, DAY_S].map(|period_s| mae(period_s, Predictor::Exponential));
+    say(
         "beyond one hour the MAE rises more quickly (exponential, in % of the mean: to 1 h, then to 24 h)",
-        mae(HOUR_S, Predictor::Exponential)
-            .zip(mae(300.0, Predictor::Exponential))
-            .zip(mae(DAY_S, Predictor::Exponential))
-            .map(|((hour, base), day)| {
-                (format!("+{:.2}, +{:.2} points", hour - base, day - hour), hour - base < day - hour)
-            }),
-    )];
+        hour.zip(base).zip(day).map(|((hour, base), day)| {
+            (format!("+{:.2}, +{:.2} points", hour - base, day - hour), hour - base < day - hour)
+        }),
+    );
     for predictor in [Predictor::Last, Predictor::Exponential] {
         let name = predictor.name();
-        statements.push(Statement::new(
-            &long.name,
-            format!("about +10 % MAE from 5 min to 1 h ({name}; holds: 0 to 20 %)"),
-            over_hour(predictor)
-                .map(|ratio| (format!("{:+.1} %", 100.0 * (ratio - 1.0)), (1.0..=1.2).contains(&ratio))),
-        ));
-        statements.push(Statement::new(
-            &long.name,
-            format!("under 20 % of the mean at 24 h ({name})"),
-            mae(DAY_S, predictor).map(|mae| (format!("{mae:.2} %"), mae < 20.0)),
-        ));
+        say(&rise(name), risen(mae(300.0, predictor), mae(HOUR_S, predictor)));
+        let day = mae(DAY_S, predictor);
+        say(
+            &format!("under 20 % of the mean at 24 h ({name})"),
+            day.map(|mae| (format!("{mae:.2} %"), mae < 20.0)),
+        );
     }
-    statements.push(Statement::new(
-        &long.name,
+    let worst = long.row(DAY_S, Predictor::Exponential).map(|row| long.percent(row.mae().worst));
+    say(
         "the worst offset at 24 h about 25 % of the mean (exponential; holds: up to 30 %)",
         worst.map(|worst| (format!("{worst:.2} %"), worst <= 30.0)),
-    ));
+    );
     let spreads =
         long.study.periods(0).into_iter().filter_map(|every| Some((every, spread(long.grid(), every)?)));
     let widest = spreads.max_by(|a, b| a.1.total_cmp(&b.1));
-    statements.push(Statement::new(
-        &long.name,
+    say(
         "the widest variability over the offsets is that of 24 h",
         widest.map(|(every, share)| {
             let period = shown_s(every as f64 * long.grid().base_s);
             (format!("{period} (± {:.1} % of its mean)", 100.0 * share), every == long.slots_a_day)
         }),
-    ));
+    );
     if let Some((base, hour, day)) = bytes(long) {
         let (first, second) = (base / hour, hour / day);
         let holds = (first - 12.0).abs() < 0.1 && (second - 24.0).abs() < 0.1;
-        let said = Some((format!("{first:.2}, {second:.2}"), holds));
-        statements.push(Statement::new(
-            &long.name,
-            "12 × fewer bytes from 5 min to 1 h, 24 × from 1 h to 24 h",
-            said,
-        ));
+        let found = Some((format!("{first:.2}, {second:.2}"), holds));
+        say("12 × fewer bytes from 5 min to 1 h, 24 × from 1 h to 24 h", found);
     }
+    drop(say);
     statements
 }
 
-/// A statement of Gloperf §4 on one series.
-pub(crate) struct Statement {
-    series: String,
-    says: String,
-    /// What was found, and whether it agrees; `None` where it could not be computed.
-    found: Option<(String, bool)>,
+/// A statement of Gloperf §4 on one series: of which, what it says, and what was found, and whether that agrees; `None` where it
+/// could not be computed.
+pub(crate) type Statement = (String, String, Option<(String, bool)>);
+
+/// Adds statements on one series to the others.
+pub(crate) fn said_of<'a>(
+    series: &'a str,
+    statements: &'a mut Vec<Statement>,
+) -> impl FnMut(&str, Option<(String, bool)>) + 'a {
+    |says, found| statements.push((series.to_owned(), says.to_owned(), found))
 }
 
-impl Statement {
-    pub(crate) fn new(series: &str, says: impl Into<String>, found: Option<(String, bool)>) -> Self {
-        Self { series: series.to_owned(), says: says.into(), found }
-    }
+/// "about +10 %" of the MAE, and what it is.
+pub(crate) fn rise(of: &str) -> String {
+    format!("about +10 % MAE from 5 min to 1 h ({of}; holds: 0 to 20 %)")
+}
+
+pub(crate) fn risen(base: Option<f64>, hour: Option<f64>) -> Option<(String, bool)> {
+    let ratio = hour? / base?;
+    Some((format!("{:+.1} %", 100.0 * (ratio - 1.0)), (1.0..=1.2).contains(&ratio)))
 }
 
 pub(crate) fn statements_table(statements: &[Statement]) -> Table {
     let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
-    for Statement { series, says, found } in statements {
+    for (series, says, found) in statements {
         let (here, holds) = match found {
             Some((here, holds)) => (here.as_str(), if *holds { "yes" } else { "no" }),
             None => ("not computed", "–"),
