@@ -8,6 +8,7 @@ use serde_json::json;
 use super::host::{Busy, Host};
 use super::run::{Case, Ours, PACKET, Path, all};
 use super::{START_S, Setting};
+use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
 pub(super) const MBIT_S: u64 = 300;
@@ -72,7 +73,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
     for ((path, busy, buffer, drains), courses) in paths.iter().zip(courses.chunks(per_path)) {
         for (kind, courses) in kinds.iter().zip(courses.chunks(EARS.len())) {
             let mut row = cells![
-                format!("{}, {} kB, {} %", busy.name(), buffer / 1000, 100.0 * path.loss),
+                format!("{}, {} kB, {} %", name(*busy), buffer / 1000, 100.0 * path.loss),
                 format!("{:.0}", drains / 125_000.0),
                 kind.name(),
             ];
@@ -86,7 +87,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
                     percent(dropped)
                 ));
                 numbers.push(json!({
-                    "host": busy.name(), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
+                    "host": name(*busy), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
                     "has_ear": has_ear, "has_count": has_count, "mbit_s": goodput / 125_000.0,
                     "could_drain_mbit_s": drains / 125_000.0, "of_drained": goodput / drains, "thrown_away": dropped,
                 }));

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use barograph_forecast::{Battery, Config, Loss};
 use barograph_sim::Chance;
+use clap::ValueEnum;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Busy {
     /// A CPU quota: it runs 25 of 100 ms.
     Quota,
@@ -16,13 +17,6 @@ pub(crate) enum Busy {
 }
 
 impl Busy {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Quota => "quota",
-            Self::Generator => "generator",
-        }
-    }
-
     /// When the receiver does not run, up to `until`.
     fn stalls(self, seed: u64, until: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
@@ -145,7 +139,7 @@ impl Host {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Hold {
     /// It does not ask.
     Never,
@@ -157,14 +151,6 @@ pub(crate) enum Hold {
 
 impl Hold {
     pub(crate) const ALL: [Self; 3] = [Self::Never, Self::Predicted, Self::Known];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Never => "never",
-            Self::Predicted => "predicted",
-            Self::Known => "known",
-        }
-    }
 }
 
 /// Predicts stalls from silences: a host that stalls sends no feedback either.

@@ -7,6 +7,7 @@ use super::contention::{BUFFERS, MBIT_S, RTT_MS, paths};
 use super::host::{Busy, Hold};
 use super::run::{Case, Ours, Path, all};
 use super::{START_S, Setting};
+use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
 /// `fixed` without an ear sends at 95 % of the path whatever is lost: there, what holding saves is seen alone.
@@ -32,7 +33,7 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     );
     for ((busy, buffer, kind, drains), courses) in names.iter().zip(courses.chunks(Hold::ALL.len())) {
         let mut row = cells![
-            format!("{}, {} kB", busy.name(), buffer / 1000),
+            format!("{}, {} kB", name(*busy), buffer / 1000),
             format!("{:.0}", drains / 125_000.0),
             kind.name(),
         ];
@@ -41,7 +42,7 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
             let dropped = course.dropped(0, START_S, seconds);
             row.push(format!("{:.1} / {}", goodput / 125_000.0, percent(dropped)));
             numbers.push(json!({
-                "host": busy.name(), "buffer_bytes": buffer, "controller": kind.name(), "hold": hold.name(),
+                "host": name(*busy), "buffer_bytes": buffer, "controller": kind.name(), "hold": name(hold),
                 "mbit_s": goodput / 125_000.0, "could_drain_mbit_s": drains / 125_000.0, "thrown_away": dropped,
             }));
         }
