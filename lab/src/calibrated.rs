@@ -25,13 +25,11 @@ impl Calibrated {
         Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
     }
 
-    /// Learns a test of full length.
     pub(crate) fn learn_full(&mut self, partials: &Partials, rate_bit_s: f64) -> anyhow::Result<()> {
         self.calibration.learn_full(partials, rate_bit_s);
         Ok(self.battery.update(rate_bit_s)?)
     }
 
-    /// Learns a test, which might end early or not.
     pub(crate) fn learn(&mut self, test: &Streamed, was_allowed: bool) -> anyhow::Result<()> {
         let rate_bit_s = test.rate_bit_s();
         match test.ended {

@@ -1,16 +1,8 @@
 //! `lab classifier`: what lost the packets, told by the paper's classifier and by ours, and what that is worth to a sender, after
 //! Dickens, *A Lightweight, High Performance Communication Protocol for Grid Computing*, §3 to §5.
 
-mod estimator;
 mod figures;
 mod judge;
-mod kinds;
-mod length;
-mod pages;
-mod rates;
-mod references;
-mod reproduction;
-mod simulation;
 mod tables;
 mod throughput;
 mod windows;
@@ -24,7 +16,7 @@ use clap::ValueEnum;
 
 use crate::output::{Output, save};
 use judge::Models;
-use pages::Report;
+use windows::Report;
 
 /// What `lab classifier` was asked.
 #[derive(clap::Args)]
@@ -33,7 +25,7 @@ pub(crate) struct Args {
     #[arg(value_name = "DIR")]
     windows: Option<PathBuf>,
     /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     parts: Vec<Part>,
     /// Score the models that come with Barograph, as they are; only tables and window.
     #[arg(long)]
@@ -71,11 +63,6 @@ enum Part {
     Simulation,
 }
 
-impl Part {
-    const ALL: [Self; 4] = [Self::Figures, Self::Tables, Self::Window, Self::Simulation];
-}
-
-/// Computes, writes and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let report = report(args)?;
     match &args.pages {
@@ -84,7 +71,6 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// What makes the pages.
 const COMMAND: &str = "lab classifier DIR --fresh DIR --pages lab";
 
 fn report(args: &Args) -> anyhow::Result<Report> {
@@ -92,7 +78,7 @@ fn report(args: &Args) -> anyhow::Result<Report> {
     let labelled = windows::read(&folder)?;
     let mut report = Report::default();
     report.add(&format!("# What lost the packets: {} labelled windows\n", labelled.len()));
-    let parts = || Part::ALL.into_iter().filter(|part| args.parts.contains(part));
+    let parts = || Part::value_variants().iter().filter(|part| args.parts.contains(part));
     if let Some((models, name)) = as_they_are(args)? {
         for part in parts() {
             match part {
@@ -114,7 +100,7 @@ fn report(args: &Args) -> anyhow::Result<Report> {
                 let held = tables::held_out(&labelled, args.seed)?;
                 report.add(&held.all);
                 report.add_short("verdicts", &held.short);
-                let again = reproduction::table(&labelled, args.seed)?;
+                let again = tables::reproduction_table(&labelled, args.seed)?;
                 report.add(&again);
                 report.add_short("reproduction", &again);
             }
@@ -132,7 +118,6 @@ fn report(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// The shipped models on a set made anew.
 fn fresh(folder: &Path, args: &Args, report: &mut Report) -> anyhow::Result<()> {
     let labelled = windows::read(&windows::folder(Some(folder))?)?;
     report.add(&format!("\n# Signatures made anew: {} labelled windows\n", labelled.len()));
@@ -154,7 +139,7 @@ fn of_lengths(folder: &Path, models: Option<&Models>, seed: u64) -> anyhow::Resu
         runs if runs.is_empty() => {
             Ok("\nNo runs.txt.gz, of which windows of other lengths could be cut.\n".to_owned())
         }
-        runs => length::table(&runs, models, seed),
+        runs => tables::length_table(&runs, models, seed),
     }
 }
 
@@ -238,7 +223,7 @@ mod tests {
     fn args(folder: &tempfile::TempDir) -> Args {
         Args {
             windows: Some(folder.path().to_owned()),
-            parts: Part::ALL.to_vec(),
+            parts: Part::value_variants().to_vec(),
             shipped: false,
             fresh: None,
             pages: None,

@@ -1,17 +1,12 @@
 //! `lab earlystop`: what a timed stream costs and how wrong it is when it ends as soon as its rate has settled,
 //! and whether its full length agrees with iperf3, over a grid of emulated paths.
 
-mod args;
 mod bench;
-mod grid;
 mod study;
-mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-
-pub(crate) use args::Args;
 
 use crate::emulation::is_permitted;
 use crate::jobs::bar;
@@ -19,7 +14,6 @@ use crate::machine::load;
 use crate::output::Output;
 use study::Study;
 
-/// Measures and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if !is_permitted("earlystop")? {
         return Ok(());
@@ -27,7 +21,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if let Some(directory) = &args.out {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
-    let mut cells = if args.full || args.only.is_some() { grid::all() } else { grid::covering(args.seed) };
+    let mut cells = if args.full || args.only.is_some() { bench::all() } else { bench::covering(args.seed) };
     cells.retain(|cell| args.only.as_ref().is_none_or(|only| cell.name() == *only));
     anyhow::ensure!(!cells.is_empty(), "there is no such cell");
     cells.truncate(args.cells.unwrap_or(usize::MAX));
@@ -42,5 +36,35 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let output = Output::new(page, args.json);
     output.json(&studies)?;
-    output.print(&table::markdown(&studies, &[load_before, load()]))
+    output.print(&study::markdown(&studies, &[load_before, load()]))
+}
+
+/// What `lab earlystop` was asked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Every cell of the grid, instead of a set in which each pair of levels meets.
+    #[arg(long, conflicts_with = "cells")]
+    pub(crate) full: bool,
+    /// Only the cell of this name, such as `300 Mbit/s, 100 ms, bbr, 0.1 % loss`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "cells"])]
+    pub(crate) only: Option<String>,
+    /// Only so many cells, for a quick look.
+    #[arg(long, value_name = "N")]
+    pub(crate) cells: Option<usize>,
+    /// Seed of the losses, and of which cells stand for the others.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Tests of full length in each cell: the first of 10 s, the others of 5 s, each in turn with one of iperf3.
+    /// Four calibrate what comes after
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=100))]
+    pub(crate) tests: u32,
+    /// Tests in each cell that may end early.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) early: u32,
+    /// Write the samples of each long test as CSV into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print JSON: one object.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -122,7 +122,6 @@ impl Traffic {
         Ok(Self { bytes, _sender: sender, _sink: sink })
     }
 
-    /// Bytes that were sent so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -130,6 +129,5 @@ impl Traffic {
 
 /// A packet of a middling size, with headers below every MTU.
 const DATAGRAM_BYTES: usize = 1000;
-
 const TICK: Duration = Duration::from_millis(2);
 const GAP_MAX: Duration = Duration::from_millis(20);

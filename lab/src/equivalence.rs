@@ -1,40 +1,28 @@
 //! `lab equivalence`: whether a page in a browser measures what a native program measures, after Krintz and Wolski,
 //! "JavaNws: The Network Weather Service for the Desktop" (1999), §4 and §5: their Java is our page, their C is Rust.
 
-mod args;
-mod asked;
-mod browser;
-mod buffers;
 mod collect;
-mod figures;
-mod json;
 mod link;
-mod native;
-mod overhead;
-mod rates;
-mod results;
+mod programs;
 mod tables;
-mod websocket;
 
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 
 use anyhow::{Context as _, bail};
 use barograph_probe::io::Cancel;
 use barograph_sim::say_skipped;
-
-pub(crate) use args::Args;
-use args::LinkName;
-use collect::LinkStudy;
-use link::{Path, Replayed};
-use results::{Results, Variation};
+use barograph_study::compare::{Better, Moments, Study};
+use clap::ValueEnum;
+use programs::Ready;
 
 use crate::emulation::is_permitted;
 use crate::jobs::stop_on_signal;
 use crate::output::Output;
+use collect::{Buffers, LinkStudy, Overhead, Rates};
+use link::{Path, Replayed};
 
-/// Measures, writes and prints.
 pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
-    if let Some(missing) = browser::missing(&args.chromium) {
+    if let Some(missing) = programs::missing(&args.chromium) {
         say_skipped(&format!("lab equivalence: {missing}"));
         return Ok(());
     }
@@ -45,10 +33,9 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
         std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
     }
     let cancel = stop_on_signal()?;
-    let replayed = Replayed::new(args.jitter.as_deref())?;
-    let paths: anyhow::Result<Vec<Path>> = args.links.iter().map(|name| Path::of(*name, &replayed)).collect();
+    let replayed = Replayed::seeded();
     let mut results = Results { jitter: Some(Variation::of(&replayed)), ..Results::default() };
-    for path in paths? {
+    for path in args.links.iter().map(|name| Path::of(*name, &replayed)) {
         if cancel.is_cancelled() {
             break;
         }
@@ -56,21 +43,21 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
             link(&path, args, &cancel, &mut results);
         }
         if 0 < args.rate_rounds && !cancel.is_cancelled() {
-            match rates::of_link(&path, args, &cancel) {
+            match collect::of_link(&path, args, &cancel) {
                 Ok(rates) => results.rates.push(rates),
                 Err(error) => eprintln!("{}: {error:#}", path.name),
             }
         }
     }
     if args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
-        results.buffers = buffers::rows(&Path::of(LinkName::Fast, &replayed)?, args, &cancel);
+        results.buffers = collect::rows(&Path::of(LinkName::Fast, &replayed), args, &cancel);
     }
     results.is_cancelled = cancel.is_cancelled();
     let output = Output::new(page, args.json);
-    output.json(&json::json(&results))?;
+    output.json(&tables::json(&results))?;
     output.print(&tables::all(&results))?;
     if let Some(directory) = &args.out {
-        match figures::write(&results.links, directory) {
+        match tables::write_figures(&results.links, directory) {
             Ok(told) => output.print(&told)?,
             Err(error) => eprintln!("{error:#}"),
         }
@@ -107,6 +94,104 @@ fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
     results.links.push(study);
     results.browsers.push(bench.ready.clone());
     if path.is_loopback && is_measured && !cancel.is_cancelled() {
-        results.overhead = overhead::by_clock(&mut bench, args, cancel);
+        results.overhead = collect::by_clock(&mut bench, args, cancel);
     }
 }
+
+/// What `lab equivalence` was asked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Pairs of each quantity on each link; 0 leaves tables 3 to 5 out.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) pairs: u32,
+    /// Only these links.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [LinkName::Slow, LinkName::Fast, LinkName::Loopback])]
+    pub(crate) links: Vec<LinkName>,
+    /// Pairs of each row of table 6, the control of buffers; 0 leaves it out.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub(crate) buffer_pairs: u32,
+    /// Rounds of table 7 on each link, the page's default goodput beside a native transfer of 16 MiB; 0 leaves it out.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) rate_rounds: u32,
+    /// Bytes of a transfer; the paper's are 64 KiB.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=16 << 20))]
+    pub(crate) bytes: u64,
+    /// Write the series as CSV, and the figures as SVG, into this directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// The browser.
+    #[arg(long, value_name = "FILE", env = "CHROMIUM", default_value = "/usr/bin/chromium")]
+    pub(crate) chromium: PathBuf,
+    /// Print JSON: one object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The links of the study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinkName {
+    /// 2 Mbit/s, 95 ms: the paper's wide-area paths
+    Slow,
+    /// 100 Mbit/s, 20 ms
+    Fast,
+    /// 500 Mbit/s, 20 ms
+    Faster,
+    /// The host itself, without jitter
+    Loopback,
+}
+
+/// How fine the page's clock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum ClockName {
+    /// As on a secure origin: isolated from other origins
+    Fine,
+    /// As on a plain http address
+    Coarse,
+}
+
+#[derive(Default)]
+pub(crate) struct Results {
+    pub(crate) links: Vec<LinkStudy>,
+    pub(crate) browsers: Vec<Ready>,
+    pub(crate) buffers: Vec<Buffers>,
+    pub(crate) rates: Vec<Rates>,
+    pub(crate) overhead: Overhead,
+    pub(crate) jitter: Option<Variation>,
+    pub(crate) is_cancelled: bool,
+}
+
+/// How delays vary: standard deviations and the mean, in seconds.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct Variation {
+    pub(crate) one_way_s: f64,
+    pub(crate) round_trip_s: f64,
+    pub(crate) mean_one_way_s: f64,
+    pub(crate) is_seeded: bool,
+}
+
+impl Variation {
+    pub(crate) fn of(replayed: &Replayed) -> Self {
+        Self {
+            one_way_s: replayed.one_way_s(),
+            round_trip_s: replayed.round_trip_s(),
+            mean_one_way_s: replayed.mean().as_secs_f64(),
+            is_seeded: true,
+        }
+    }
+}
+
+/// The coefficient of independent pairs of the series that is divided by: of x and y with one mean μ and variance σ²,
+/// Σxy ÷ Σx² tends to μ² ÷ (μ² + σ²).
+pub(crate) fn by_scatter(study: &Study) -> Option<f64> {
+    let side = match study.better {
+        Better::Larger => &study.a,
+        Better::Smaller => &study.b,
+    };
+    let Moments { mean, variance, .. } = side.moments;
+    variance.map(|variance| mean * mean / (mean * mean + variance)).filter(|ratio| ratio.is_finite())
+}
+
+/// Native probes know no other way, so the page does the same.
+pub(crate) const REGIME: &str = "Every experiment has a new connection of its own, natively and in the browser, whatever the quantity; \
+the time to open it is no part of any value.";

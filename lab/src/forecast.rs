@@ -1,18 +1,19 @@
 //! `lab forecast`: every preset, rule and method on every trace of a folder.
 
-mod cycle;
-mod dots;
 mod report;
 mod score;
-mod trace;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use barograph_forecast::Loss;
+use barograph_study::input::Sample;
+use serde::Serialize;
 
-use crate::output::{Output, save};
+use crate::jobs;
+use crate::output::Output;
 use crate::series::read_folder;
-use trace::Trace;
+use score::{BATTERIES, CycleScore, Score, score};
 
 /// What `lab forecast` was asked.
 #[derive(clap::Args)]
@@ -20,15 +21,11 @@ pub(crate) struct Args {
     /// The folder with the traces (*.csv).
     #[arg(value_name = "DIR")]
     traces: PathBuf,
-    /// Write forecast.md and the figure forecast.svg here too.
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
     /// Print the numbers as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Reads, scores and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let mut traces = Trace::score_all(&read_folder(&args.traces)?);
     for short in traces.iter().filter(|trace| trace.scores.is_empty()) {
@@ -36,13 +33,47 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
     traces.retain(|trace| !trace.scores.is_empty());
     ensure!(!traces.is_empty(), "no trace in {} is long enough to be scored", args.traces.display());
-    let markdown = report::markdown(&traces);
     let output = Output::new(page, args.json);
-    output.print(&markdown)?;
-    output.json(&traces)?;
-    if let Some(folder) = &args.out {
-        save(folder, "forecast.md", &markdown)?;
-        save(folder, "forecast.svg", &dots::svg_of(&traces)?)?;
+    output.print(&report::markdown(&traces))?;
+    output.json(&traces)
+}
+
+/// One trace with the scores of all batteries, in the order of [`BATTERIES`].
+#[derive(Serialize)]
+pub(crate) struct Trace {
+    pub(crate) name: String,
+    pub(crate) count: usize,
+    pub(crate) scores: Vec<Score>,
+    /// The daily and weekly members by MSE and by MAE, where the trace is a week long.
+    pub(crate) cycles: Option<[CycleScore; 2]>,
+}
+
+impl Trace {
+    pub(crate) fn score_all(series: &[(String, Vec<Sample>)]) -> Vec<Self> {
+        let jobs: Vec<_> =
+            series.iter().flat_map(|series| BATTERIES.map(|battery| (series, battery))).collect();
+        let scores = jobs::all(
+            &jobs,
+            |((name, _), _)| name.clone(),
+            |((_, samples), (preset, rule))| score(*preset, *rule, samples),
+        );
+        let trace = |((name, samples), scores): (&(String, Vec<Sample>), &[Option<Score>])| {
+            let cycle = |loss| score::score_cycle(samples, loss);
+            let cycles = cycle(Loss::Squared).zip(cycle(Loss::Absolute)).map(<[CycleScore; 2]>::from);
+            let scores = scores.iter().flatten().cloned().collect();
+            Self { name: name.clone(), count: samples.len(), scores, cycles }
+        };
+        series.iter().zip(scores.chunks(BATTERIES.len())).map(trace).collect()
     }
-    Ok(())
+
+    /// The best single method of NWS with hindsight: its name and error.
+    pub(crate) fn best_of_nws(&self, loss: Loss) -> (&'static str, f64) {
+        let methods = self.scores[0].methods.iter().map(|method| (method.method, method.errors.of(loss)));
+        methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))
+    }
+
+    pub(crate) fn blend(&self) -> &Score {
+        let is_default = |score: &&Score| (score.preset, score.rule) == ("full", "blend");
+        self.scores.iter().find(is_default).unwrap_or(&self.scores[0])
+    }
 }

@@ -2,8 +2,6 @@
 //! and Foster, *A Network Performance Tool for Grid Environments* (SC '99), §4.
 
 #[cfg(target_os = "linux")]
-mod background;
-#[cfg(target_os = "linux")]
 mod campaign;
 #[cfg(target_os = "linux")]
 mod competition;
@@ -11,11 +9,6 @@ mod figures;
 #[cfg(target_os = "linux")]
 mod findings;
 mod long;
-mod periodicity;
-#[cfg(target_os = "linux")]
-mod slow_start;
-mod statements;
-mod synthetic;
 
 use std::path::{Path, PathBuf};
 
@@ -59,7 +52,6 @@ enum Part {
     Long,
 }
 
-/// Computes, writes and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let mut text = String::from("# Cost against error (Gloperf §4)\n");
     let measures = args.parts.iter().any(|part| *part != Part::Long);
@@ -93,7 +85,7 @@ fn campaign_part(args: &Args) -> anyhow::Result<String> {
         cycles: args.cycles as usize,
         seed: args.seed,
     };
-    let links = [background::Weather::Stationary, background::Weather::Shifting];
+    let links = [campaign::Weather::Stationary, campaign::Weather::Shifting];
     let tests = (links.len() * plan.cycles * campaign::LENGTHS_S.len()) as u64;
     let bar = crate::jobs::bar(tests, "tests, {eta} left");
     let measured: Vec<anyhow::Result<campaign::Campaign>> = std::thread::scope(|scope| {
@@ -124,11 +116,11 @@ fn long_part(args: &Args) -> anyhow::Result<String> {
     }
     save(&args.out, "gloperf-long.svg", &figures::long(&all)?)?;
     save(&args.out, "gloperf-offsets.svg", &figures::offsets(&all)?)?;
-    let said: Vec<statements::Statement> = all.iter().flat_map(long::statements).collect();
+    let said: Vec<long::Statement> = all.iter().flat_map(long::statements).collect();
     Ok(format!(
         "\n## Figures 10 and 11\n{}\n{}\n## Shifted subsamples\n\n{}",
         long::tables(&all),
-        statements::table(&said),
+        long::statements_table(&said),
         long::offsets(&all, args.seed)
     ))
 }

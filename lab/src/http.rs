@@ -23,7 +23,6 @@ pub(crate) fn text(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     ask(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))
 }
 
-/// Posts JSON to `path` and gives the answer.
 pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> anyhow::Result<Value> {
     let body = body.to_string();
     // A station takes HTTP/1.0 for a proxy's, and would ask for a token; it knows the length of what it answers.

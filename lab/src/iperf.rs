@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::process::Process;
 use crate::tool::{Ended, find, run};
 
-/// Whether it is here.
 pub(crate) fn is_here() -> bool {
     find("iperf3").is_some()
 }
@@ -57,7 +56,6 @@ pub(crate) fn measured(
     report(&network.a, (network.b.v4(), PORT), seconds_max, options)
 }
 
-/// iperf3's own.
 const PORT: u16 = 5201;
 
 /// More than iperf3 needs to begin and to end (s).

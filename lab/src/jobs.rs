@@ -12,8 +12,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 /// A bar on standard error, where that is a terminal: `{pos}/{len}`, and what `rest` of a template has behind that.
 pub(crate) fn bar(length: u64, rest: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(&format!("{{bar:40}} {{pos}}/{{len}} {rest}"))
-        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar_like(length, &format!("{{bar:40}} {{pos}}/{{len}} {rest}"))
+}
+
+/// The same, all of it by a template of its own.
+pub(crate) fn bar_like(length: u64, template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length).with_style(style)
 }
 

@@ -16,7 +16,6 @@ pub(crate) fn processors() -> String {
     format!("{} × {model}", std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// All memory, in GiB.
 pub(crate) fn memory() -> String {
     let table = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = table.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));

@@ -1,30 +1,24 @@
 //! Many real stations on one machine, each a process of its own, joined to three NATS servers or to one station: what
 //! one costs when nothing happens, or what becomes of their turns when they test each other.
 
-mod args;
 mod station;
 mod turns;
-mod usage;
 
-use std::fmt;
-use std::path::Path;
-use std::thread;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use self::args::Args;
-use self::args::Engine;
-use self::station::{LOOK_EVERY, MET_WITHIN, Station, wait_until_met};
-use self::usage::{Cost, Usage, machine_busy_s, now_s};
 use crate::http::get;
+use crate::nats::{Cluster, program};
 use crate::output::Output;
 use crate::stats::sorted;
 use crate::table::{Table, cells};
+use station::{Cost, LOOK_EVERY, MET_WITHIN, Station, Usage, machine_busy_s, now_s, wait_until_met};
 
-/// What was seen.
 #[derive(Serialize)]
 struct Report {
     stations: usize,
@@ -50,7 +44,6 @@ struct Report {
     noticed_s: Option<[f64; 3]>,
 }
 
-/// Runs the mesh and prints what it cost.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     ensure!(2 <= args.stations, "a mesh has two stations or more, not {}", args.stations);
     let directory = tempfile::tempdir()?;
@@ -194,8 +187,8 @@ impl fmt::Display for Report {
         let mut table =
             Table::new(["", "RSS (MB)", "anonymous", "of files", "PSS (MB)", "threads", "% of a core"]);
         let mut row = |name: &str, usage: &Usage| {
-            let Usage { rss_mb, anonymous_mb, file_mb, pss_mb, threads, core_percent } = usage;
-            let memory = [rss_mb, anonymous_mb, file_mb, pss_mb].map(|megabytes| format!("{megabytes:.1}"));
+            let Usage([memory @ .., threads, core_percent]) = usage;
+            let memory = memory.iter().map(|megabytes| format!("{megabytes:.1}"));
             let rest = cells![format!("{threads:.0}"), format!("{core_percent:.2}")];
             table.push([name.to_owned()].into_iter().chain(memory).chain(rest));
         };
@@ -209,3 +202,62 @@ impl fmt::Display for Report {
 
 /// Enough for 0.01 % of a core to be several ticks.
 const MINUTES: f64 = 2.0;
+
+/// How to run the experiment.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Stations, beside the one that keeps the mesh's history.
+    #[arg(long, default_value_t = 100)]
+    pub(super) stations: usize,
+    /// How long they are watched when all have settled [default: 2; with --tests the longest wait of a pair that the plan promises]
+    #[arg(long)]
+    pub(super) minutes: Option<f64>,
+    /// Let them test each other, with time made shorter, instead of watching what they cost when idle.
+    #[arg(long)]
+    pub(super) tests: bool,
+    /// With --tests: stations of a site, which are those that test each other.
+    #[arg(long, default_value_t = 20)]
+    pub(super) group: usize,
+    /// How long they are left alone before that, in seconds.
+    #[arg(long, default_value_t = 30.0)]
+    pub(super) settle_s: f64,
+    /// What they join.
+    #[arg(long, value_enum, default_value_t = Engine::Nats)]
+    pub(super) engine: Engine,
+    /// The program `barograph`, of a release build.
+    #[arg(long, default_value = "target/release/barograph")]
+    pub(super) program: PathBuf,
+    /// The program `nats-server` [default: NATS_SERVER, else on the path]
+    #[arg(long)]
+    pub(super) server: Option<PathBuf>,
+    /// A setting of every station, such as probe.period_s=30; may be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<String>,
+    /// One JSON object instead of a table.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What holds a mesh together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Engine {
+    /// Three servers, three copies of each record.
+    Nats,
+    /// A station that the others join.
+    Remote,
+}
+
+impl Args {
+    /// The servers that stations join, if it is servers.
+    pub(super) fn cluster(&self, directory: &Path) -> anyhow::Result<Option<Cluster>> {
+        if self.engine == Engine::Remote {
+            return Ok(None);
+        }
+        let server = program(self.server.as_deref()).context("there is no nats-server")?;
+        Cluster::start(&server, directory, SERVERS).map(Some)
+    }
+}
+
+/// The smallest cluster that stands a loss.
+const SERVERS: usize = 3;

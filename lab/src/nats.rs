@@ -41,12 +41,8 @@ impl Cluster {
     /// Starts `count` servers that store below `directory`, and waits until they serve.
     pub(crate) fn start(program: &Path, directory: &Path, count: usize) -> anyhow::Result<Self> {
         let member = |_| {
-            anyhow::Ok(Member {
-                client: Port::new()?,
-                route: Port::new()?,
-                monitor: Port::new()?,
-                process: None,
-            })
+            let [client, route, monitor] = [Port::new()?, Port::new()?, Port::new()?];
+            anyhow::Ok(Member { client, route, monitor, process: None })
         };
         let members = (0..count).map(member).collect::<anyhow::Result<Vec<_>>>()?;
         let (program, directory) = (program.to_path_buf(), directory.to_path_buf());
@@ -62,12 +58,10 @@ impl Cluster {
         self.members.len()
     }
 
-    /// Where clients find them.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
         self.members.iter().map(|member| SocketAddr::from(([127, 0, 0, 1], member.client.number))).collect()
     }
 
-    /// Kill -9.
     pub(crate) fn kill(&mut self, index: usize) {
         self.members[index].process = None;
     }
@@ -83,12 +77,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Sends a signal to a server that runs.
     pub(crate) fn signal(&self, index: usize, name: &str) -> anyhow::Result<()> {
         self.members[index].process.as_ref().map_or(Ok(()), |process| process.signal(name))
     }
 
-    /// The process of a server that runs.
     pub(crate) fn id(&self, index: usize) -> Option<u32> {
         self.members[index].process.as_ref().map(Process::id)
     }

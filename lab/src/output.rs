@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
+use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -16,7 +17,6 @@ use crate::machine;
 /// The page is written with everything that is printed, so that a study that ends early leaves what it measured.
 pub(crate) struct Output {
     is_json: bool,
-    /// Stands aside while something is printed.
     bar: ProgressBar,
     page: Option<PathBuf>,
     /// What the page has.
@@ -34,7 +34,6 @@ impl Output {
         Self { bar, ..self }
     }
 
-    /// Prints text, unless JSON was asked for.
     pub(crate) fn print(&self, text: &str) -> anyhow::Result<()> {
         self.begin(text)?;
         if self.is_json { Ok(()) } else { self.write(text) }
@@ -63,7 +62,6 @@ impl Output {
     }
 }
 
-/// A page: its title, what made it, and the rest of the text.
 fn with_head(text: &str, command: &str) -> String {
     let text = text.trim_start();
     let (title, rest) = match text.strip_prefix("# ").and_then(|text| text.split_once('\n')) {
@@ -79,6 +77,11 @@ fn with_head(text: &str, command: &str) -> String {
         machine::memory(),
         rest.trim_start()
     )
+}
+
+/// A value's name on the command line, and in rows.
+pub(crate) fn name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Writes a file into a folder, which is made if it is not there.

@@ -41,7 +41,6 @@ enum Half {
     Second,
 }
 
-/// Replays and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let length = args.turns.div_ceil(args.hold) as usize;
     let halves: Vec<Vec<f64>> = read_folder(&args.traces)?
@@ -117,7 +116,6 @@ fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec
         .collect()
 }
 
-/// What came of one order.
 struct Replay {
     /// Of each pair, the mean error of what was forecast at every turn after the first quarter, tested then or not.
     errors: Vec<f64>,

@@ -2,9 +2,6 @@
 
 mod exchange;
 mod path;
-mod peer;
-mod row;
-mod transfer;
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,8 +12,8 @@ use crate::emulation::is_permitted;
 use crate::jobs::bar;
 use crate::machine::load;
 use crate::output::Output;
+use crate::table::{Table, cells, number, shown};
 use path::Bench;
-use row::{Row, table};
 
 /// What `lab probe` was asked.
 #[derive(clap::Args)]
@@ -29,7 +26,6 @@ pub(crate) struct Args {
     quick: bool,
 }
 
-/// Everything that was measured, and how busy the machine was meanwhile.
 #[derive(Serialize)]
 struct Findings {
     processors: usize,
@@ -38,16 +34,15 @@ struct Findings {
     rows: Vec<Row>,
 }
 
-/// Measures and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if !is_permitted("probe")? {
         return Ok(());
     }
     let load_before = load();
-    let bar = bar(exchange::STEPS + transfer::steps(args.quick), "{msg}");
+    let bar = bar(exchange::STEPS + exchange::transfer_steps(args.quick), "{msg}");
     let bench = Bench::new(bar.clone(), if args.quick { QUICK } else { FULL });
     let mut rows = exchange::rows(&bench, args.quick);
-    rows.extend(transfer::rows(&bench, args.quick));
+    rows.extend(exchange::transfer_rows(&bench, args.quick));
     bar.finish_and_clear();
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let findings = Findings { processors, load_before, load_after: load(), rows };
@@ -65,3 +60,185 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
 /// After so long nothing is repeated any more, so that the whole ends in about a minute, or in five.
 const QUICK: Duration = Duration::from_secs(30);
 const FULL: Duration = Duration::from_secs(190);
+
+/// One quantity on one path, beside a peer's.
+#[derive(Serialize)]
+pub(crate) struct Row {
+    measure: String,
+    path: String,
+    unit: Unit,
+    /// Ours, in the base unit (s, bit/s or a share).
+    ours: Option<f64>,
+    /// Who is compared with.
+    peer: String,
+    /// Theirs, in the same unit.
+    theirs: Option<f64>,
+    ratio: Option<f64>,
+    goal: Goal,
+    verdict: Verdict,
+    /// How many runs, what was void, why there is no number.
+    note: String,
+}
+
+#[derive(Clone, Copy, Serialize)]
+pub(crate) enum Unit {
+    #[serde(rename = "s")]
+    Milliseconds,
+    #[serde(rename = "bit/s")]
+    Megabits,
+    #[serde(rename = "1")]
+    Percent,
+}
+
+/// What a finding should be.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    /// The ratio to the peer's lies so near to 1.
+    Within(f64),
+    /// Our value lies between these, in the base unit.
+    Between(f64, f64),
+    /// Told, not judged.
+    None,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    Met,
+    Missed,
+    /// The emulator was the bottleneck in every attempt: there is no number.
+    Void,
+    /// Something that is needed is not here.
+    Skipped,
+    Failed,
+    Told,
+}
+
+/// What is measured where, and what it should be; a value makes it a row.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) measure: String,
+    pub(crate) path: String,
+    pub(crate) unit: Unit,
+    pub(crate) peer: &'static str,
+    pub(crate) goal: Goal,
+}
+
+impl Question {
+    pub(crate) fn new(measure: &str, path: &path::Path, unit: Unit, peer: &'static str, goal: Goal) -> Self {
+        Self { measure: measure.to_owned(), path: path.name.clone(), unit, peer, goal }
+    }
+
+    /// The row of a measured value and the peer's.
+    pub(crate) fn answered(self, ours: f64, theirs: f64, note: String) -> Row {
+        let ratio = ours / theirs;
+        let verdict = match self.goal {
+            Goal::Within(bound) => Verdict::of((ratio - 1.0).abs() <= bound),
+            Goal::Between(low, high) => Verdict::of((low..=high).contains(&ours)),
+            Goal::None => Verdict::Told,
+        };
+        Row { ours: Some(ours), theirs: Some(theirs), ratio: Some(ratio), ..self.unanswered(verdict, note) }
+    }
+
+    /// The row of what could not be measured.
+    pub(crate) fn unanswered(self, verdict: Verdict, note: String) -> Row {
+        let Self { measure, path, unit, peer, goal } = self;
+        let peer = peer.to_owned();
+        Row { measure, path, unit, ours: None, peer, theirs: None, ratio: None, goal, verdict, note }
+    }
+}
+
+impl Verdict {
+    fn of(reached: bool) -> Self {
+        if reached { Self::Met } else { Self::Missed }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "MISSED",
+            Self::Void => "void",
+            Self::Skipped => "skipped",
+            Self::Failed => "FAILED",
+            Self::Told => "–",
+        }
+    }
+}
+
+impl Unit {
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Milliseconds => format!("{:.3} ms", value * 1e3),
+            Self::Megabits => format!("{:.2} Mbit/s", value / 1e6),
+            Self::Percent => format!("{:.1} %", value * 1e2),
+        }
+    }
+}
+
+impl Goal {
+    fn show(self, unit: Unit) -> String {
+        match self {
+            Self::Within(bound) => format!("1 ± {bound}"),
+            Self::Between(low, high) => format!("{} to {}", unit.show(low), unit.show(high)),
+            Self::None => "–".to_owned(),
+        }
+    }
+}
+
+pub(crate) fn table(rows: &[Row]) -> Table {
+    let mut table =
+        Table::new(["measure", "path", "ours", "peer", "theirs", "ratio", "goal", "verdict", "note"])
+            .text_columns(9);
+    for row in rows {
+        let value = |value: Option<f64>| shown(value, |value| row.unit.show(value));
+        table.push(cells![
+            row.measure,
+            row.path,
+            value(row.ours),
+            row.peer,
+            value(row.theirs),
+            number(row.ratio, 4),
+            row.goal.show(row.unit),
+            row.verdict.as_str(),
+            row.note,
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(goal: Goal) -> Question {
+        let (measure, path) = ("rtt".to_owned(), "5 ms".to_owned());
+        Question { measure, path, unit: Unit::Milliseconds, peer: "bare", goal }
+    }
+
+    #[test]
+    fn a_goal_is_met_on_its_bound_and_missed_beyond_on_both_sides() {
+        for (goal, ours, expected) in [
+            (Goal::Within(0.25), 1.25, Verdict::Met),
+            (Goal::Within(0.25), 0.75, Verdict::Met),
+            (Goal::Within(0.25), 1.26, Verdict::Missed),
+            (Goal::Within(0.25), 0.74, Verdict::Missed),
+            (Goal::Within(0.25), f64::NAN, Verdict::Missed),
+            (Goal::Between(0.5, 2.0), 0.5, Verdict::Met),
+            (Goal::Between(0.5, 2.0), 2.1, Verdict::Missed),
+            (Goal::None, 9.0, Verdict::Told),
+        ] {
+            assert_eq!(question(goal).answered(ours, 1.0, String::new()).verdict, expected, "{ours}");
+        }
+    }
+
+    #[test]
+    fn what_is_void_shows_no_number() {
+        let row = question(Goal::Within(0.01)).unanswered(Verdict::Void, "busy".to_owned());
+        let text = table(&[row]).to_string();
+        let line = text.lines().nth(2).expect("a header, a rule and a row");
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        assert_eq!(cells[3..6], ["–", "bare", "–"]);
+        assert_eq!(cells[8..10], ["void", "busy"]);
+    }
+}

@@ -49,7 +49,6 @@ impl Process {
         Ok(writeln!(input, "{line}")?)
     }
 
-    /// Whether it has ended by itself.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.0.try_wait(), Ok(None))
     }
@@ -70,7 +69,6 @@ impl Drop for Process {
     }
 }
 
-/// Set when the input of this process ends.
 pub(crate) fn input_ends() -> Arc<AtomicBool> {
     let is_over = Arc::new(AtomicBool::new(false));
     std::thread::spawn({

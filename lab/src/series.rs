@@ -22,12 +22,10 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// A file's name without its end.
 pub(crate) fn name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The samples of a file.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Sample>> {
     let shown = file.display();
     let opened = File::open(file).with_context(|| format!("cannot open {shown}"))?;
@@ -35,7 +33,6 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Sample>> {
     samples.with_context(|| format!("cannot read {shown}"))
 }
 
-/// The series of a folder by name, in order.
 pub(crate) fn read_folder(folder: &Path) -> anyhow::Result<Vec<(String, Vec<Sample>)>> {
     files(folder, "csv", |_| true)?.iter().map(|file| Ok((name(file), read(file)?))).collect()
 }

@@ -45,7 +45,6 @@ pub(crate) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// The values in ascending order.
 pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -10,7 +10,6 @@ macro_rules! cells {
 }
 pub(crate) use cells;
 
-/// Rows under a header.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
@@ -23,12 +22,16 @@ impl Table {
         Self { rows: vec![header.into_iter().map(|name| name.to_string()).collect()], text_columns: 1 }
     }
 
+    /// With the names of its columns in one text, a bar between them.
+    pub(crate) fn titled(header: &str) -> Self {
+        Self::new(header.split(" | "))
+    }
+
     /// With so many columns of text.
     pub(crate) fn text_columns(self, text_columns: usize) -> Self {
         Self { text_columns, ..self }
     }
 
-    /// Adds columns to the header.
     pub(crate) fn and<T: ToString>(mut self, header: impl IntoIterator<Item = T>) -> Self {
         self.rows[0].extend(header.into_iter().map(|name| name.to_string()));
         self
@@ -79,7 +82,6 @@ impl Widths {
         Self { columns: (0..count).map(|column| width(column).max(3)).collect(), text_columns }
     }
 
-    /// A row.
     pub(crate) fn line(&self, cells: &[String]) -> String {
         let cell = |(column, (cell, width)): (usize, (&String, &usize))| {
             let width = *width;
@@ -112,7 +114,6 @@ impl Section {
         Self { text: format!("\n## {title}\n\n{legend}\n\n{table}"), rows }
     }
 
-    /// With lines below it.
     pub(crate) fn with(self, lines: &[String]) -> Self {
         Self { text: format!("{}\n{}", self.text, lines.concat()), ..self }
     }
@@ -143,12 +144,10 @@ pub(crate) fn bold(text: &str) -> String {
     format!("**{text}**")
 }
 
-/// Texts with a comma between them.
 pub(crate) fn list<T: ToString>(items: impl IntoIterator<Item = T>) -> String {
     joined(items, ", ")
 }
 
-/// Texts with something between them.
 pub(crate) fn joined<T: ToString>(items: impl IntoIterator<Item = T>, between: &str) -> String {
     items.into_iter().map(|item| item.to_string()).collect::<Vec<_>>().join(between)
 }

@@ -9,11 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use barograph_sim::{Chance, Host};
 
-/// How a program ended.
 pub(crate) enum Ended {
     /// By itself, well: what it printed, its errors behind.
     Done(String),
-    /// Its time was up.
     TimeUp,
 }
 
@@ -67,7 +65,6 @@ fn has_port(tables: &str, is_tcp: bool, port: u16) -> bool {
     tables.lines().any(has)
 }
 
-/// Where a program is.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     // Where daemons are, which an administrator's path may lack.
@@ -75,7 +72,6 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// The version of a Debian package, where there are such.
 pub(crate) fn package_version(package: &str) -> Option<String> {
     let asked = Command::new("dpkg-query").args(["-W", "-f", "${Version}", package]).output().ok()?;
     let version = String::from_utf8(asked.stdout).ok()?;
@@ -109,7 +105,6 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// TCP_LISTEN (Linux, include/net/tcp_states.h).
 const LISTENS: &str = "0A";
-
 const BLOCK_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

@@ -2,12 +2,9 @@
 
 mod contention;
 mod fairness;
-mod hold;
 mod host;
 mod lies;
-mod path;
 mod run;
-mod setting;
 mod stalls;
 mod throughput;
 
@@ -16,15 +13,14 @@ use std::path::Path;
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::output::Output;
+use crate::output::{Output, name};
 use crate::table::Section;
-use setting::Setting;
 
 /// What `lab transfer` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     parts: Vec<Part>,
     /// How long each run of throughput and contention is measured, after 5 seconds of start (s, virtual); fairness takes four times as long.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(4..=600))]
@@ -53,8 +49,6 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [Self::Throughput, Self::Fairness, Self::Contention, Self::Lies, Self::Stalls];
-
     fn table(self, setting: Setting) -> anyhow::Result<Section> {
         match self {
             Self::Throughput => throughput::table(setting),
@@ -66,16 +60,24 @@ impl Part {
     }
 }
 
-/// Computes and prints.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let setting = Setting { seconds: args.seconds, seed: args.seed };
     let output = Output::new(page, args.json);
     output.print(&format!("# Transfers in virtual time, seed {}\n", args.seed))?;
-    for part in Part::ALL.iter().filter(|part| args.parts.contains(part)) {
+    for part in Part::value_variants().iter().filter(|part| args.parts.contains(part)) {
         let Section { text, rows } = part.table(setting)?;
-        let name = part.to_possible_value().map(|value| value.get_name().to_owned());
-        rows.into_iter().try_for_each(|row| output.json(&json!({ "part": name, "row": row })))?;
+        rows.into_iter().try_for_each(|row| output.json(&json!({ "part": name(*part), "row": row })))?;
         output.print(&text)?;
     }
     Ok(())
 }
+
+/// How long runs are measured, and what they are drawn from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    pub(crate) seconds: u64,
+    pub(crate) seed: u64,
+}
+
+/// How long a flow may take to find its rate before it is measured (s).
+pub(crate) const START_S: u64 = 5;

@@ -1,40 +1,30 @@
 //! `lab transfer-real`: transfers between two hosts of this machine, over real sockets, beside what others do on the same links.
 
-mod args;
-mod beside;
 mod busy;
-mod cells;
 mod cross;
 mod fairness;
 mod figures;
 mod files;
 mod flow;
-mod goal;
-mod job;
 mod line_rate;
-mod memory;
 mod mover;
 mod path;
 mod peer;
 mod raw;
-mod report;
 mod session;
 mod uncontended;
-mod worker;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use clap::ValueEnum;
 use serde::Deserialize;
-
-pub(crate) use args::Args;
-use args::Part;
-use cells::{Plan, for_people};
-use session::{Session, TCP};
 
 use crate::emulation::is_permitted;
 use crate::machine;
+use crate::output::name;
+use session::{Plan, Session, TCP, for_people};
 
 /// Runs what was asked for and prints it, each part when it is done, and those that take long row by row.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
@@ -48,25 +38,27 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
         std::fs::create_dir_all(folder).with_context(|| format!("--figures {}", folder.display()))?;
     }
     let session = Session::new(args, page)?;
-    let parts: Vec<Part> = Part::ALL.into_iter().filter(|part| args.parts.contains(part)).collect();
+    let parts: Vec<Part> =
+        Part::value_variants().iter().copied().filter(|part| args.parts.contains(part)).collect();
     say_plan(&session, &parts, args.plan)?;
     if args.plan {
         return Ok(());
     }
     let (mut planned, mut failures) = (Plan::default(), Vec::new());
     for part in parts {
-        session.report.begin_part(&part.name());
+        let name = name(part);
+        session.report.begin_part(&name);
         let ((plan, run), began) = (study(part), Instant::now());
         // What one part cannot do is no reason to lose the others.
         if let Err(error) = run(&session) {
-            session.report.say(&format!("\n{} ended: {error:#}\n", part.name()))?;
-            failures.push(format!("{}: {error:#}", part.name()));
+            session.report.say(&format!("\n{name} ended: {error:#}\n"))?;
+            failures.push(format!("{name}: {error:#}"));
         }
         planned += plan(&session);
         session.reach(planned);
         session.report.say(&format!("\nMade in {}.\n", for_people(began.elapsed())))?;
         if let Some(folder) = &args.figures {
-            figures::write(part, &session.report.rows_of(&part.name()), folder)?;
+            figures::write(part, &session.report.rows_of(&name), folder)?;
         }
     }
     session.end();
@@ -74,7 +66,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a process of the experiment is, by what its [`worker::Worker`] was started as.
+/// What a process of the experiment is, by what its [`flow::Worker`] was started as.
 #[derive(Deserialize)]
 enum Role {
     RawSend(raw::SendPlan),
@@ -111,7 +103,7 @@ fn study(part: Part) -> Study {
 /// Says what will be measured, and about how long that takes, on the standard error.
 fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<()> {
     let plans: Vec<(String, Plan)> =
-        parts.iter().map(|part| (part.name(), study(*part).0(session))).collect();
+        parts.iter().map(|part| (name(*part), study(*part).0(session))).collect();
     let all: Plan = plans.iter().map(|(_, plan)| *plan).sum();
     let part =
         |(name, plan): &(String, Plan)| format!("{name} {} ({} cells)", for_people(plan.time), plan.cells);
@@ -131,4 +123,74 @@ fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<(
         session.seed,
         session.at_once
     ))
+}
+
+/// What `lab transfer-real` was asked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these parts.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
+    pub(crate) parts: Vec<Part>,
+    /// How long each run is measured (s). [default: 2; with --full 20]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
+    pub(crate) seconds: Option<u64>,
+    /// Longer runs, more pairs, and all of the paths.
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Only rows of `uncontended`, `files` and `fairness`, and columns of `network` and `cross`, whose names have one of these in them.
+    #[arg(long, value_name = "TEXT", value_delimiter = ';')]
+    pub(crate) only: Vec<String>,
+    /// Only paths of `network` and `cross` whose names have one of these in them, as `300 Mbit/s` or `100 ms, 0.1 %`.
+    #[arg(long, value_name = "TEXT", value_delimiter = ';')]
+    pub(crate) paths: Vec<String>,
+    /// How many cells of `network`, `cross` and `fairness` may run at once, where the relay carries that many; what is void then is run again alone.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_once)]
+    pub(crate) at_once: usize,
+    /// Only say how long it would take.
+    #[arg(long)]
+    pub(crate) plan: bool,
+    /// Write figures of `network` and `uncontended` there.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) figures: Option<PathBuf>,
+    /// What losses, loads and probes are drawn from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where files come from and go to in `files`; else the system's folder for temporary ones.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) disk: Option<PathBuf>,
+    /// The program `barograph`, of a release build.
+    #[arg(long, value_name = "FILE", default_value = "target/release/barograph")]
+    pub(crate) program: PathBuf,
+    /// Print JSON, a line for each row.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What a process is that the experiment starts.
+    #[arg(long, hide = true)]
+    pub(crate) role: Option<String>,
+}
+
+/// The parts of the study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Alone between two hosts, from memory to memory: the machine's limit, the peers, ours
+    Uncontended,
+    /// From disk to disk: one file, one to a slow disk, and many small ones, beside the peers that copy files
+    Files,
+    /// Section 5 of the paper: a fixed rate, with and without the classifier beside the transfer
+    LineRate,
+    /// To a host that does not always read
+    Busy,
+    /// Through bottlenecks with delay and loss: every controller, and the peers
+    Network,
+    /// Beside datagrams that come and go, and beside TCP: throughput, and what the others keep
+    Cross,
+    /// Beside cubic and bbr, and among four of a kind
+    Fairness,
+    /// Section 8 of the paper: to a busy host whose other processor has time to spare
+    Mover,
+}
+
+/// More than the processors of any machine that this was tried on would carry.
+fn at_once(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=16).contains(count)).ok_or_else(|| "1 to 16".to_owned())
 }

@@ -2,16 +2,11 @@
 
 use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
-use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest};
-use crate::figure::ticks;
+use super::judge::{BANDS, Kinds, Method, Split, cause_name, is_in_range, lengths, rates, runs, those};
+use super::tables::{TABLE_2, three};
+use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, ticks};
 use crate::table::{Table, cells, dash, joined};
 
-use super::judge::{Judged, Method, Split};
-use super::kinds::{BANDS, Kinds, cause_name, is_in_range, lengths};
-use super::rates::{rates, runs};
-use super::references::{TABLE_2, three};
-
-/// A figure: the name of its file, and the SVG.
 pub(crate) type Figure = (String, String);
 
 /// Figures 4 to 6 of the two longest lengths of windows, by the paper's kinds and by all; 4 and 5 again for each
@@ -80,7 +75,6 @@ fn queues<'a>(windows: &'a [Labelled], lengths: &[u32]) -> Vec<(String, Vec<&'a 
 /// Random early detection, controlled delay, and queues in series.
 const QUEUES: [&str; 3] = ["red", "codel", "series"];
 
-/// Complexity against the loss rate.
 fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
     let layer = |cause, colour| {
         let point = |window: &&&Labelled| (window.signature.loss_rate(), window.metrics.complexity);
@@ -145,7 +139,6 @@ fn complexity() -> Axis {
         .with_ticks(ticks(&[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], ""))
 }
 
-/// Which colours.
 const CPU: usize = 1;
 const NETWORK: usize = 0;
 
@@ -167,14 +160,11 @@ pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String>
             for (cause, is_low) in
                 [(Cause::Network, false), (Cause::Network, true), (Cause::Host, false), (Cause::Host, true)]
             {
-                let is_of = |judged: &&Judged<'_>| {
-                    let window = judged.window;
-                    let is_of = window.cause == cause
-                        && window.signature.packets() == packets
-                        && kinds.has(&window.kind);
-                    is_of && is_in_range(window) && (window.signature.loss_rate() < BANDS[1]) == is_low
-                };
-                let of: Vec<&Judged<'_>> = judged.iter().filter(is_of).collect();
+                let of = those(&judged, |window| {
+                    let Labelled { signature, kind, .. } = window;
+                    let is_of = window.cause == cause && signature.packets() == packets && kinds.has(kind);
+                    is_of && is_in_range(window) && (signature.loss_rate() < BANDS[1]) == is_low
+                });
                 if !of.is_empty() {
                     let metric = if is_low { "success proportion" } else { "complexity" };
                     let metric = format!("{metric}, {packets} packets, {}", kinds.name());
@@ -190,15 +180,10 @@ pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String>
 /// Whether windows of similar loss rates are normally distributed around the curve (Dickens §3.2), and the curves.
 pub(crate) fn normality(windows: &[Labelled]) -> String {
     let mut text = "\n## The paper's curves and the test of Shapiro and Wilk (§3.1.6, §3.2)\n\n".to_owned();
-    let mut table = Table::new([
-        "kinds",
-        "packets",
-        "cause",
-        "complexity at loss p",
-        "SD",
-        "within 1, 2, 3 SD, %",
-        "bins: windows without outliers (outliers), W, p",
-    ]);
+    let mut table = Table::titled(
+        "kinds | packets | cause | complexity at loss p | SD | within 1, 2, 3 SD, % | \
+         bins: windows without outliers (outliers), W, p",
+    );
     for kinds in [Kinds::Papers, Kinds::All] {
         let of: Vec<Labelled> = windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
         let fit = match fit_paper(&of) {

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use barograph_loss::{Cause, Labelled};
+use barograph_loss::{Cause, Labelled, Meter, PaperClassifier, fit_paper};
 
-use super::judge::{Judged, Method, Models, Split};
-use super::kinds::{BANDS, FLOORS_AT, Kinds, band_of, cause_name, is_in_range, lengths};
-use super::rates::{cell, misattributed, percent, percent_in, rates, runs};
-use super::references::{EARLIER, FLOORS, GOALS, SPLIT_WITHIN};
+use super::judge::{
+    BANDS, FLOORS_AT, Judged, Kinds, Method, Models, Outcome, Rates, Split, band_of, cause_name, cell,
+    is_in_range, lengths, misattributed, parts_of, percent, percent_in, rates, runs, runs as runs_of, those,
+};
+use super::windows::Run;
+use crate::stats::range;
 use crate::table::{Table, cells, dash};
 
-/// Tables, and those of them that are short.
 #[derive(Default)]
 pub(crate) struct Held {
     pub(crate) all: String,
@@ -51,8 +52,7 @@ pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, see
     let mut held = Held { all, short: String::new() };
     let judged = models.judge(windows);
     for packets in lengths(windows) {
-        let of: Vec<&Judged<'_>> =
-            judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
+        let of = those(&judged, |window| window.signature.packets() == packets);
         let title = format!("Windows of {packets} packets: {} windows of {} runs", of.len(), runs(&of));
         let has_floors = packets == FLOORS_AT;
         let tables =
@@ -68,7 +68,6 @@ const LEGEND: &str = "\n% right [95 % interval over runs] / wrong / inconclusive
 const FLOORS_LEGEND: &str = "\nA floor or goal says how much is right at least, and how much wrong or called hybrid at most: of a window with one cause, hybrid is wrong. \
     An outage is wrong where it is called the CPU's.\n";
 
-/// What tables are made of the same windows.
 struct Tables<'a> {
     methods: &'a [Method],
     /// Whether what is to be reached stands below.
@@ -81,23 +80,17 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// By cause and kinds, by kind and band, and of windows with both causes.
     fn of(&self, judged: &[Judged<'_>], packets: u32) -> [String; 3] {
-        let judged: Vec<&Judged<'_>> =
-            judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
-        let in_range: Vec<&Judged<'_>> =
-            judged.iter().copied().filter(|judged| is_in_range(judged.window)).collect();
+        let judged = those(judged, |window| window.signature.packets() == packets);
+        let in_range = those(judged.iter().copied(), is_in_range);
         [self.summary(&in_range), self.by_kind_and_band(&in_range), self.hybrids(&judged)]
     }
 
-    /// A row for each cause and set of kinds.
     fn summary(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["loss 0.00008–0.05", "cause"]);
         for kinds in [Kinds::Papers, Kinds::All, Kinds::Outage] {
             for cause in [Cause::Host, Cause::Network] {
-                let of: Vec<&Judged<'_>> = judged
-                    .iter()
-                    .copied()
-                    .filter(|judged| judged.window.cause == cause && kinds.has(&judged.window.kind))
-                    .collect();
+                let is = |window: &Labelled| window.cause == cause && kinds.has(&window.kind);
+                let of = those(judged.iter().copied(), is);
                 if !of.is_empty() {
                     table.push(self.row([kinds.name(), cause_name(cause)], &of));
                     if self.has_floors {
@@ -110,7 +103,6 @@ impl Tables<'_> {
         format!("{table}{legend}")
     }
 
-    /// What an earlier experiment had, the floor and the goal.
     fn references(&self, kinds: Kinds, cause: Cause, of: &[&Judged<'_>]) -> Vec<Vec<String>> {
         let row = |name: &str, cell: &dyn Fn(Method) -> String| {
             let of_methods = self.methods.iter().map(|method| cell(*method));
@@ -138,22 +130,17 @@ impl Tables<'_> {
         rows
     }
 
-    /// A row for each cause, kind and band that has windows.
     fn by_kind_and_band(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["kind", "loss"]);
         for cause in [Cause::Host, Cause::Network] {
-            let of_cause: Vec<&Judged<'_>> =
-                judged.iter().copied().filter(|judged| judged.window.cause == cause).collect();
+            let of_cause = those(judged.iter().copied(), |window| window.cause == cause);
             let kinds: BTreeSet<&str> = of_cause.iter().map(|judged| judged.window.kind.as_str()).collect();
             for kind in kinds.into_iter().map(Some).chain([None]) {
                 let name = format!("{}: {}", cause_name(cause), kind.unwrap_or(Kinds::All.name()));
                 let has = |of: &str| kind.map_or(Kinds::All.has(of), |kind| kind == of);
                 for (band, bounds) in BANDS.windows(2).enumerate() {
-                    let of: Vec<&Judged<'_>> = of_cause
-                        .iter()
-                        .copied()
-                        .filter(|judged| has(&judged.window.kind) && band_of(judged.window) == band)
-                        .collect();
+                    let is = |window: &Labelled| has(&window.kind) && band_of(window) == band;
+                    let of = those(of_cause.iter().copied(), is);
                     if !of.is_empty() {
                         table.push(self.row([&name, &format!("{}–{}", bounds[0], bounds[1])], &of));
                     }
@@ -163,16 +150,11 @@ impl Tables<'_> {
         table.to_string()
     }
 
-    /// How the losses of windows with both causes are split.
     fn hybrids(&self, judged: &[&Judged<'_>]) -> String {
         let mut table = self.table(["both causes: % of lost packets given to the wrong one; to none", ""]);
         for (name, is_low) in [("loss 0.00008–0.05", true), ("loss over 0.05", false)] {
-            let of: Vec<&Judged<'_>> = judged
-                .iter()
-                .copied()
-                .filter(|judged| judged.window.cause == Cause::Unknown)
-                .filter(|judged| is_in_range(judged.window) == is_low)
-                .collect();
+            let is = |window: &Labelled| window.cause == Cause::Unknown && is_in_range(window) == is_low;
+            let of = those(judged.iter().copied(), is);
             let cell = |method: &Method| {
                 let of_method = misattributed(&of, *method, self.seed);
                 of_method.map_or_else(dash, |(wrong, none)| {
@@ -209,4 +191,413 @@ impl Tables<'_> {
 
 fn row(first: [&str; 2], of: &[&Judged<'_>], cells: impl Iterator<Item = String>) -> Vec<String> {
     cells![first[0], first[1], format!("{} ({})", of.len(), runs(of))].into_iter().chain(cells).collect()
+}
+
+/// A row of Dickens Table 1: a transfer of four hours with losses of the host alone.
+pub(crate) struct Transfer {
+    pub(crate) loss_rate: f64,
+    /// Windows with losses, of [`Transfer::WINDOWS`].
+    pub(crate) lossy: usize,
+    /// … of them with a loss rate under 0.00008.
+    pub(crate) below_range: usize,
+    /// … and those within it that were inconclusive or taken for the network's: 0.86 and 0.22 % of 924, 0.2 % of 1425, 0.7 % of 1044.
+    pub(crate) missed: usize,
+    pub(crate) with_mbit_s: f64,
+    pub(crate) without_mbit_s: f64,
+}
+
+impl Transfer {
+    /// "1.6 terabytes" in windows of 100 MB (§4.1).
+    pub(crate) const WINDOWS: usize = 16_000;
+}
+
+/// Dickens Table 1. (Its text has 0.00055 for the third rate.)
+#[rustfmt::skip]
+pub(crate) const TRANSFERS: [Transfer; 3] = [
+    Transfer { loss_rate: 0.000_35, lossy: 1110, below_range: 186, missed: 10, with_mbit_s: 8883.0, without_mbit_s: 74.0 },
+    Transfer { loss_rate: 0.000_45, lossy: 1429, below_range: 4, missed: 3, with_mbit_s: 9490.0, without_mbit_s: 35.0 },
+    Transfer { loss_rate: 0.000_56, lossy: 1051, below_range: 7, missed: 7, with_mbit_s: 9397.0, without_mbit_s: 41.5 },
+];
+
+/// Dickens Table 2, and the third to fifth columns of his Table 1: cause, metric, right, wrong, inconclusive (%).
+pub(crate) const TABLE_2: [(Cause, &str, [&str; 3]); 5] = [
+    (Cause::Network, "complexity", ["99.94", "0.052", "0.001"]),
+    (Cause::Network, "success proportion", ["98.2", "0.18", "1.5"]),
+    (Cause::Host, "both, long-term loss 0.00035", ["98.9", "0.22", "0.86"]),
+    (Cause::Host, "both, long-term loss 0.00045", ["99.8", "0", "0.2"]),
+    (Cause::Host, "both, long-term loss 0.00056", ["99.3", "0", "0.7"]),
+];
+
+/// What an earlier experiment of ours had on windows of 20 000 packets: twice as many runs of the same kinds, five-fold by run,
+/// with programs that are not kept. Right / wrong / inconclusive (%).
+pub(crate) struct Earlier {
+    pub(crate) kinds: Kinds,
+    pub(crate) cause: Cause,
+    /// The paper's classifier by tail areas, fitted on the same kinds.
+    paper: [f64; 3],
+    /// Kernel densities over mean burst, success proportion and words.
+    pattern: &'static str,
+    /// Boosted trees over the pattern and the delay.
+    delay: &'static str,
+}
+
+impl Earlier {
+    /// Beside the method of ours that had the same to go by.
+    pub(crate) fn cell(&self, method: Method) -> String {
+        match method {
+            Method::Paper if self.kinds == Kinds::Papers => return self.papers(),
+            Method::PaperOfAll if self.kinds == Kinds::All => return self.papers(),
+            Method::Paper | Method::PaperOfAll | Method::Burst | Method::DelayAlone => "–",
+            Method::Pattern => self.pattern,
+            Method::Delay => self.delay,
+            Method::Counter => "100 / 0 / 0",
+        }
+        .to_owned()
+    }
+
+    pub(crate) fn papers(&self) -> String {
+        let [right, wrong, inconclusive] = self.paper;
+        format!("{right} / {wrong} / {inconclusive}")
+    }
+
+    /// Whether a share that is right is that of the paper's classifier within 3 points, and what is wrong at most 3 points more: the floor of a reproduction.
+    pub(crate) fn is_near(&self, right: f64, wrong: f64) -> String {
+        let off = (100.0 * right - self.paper[0]).abs().max(100.0 * wrong - self.paper[1]) - 3.0;
+        if off <= 0.0 { "met".to_owned() } else { format!("missed by {off:.1}") }
+    }
+}
+
+#[rustfmt::skip]
+pub(crate) const EARLIER: [Earlier; 4] = [
+    Earlier { kinds: Kinds::Papers, cause: Cause::Host, paper: [76.3, 0.6, 23.1], pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
+    Earlier { kinds: Kinds::Papers, cause: Cause::Network, paper: [83.3, 3.8, 12.9], pattern: "97.8 / 0.2 / 2.0", delay: "98.9 / 0.2 / 0.9" },
+    Earlier { kinds: Kinds::All, cause: Cause::Host, paper: [24.7, 4.7, 70.6], pattern: "84.4 / 0 / 15.6", delay: "96.2 / 0 / 3.8" },
+    Earlier { kinds: Kinds::All, cause: Cause::Network, paper: [72.0, 0.5, 27.6], pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
+];
+
+/// What is to be reached on windows of 20 000 packets: right at least, and wrong or called hybrid at most (%).
+pub(crate) struct Floor {
+    pub(crate) kinds: Kinds,
+    pub(crate) cause: Cause,
+    /// Whether the sender's burst is known or not.
+    pattern: Option<(f64, f64)>,
+    /// … and the same with the delay.
+    delay: Option<(f64, f64)>,
+    counter: Option<(f64, f64)>,
+}
+
+impl Floor {
+    /// That of a method, and whether it was reached. A window of one cause that is called hybrid is wrong.
+    pub(crate) fn cell(&self, method: Method, found: Option<&Rates>) -> String {
+        let bounds = match method {
+            Method::Paper | Method::PaperOfAll => None,
+            Method::Pattern | Method::Burst => self.pattern,
+            Method::DelayAlone | Method::Delay => self.delay,
+            Method::Counter => self.counter,
+        };
+        let Some((right, wrong)) = bounds else { return "–".to_owned() };
+        let is_met = found.is_some_and(|found| {
+            right <= 100.0 * found.right.value && 100.0 * (found.wrong.value + found.hybrid) <= wrong
+        });
+        let met = if is_met { "met" } else { "missed" };
+        if 0.0 < right {
+            format!("≥ {right}, ≤ {wrong}: {met}")
+        } else {
+            format!("≤ {wrong} wrong: {met}")
+        }
+    }
+}
+
+/// What has to be reached. Of an outage only that it is not called the CPU's where the kernel counts.
+#[rustfmt::skip]
+pub(crate) const FLOORS: [Floor; 5] = [
+    Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: Some((97.0, 0.8)), delay: None, counter: None },
+    Floor { kinds: Kinds::Papers, cause: Cause::Network, pattern: Some((97.0, 0.8)), delay: None, counter: None },
+    Floor { kinds: Kinds::All, cause: Cause::Host, pattern: Some((83.0, 0.8)), delay: Some((95.0, 0.5)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::All, cause: Cause::Network, pattern: Some((92.0, 0.8)), delay: Some((97.0, 0.5)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::Outage, cause: Cause::Network, pattern: None, delay: None, counter: Some((0.0, 0.0)) },
+];
+
+#[rustfmt::skip]
+pub(crate) const GOALS: [Floor; 4] = [
+    Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: Some((98.5, 0.2)), delay: None, counter: None },
+    Floor { kinds: Kinds::Papers, cause: Cause::Network, pattern: Some((98.5, 0.2)), delay: None, counter: None },
+    Floor { kinds: Kinds::All, cause: Cause::Host, pattern: Some((90.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::All, cause: Cause::Network, pattern: Some((95.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
+];
+
+/// How much of what both causes lost may be given to the wrong one where the kernel counts (%): floor and goal.
+pub(crate) const SPLIT_WITHIN: f64 = 1.0;
+
+pub(crate) fn three(rates: Option<&Rates>) -> [String; 3] {
+    rates.map_or(["–"; 3].map(str::to_owned), |rates| {
+        [rates.right.value, rates.wrong.value, rates.inconclusive + rates.hybrid].map(percent)
+    })
+}
+
+/// The table; nothing where a cause has no window of the paper's kinds.
+pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
+    let compared: Vec<&Labelled> = windows.iter().filter(|window| is_compared(window)).collect();
+    let of = |cause| compared.iter().copied().filter(|window| window.cause == cause).collect::<Vec<_>>();
+    let causes = [Cause::Host, Cause::Network].map(|cause| (cause, of(cause)));
+    if causes.iter().any(|(_, of)| of.is_empty()) {
+        return Ok(String::new());
+    }
+    let header = causes.iter().flat_map(|(cause, of)| {
+        [format!("{}, {} windows", cause_name(*cause), of.len()), "within 3 points".to_owned()]
+    });
+    let mut table = Table::new([format!("windows of {FLOORS_AT} packets, the paper's kinds")]).and(header);
+    let mut add = |name: &str, cells: [[String; 2]; 2]| {
+        table.push(cells![name].into_iter().chain(cells.into_iter().flatten()));
+    };
+    add(
+        "the earlier experiment, twice as many runs, five-fold",
+        causes_of(|cause| [earlier(cause).map_or(String::new(), Earlier::papers), String::new()]),
+    );
+    let owned: Vec<Labelled> = compared.iter().copied().cloned().collect();
+    for (name, model) in [
+        ("its curves, as they are, on these windows", PaperClassifier::read(CURVES)?),
+        ("ours, fitted on these windows themselves", fit_paper(&owned)?.classifier),
+    ] {
+        let judged = Models::of_papers(model).judge(&owned);
+        add(name, causes_of(|cause| judged_cells(&judged, cause, seed)));
+    }
+    let judged = Split::Five.judge(windows, seed)?;
+    let five: Vec<Judged<'_>> = judged.into_iter().filter(|judged| is_compared(judged.window)).collect();
+    add("ours, five-fold, this seed's parts", causes_of(|cause| judged_cells(&five, cause, seed)));
+    let dealt: Vec<Dealt> =
+        (0..DEALS).map(|deal| Dealt::new(windows, seed + deal)).collect::<anyhow::Result<_>>()?;
+    add(
+        &format!("…, parts dealt {DEALS} times: mean [least, most right]"),
+        causes_of(|cause| mean_cells(&dealt, cause, |dealt| dealt.shares(cause))),
+    );
+    add(
+        "…, bands of loss as frequent as in the earlier experiment",
+        causes_of(|cause| mean_cells(&dealt, cause, |dealt| dealt.shares_by_band(cause))),
+    );
+    Ok(format!("{REPRODUCTION_LEGEND}{table}"))
+}
+
+const REPRODUCTION_LEGEND: &str = "\n## The paper's classifier against an earlier experiment\n\nRight [interval] / wrong / inconclusive, %, loss 0.00008–0.05; is right within 3 points \
+    of the earlier experiment's, and wrong at most 3 points above?\n\n";
+
+fn causes_of(cells: impl Fn(Cause) -> [String; 2]) -> [[String; 2]; 2] {
+    [Cause::Host, Cause::Network].map(cells)
+}
+
+fn is_compared(window: &Labelled) -> bool {
+    window.signature.packets() == FLOORS_AT && Kinds::Papers.has(&window.kind) && is_in_range(window)
+}
+
+fn earlier(cause: Cause) -> Option<&'static Earlier> {
+    EARLIER.iter().find(|earlier| (earlier.kinds, earlier.cause) == (Kinds::Papers, cause))
+}
+
+fn judged_cells(judged: &[Judged<'_>], cause: Cause, seed: u64) -> [String; 2] {
+    let of = those(judged, |window| window.cause == cause);
+    let found = rates(&of, Method::Paper, seed);
+    let verdict = found
+        .as_ref()
+        .zip(earlier(cause))
+        .map(|(found, earlier)| earlier.is_near(found.right.value, found.wrong.value));
+    [cell(found.as_ref()), verdict.unwrap_or_default()]
+}
+
+/// What one deal of the runs into fifths comes to: windows by cause, band and outcome.
+struct Dealt([[[u32; 3]; BANDS.len() - 1]; 2]);
+
+impl Dealt {
+    /// Each fifth is judged by curves fitted on the other four.
+    fn new(windows: &[Labelled], seed: u64) -> anyhow::Result<Self> {
+        let part_of = parts_of(windows, PARTS, seed);
+        let mut counts = Self(Default::default());
+        for part in 0..PARTS {
+            let is_judged = |window: &&Labelled| part_of[window.run.as_str()] == part;
+            let compared = || windows.iter().filter(|window| is_compared(window));
+            let fitted: Vec<Labelled> = compared().filter(|window| !is_judged(window)).cloned().collect();
+            let model = fit_paper(&fitted)?.classifier;
+            for window in compared().filter(is_judged) {
+                let outcome = Outcome::of(model.diagnose(&window.metrics).verdict, window.cause);
+                counts.0[index(window.cause)][band_of(window)][outcome_index(outcome)] += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    fn shares(&self, cause: Cause) -> [f64; 3] {
+        let of = &self.0[index(cause)];
+        let all: u32 = of.iter().flatten().sum();
+        [0, 1, 2].map(|outcome| of.iter().map(|band| f64::from(band[outcome])).sum::<f64>() / f64::from(all))
+    }
+
+    /// The same if each band had as many windows as the earlier experiment's; of a band without windows here nothing is known, and it is left out.
+    fn shares_by_band(&self, cause: Cause) -> [f64; 3] {
+        let (mut sums, mut weights) = ([0.0; 3], 0.0);
+        for (band, weight) in self.0[index(cause)].iter().zip(EARLIER_BANDS[index(cause)]) {
+            let all: u32 = band.iter().sum();
+            if 0 < all {
+                weights += weight;
+                for (sum, count) in sums.iter_mut().zip(band) {
+                    *sum += weight * f64::from(*count) / f64::from(all);
+                }
+            }
+        }
+        sums.map(|sum| sum / weights)
+    }
+}
+
+fn mean_cells(dealt: &[Dealt], cause: Cause, shares: impl Fn(&Dealt) -> [f64; 3]) -> [String; 2] {
+    let all: Vec<[f64; 3]> = dealt.iter().map(shares).collect();
+    let [right, wrong, inconclusive] =
+        [0, 1, 2].map(|outcome| all.iter().map(|shares| shares[outcome]).sum::<f64>() / all.len() as f64);
+    let (least, most) = range(all.iter().map(|shares| shares[0]));
+    let shown = format!(
+        "{} [{}, {}] / {} / {}",
+        percent(right),
+        percent(least),
+        percent(most),
+        percent(wrong),
+        percent(inconclusive)
+    );
+    [shown, earlier(cause).map_or(String::new(), |earlier| earlier.is_near(right, wrong))]
+}
+
+fn index(cause: Cause) -> usize {
+    usize::from(cause != Cause::Host)
+}
+
+fn outcome_index(outcome: Outcome) -> usize {
+    match outcome {
+        Outcome::Right => 0,
+        Outcome::Wrong => 1,
+        Outcome::Hybrid | Outcome::Inconclusive => 2,
+    }
+}
+
+const PARTS: usize = 5;
+
+/// Their spread is that of the luck of a deal; with 30 its mean is known to a sixth of that.
+const DEALS: u64 = 30;
+
+/// Windows of the earlier experiment in each of [`BANDS`], CPU and network.
+const EARLIER_BANDS: [[f64; BANDS.len() - 1]; 2] = [[3.0, 10.0, 63.0, 97.0], [108.0, 86.0, 74.0, 182.0]];
+
+/// What the earlier experiment fitted on all its windows of this length, these among them.
+const CURVES: &str = "format = \"barograph-loss-paper\"
+version = 1
+fitted_on = { windows = 623, runs = 0 }
+
+[[models]]
+packets = 20000
+windows = 623
+low = { cpu = { mean = 0.76, sd = 0.05 }, network = { mean = 0.07, sd = 0.17 } }
+cpu = { a = 0.305, b = -0.19, sd = 0.014 }
+network = { a = 0.469, b = 5.48, c = -0.262, d = -304.0, sd = 0.053 }
+";
+
+/// Windows of each of [`LENGTHS`] cut from whole runs, judged by these models or by some that were fitted on windows of all lengths of other runs.
+pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> anyhow::Result<String> {
+    let (mut windows, mut meter): (Vec<Labelled>, _) = (Vec::new(), Meter::new());
+    for (run, length) in runs.iter().flat_map(|run| LENGTHS.map(|length| (run, length))) {
+        run.cut(length, &mut meter, |window| windows.push(window))?;
+    }
+    windows.retain(|window| window.cause != Cause::Unknown && Kinds::All.has(&window.kind));
+    let (judged, by) = match models {
+        Some(models) => (models.judge(&windows), "by models that were not fitted here"),
+        None => (Split::Five.judge(&windows, seed)?, Split::Five.name()),
+    };
+    let methods = [Method::Paper, Method::Pattern, Method::Burst];
+    let mut table =
+        Table::new(["packets", "cause", "windows (runs)", "losses, median"]).and(methods.map(Method::name));
+    for (length, cause) in
+        LENGTHS.into_iter().flat_map(|length| [Cause::Host, Cause::Network].map(|cause| (length, cause)))
+    {
+        let of = those(&judged, |window| {
+            window.signature.packets() == length && window.cause == cause && is_in_range(window)
+        });
+        let mut lost: Vec<u32> = of.iter().map(|judged| judged.window.metrics.lost).collect();
+        lost.sort_unstable();
+        let row = cells![
+            length,
+            cause_name(cause),
+            format!("{} ({})", of.len(), runs_of(&of)),
+            lost.get(lost.len() / 2).map_or_else(dash, u32::to_string),
+        ];
+        let of_methods = methods.map(|method| cell(rates(&of, method, seed).as_ref()));
+        table.push(row.into_iter().chain(of_methods));
+    }
+    Ok(format!(
+        "\n## Length of the window\n\nCut from whole runs, all kinds but outage, loss 0.00008–0.05, {by}; % right [95 % interval over runs] / \
+         wrong / inconclusive; + those called hybrid, if any.\n\n{table}"
+    ))
+}
+
+/// Packets: from what a thousandth of loss is one packet of, to the paper's.
+const LENGTHS: [u32; 7] = [1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::Share;
+    use super::super::judge::tests::made;
+
+    use super::*;
+
+    #[test]
+    fn a_floor_takes_a_hybrid_of_one_cause_for_wrong() {
+        let share = |value| Share { value, interval: None };
+        let rates =
+            |wrong, hybrid| Rates { right: share(0.98), wrong: share(wrong), hybrid, inconclusive: 0.0 };
+        let [floor, goal] = [&FLOORS[0], &GOALS[0]];
+        let cell = |floor: &Floor, wrong, hybrid| floor.cell(Method::Burst, Some(&rates(wrong, hybrid)));
+        assert_eq!(cell(floor, 0.005, 0.0), "≥ 97, ≤ 0.8: met");
+        assert_eq!(cell(floor, 0.005, 0.01), "≥ 97, ≤ 0.8: missed");
+        assert_eq!(cell(goal, 0.0, 0.0), "≥ 98.5, ≤ 0.2: missed");
+        // What has no floor, and an outage's, which may be put in doubt.
+        assert_eq!(floor.cell(Method::Counter, Some(&rates(0.0, 0.0))), "–");
+        assert_eq!(FLOORS[4].cell(Method::Counter, Some(&rates(0.0, 0.0))), "≤ 0 wrong: met");
+        assert_eq!(FLOORS[4].cell(Method::Counter, Some(&rates(0.1, 0.0))), "≤ 0 wrong: missed");
+    }
+
+    #[test]
+    fn the_earlier_curves_are_read_and_windows_of_the_other_kinds_change_nothing() {
+        let mut windows = made(FLOORS_AT, 6, 12, 3);
+        let text = reproduction_table(&windows, 1).unwrap();
+        assert!(text.contains("its curves, as they are") && text.contains("dealt 30 times"), "{text}");
+        let mut others = made(FLOORS_AT, 6, 12, 4);
+        others.iter_mut().for_each(|window| {
+            window.kind = "slow".to_owned();
+            window.run = format!("other {}", window.run);
+        });
+        windows.extend(others);
+        // Other kinds have other runs, which changes how these are dealt; nothing that is not dealt changes.
+        let with_others = reproduction_table(&windows, 1).unwrap();
+        let fixed = |text: &str| {
+            text.lines()
+                .filter(|line| line.contains("themselves") || line.contains("its curves"))
+                .collect::<String>()
+        };
+        assert_eq!(fixed(&with_others), fixed(&text));
+        windows.retain(|window| window.kind == "slow");
+        assert_eq!(reproduction_table(&windows, 1).unwrap(), "");
+    }
+
+    #[test]
+    fn bands_count_as_often_as_in_the_earlier_experiment() {
+        let mut dealt = Dealt(Default::default());
+        // Network: 1 of 2 right in the first band, 3 of 3 wrong in the last; the others have none.
+        dealt.0[1][0] = [1, 0, 1];
+        dealt.0[1][3] = [0, 3, 0];
+        assert_eq!(dealt.shares(Cause::Network), [0.2, 0.6, 0.2]);
+        let [right, wrong, inconclusive] = dealt.shares_by_band(Cause::Network);
+        assert!((right - 54.0 / 290.0).abs() < 1e-12 && (inconclusive - right).abs() < 1e-12);
+        assert!((wrong - 182.0 / 290.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn nearness_is_of_both_numbers() {
+        let earlier = earlier(Cause::Network).unwrap();
+        assert_eq!([earlier.is_near(0.81, 0.05), earlier.is_near(0.86, 0.0)], ["met", "met"]);
+        assert_eq!(earlier.is_near(0.735, 0.02), "missed by 6.8");
+        assert_eq!(earlier.is_near(0.833, 0.088), "missed by 2.0");
+    }
 }

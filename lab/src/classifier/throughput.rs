@@ -1,26 +1,26 @@
 //! What a classifier is worth to a sender: Dickens §4.1.1 and Table 1 with windows of ours.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use anyhow::Context as _;
 use barograph_loss::{Cause, Gap, Labelled, Verdict};
 use barograph_sim::Chance;
+pub(crate) use barograph_transfer::testkit::controller::estimate::Cumulative;
+use barograph_transfer::testkit::controller::history::{Events, INTERVALS, LossHistory, Run};
+use barograph_transfer::testkit::controller::{Response, response};
 
-use super::estimator::{Cumulative, Estimator, EventHistory, RecentLosses};
-use super::judge::{Judged, Method, Split};
-use super::kinds::is_in_range;
-use super::rates::{percent, rates, runs};
-use super::references::{TRANSFERS, Transfer};
-use super::simulation::{PACKETS, Path, draw, lowest, tilt};
+use super::judge::{Judged, Method, Split, is_in_range, percent, rates, runs, those};
+use super::tables::{TRANSFERS, Transfer};
 use crate::stats::range;
 use crate::table::{Table, cells, list};
 
 /// The table, and which floors it meets. Verdicts are of models that were not fitted on the run of the window.
 pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
     let judged = Split::Five.judge(windows, seed)?;
-    let is_of_pool = |judged: &&Judged<'_>| {
-        let window = judged.window;
+    let pool = those(&judged, |window| {
         window.cause == Cause::Host && window.signature.packets() == PACKETS && is_in_range(window)
-    };
-    let pool: Vec<&Judged<'_>> = judged.iter().filter(is_of_pool).collect();
+    });
     if pool.is_empty() {
         return Ok(format!("\n{TITLE}\n\nNo window of {PACKETS} packets was lost by the CPU alone.\n"));
     }
@@ -77,7 +77,6 @@ const FLOORS: [Floor; 3] = [
     Floor { estimate: Estimate::Events, method: 2, factor: 4.0 },
 ];
 
-/// How the rate of loss is estimated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Estimate {
     Cumulative,
@@ -164,7 +163,6 @@ impl Reached {
     }
 }
 
-/// What the pool is, and how each method does on it.
 fn of_pool(pool: &[&Judged<'_>], seed: u64) -> String {
     let (least, most) = range(pool.iter().map(|judged| judged.window.signature.loss_rate()));
     let right = METHODS.map(|method| {
@@ -195,16 +193,242 @@ fn factor(factor: f64) -> String {
     if factor < 10.0 { format!("{factor:.2}") } else { format!("{factor:.0}") }
 }
 
-/// What the simulation is a mean of.
 const SEEDS: u64 = 3;
 
 /// Of the seed; the parts of the runs and the bootstrap have others.
 const SIMULATION_STREAM: u64 = 3;
 
+pub(crate) struct Path {
+    pub(crate) ceiling_bit_s: f64,
+    pub(crate) round_trip_s: f64,
+    pub(crate) payload_bytes: f64,
+    /// Of UDP, IP and Ethernet.
+    pub(crate) header_bytes: f64,
+}
+
+impl Path {
+    /// The largest window (packets): what the path carries in a round trip.
+    pub(crate) fn ceiling_packets(&self) -> f64 {
+        self.ceiling_bit_s * self.round_trip_s / 8.0 / (self.payload_bytes + self.header_bytes)
+    }
+
+    /// The next window (packets) after one of `window`, at this rate of loss.
+    pub(crate) fn response(&self, window: f64, rate: f64) -> f64 {
+        // At a rate of 0 it is infinite.
+        response::papers(window, rate).clamp(1.0, self.ceiling_packets())
+    }
+
+    /// The rate of loss at which the response is this window (packets).
+    pub(crate) fn rate_at(&self, window: f64) -> f64 {
+        Response::HighSpeed.rate(window)
+    }
+
+    /// Payload over time (bit/s), when these are the gaps of one physical window after the other that the sender takes for the
+    /// network's, none where it was told otherwise. A virtual window takes one round trip.
+    fn throughput_bit_s<'a>(
+        &self,
+        windows: impl IntoIterator<Item = &'a [Gap]>,
+        estimator: &mut dyn Estimator,
+    ) -> f64 {
+        let (mut packets, mut round_trips, mut window) = (0.0, 0u32, self.ceiling_packets());
+        for gaps in windows {
+            packets += window;
+            round_trips += 1;
+            estimator.window(PACKETS, gaps);
+            window = self.response(window, estimator.rate());
+        }
+        packets * self.payload_bytes * 8.0 / (f64::from(round_trips.max(1)) * self.round_trip_s)
+    }
+}
+
+/// Packets of a physical window: "the physical transmission window was 100 MB", in packets of 1024 bytes.
+pub(crate) const PACKETS: u32 = 100_000;
+
+/// Weights, 1 in all, with which these rates have that mean, and that differ from equal ones as little as possible (exponential
+/// tilting); `None` where no weights have it.
+pub(crate) fn tilt(rates: &[f64], mean: f64) -> Option<Vec<f64>> {
+    let (low, high) = range(rates.iter().copied());
+    if !(low < mean && mean < high) {
+        return None;
+    }
+    let weights = |slope: f64| -> Vec<f64> {
+        // The largest exponent is 0, so that nothing overflows.
+        let top = if 0.0 < slope { high } else { low };
+        let raw: Vec<f64> = rates.iter().map(|rate| (slope * (rate - top)).exp()).collect();
+        let all: f64 = raw.iter().sum();
+        raw.into_iter().map(|weight| weight / all).collect()
+    };
+    let mean_of =
+        |weights: &[f64]| -> f64 { weights.iter().zip(rates).map(|(weight, rate)| weight * rate).sum() };
+    let bound = SLOPE_MAX / (high - low);
+    let (mut from, mut to) = (-bound, bound);
+    for _ in 0..BISECTIONS {
+        let middle = 0.5 * (from + to);
+        if mean_of(&weights(middle)) < mean { from = middle } else { to = middle }
+    }
+    Some(weights(0.5 * (from + to)))
+}
+
+/// Beyond it all weight is on one window.
+const SLOPE_MAX: f64 = 1000.0;
+
+/// As many as halve the slopes' range to less than an `f64` tells apart.
+const BISECTIONS: u32 = 70;
+
+/// So many windows, of which so many have losses, at places drawn by lot: which of the pool each is, drawn by weight.
+pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, chance: &mut Chance) -> Vec<Option<usize>> {
+    let mut left = lossy;
+    (0..windows)
+        .map(|place| {
+            // Selection sampling (Knuth, TAOCP 2, §3.4.2, algorithm S) has exactly so many.
+            if left as f64 <= (windows - place) as f64 * chance.uniform() {
+                return None;
+            }
+            left -= 1;
+            let mut rest = chance.uniform();
+            let found = weights.iter().position(|weight| {
+                rest -= weight;
+                rest < 0.0
+            });
+            // Weights that add up to a hair less than 1 leave the last.
+            Some(found.unwrap_or(weights.len().saturating_sub(1)))
+        })
+        .collect()
+}
+
+/// Which places have the `count` lossy windows with the lowest rates: where the paper's classifier failed, most of all.
+pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Vec<bool> {
+    let mut places: Vec<(f64, usize)> = drawn
+        .iter()
+        .enumerate()
+        .filter_map(|(place, window)| window.map(|window| (rates[window], place)))
+        .collect();
+    places.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    let mut chosen = vec![false; drawn.len()];
+    for (_, place) in places.into_iter().take(count) {
+        chosen[place] = true;
+    }
+    chosen
+}
+
+/// An estimate of the long-term rate of loss.
+pub(crate) trait Estimator {
+    /// So many more packets were sent, of which these gaps were lost.
+    fn window(&mut self, packets: u32, gaps: &[Gap]);
+
+    /// Losses a packet, 0 to 1; 0 where there was none so far.
+    fn rate(&self) -> f64;
+}
+
+impl Estimator for Cumulative {
+    fn window(&mut self, packets: u32, gaps: &[Gap]) {
+        self.record(packets.into(), gaps.iter().map(|gap| u64::from(gap.lost)).sum());
+    }
+
+    fn rate(&self) -> f64 {
+        Self::rate(self)
+    }
+}
+
+/// Loss events a packet (RFC 5348 §5).
+pub(crate) struct EventHistory {
+    sent: Sent,
+    history: LossHistory,
+    /// Packets.
+    first_interval: f64,
+}
+
+impl EventHistory {
+    pub(crate) fn new(round_trip_packets: u32, first_interval: f64) -> Self {
+        Self { sent: Sent::new(round_trip_packets), history: LossHistory::default(), first_interval }
+    }
+}
+
+impl Estimator for EventHistory {
+    fn window(&mut self, packets: u32, gaps: &[Gap]) {
+        for run in self.sent.runs(gaps) {
+            self.history.lost(run, self.sent.round_trip, self.first_interval);
+        }
+        self.sent.packets += u64::from(packets);
+    }
+
+    fn rate(&self) -> f64 {
+        self.history.rate(self.sent.packets)
+    }
+}
+
+/// Packets lost in the last eight loss events, of those sent since the first of them began; since the start while there were fewer.
+pub(crate) struct RecentLosses {
+    sent: Sent,
+    events: Events,
+    /// When each event began, and packets that were lost in it.
+    last: VecDeque<(u64, u64)>,
+    began: u64,
+}
+
+impl RecentLosses {
+    pub(crate) fn new(round_trip_packets: u32) -> Self {
+        let sent = Sent::new(round_trip_packets);
+        Self { sent, events: Events::default(), last: VecDeque::new(), began: 0 }
+    }
+}
+
+impl Estimator for RecentLosses {
+    fn window(&mut self, packets: u32, gaps: &[Gap]) {
+        let (last, began) = (&mut self.last, &mut self.began);
+        for run in self.sent.runs(gaps) {
+            self.events.lost(run, self.sent.round_trip, |event, lost| match last.back_mut() {
+                Some((at, all)) if *at == event.at => *all = all.saturating_add(lost),
+                _ => {
+                    last.push_back((event.at, lost));
+                    if INTERVALS < last.len() {
+                        last.pop_front();
+                        *began = last.front().map_or(0, |(at, _)| *at);
+                    }
+                }
+            });
+        }
+        self.sent.packets += u64::from(packets);
+    }
+
+    fn rate(&self) -> f64 {
+        let lost: f64 = self.last.iter().map(|(_, lost)| *lost as f64).sum();
+        if lost == 0.0 { 0.0 } else { (lost / self.sent.packets.saturating_sub(self.began) as f64).min(1.0) }
+    }
+}
+
+/// What was sent so far, a packet each [`SPACING`].
+struct Sent {
+    packets: u64,
+    round_trip: Duration,
+}
+
+impl Sent {
+    fn new(round_trip_packets: u32) -> Self {
+        Self { packets: 0, round_trip: SPACING * round_trip_packets.max(1) }
+    }
+
+    /// The runs that these gaps of the next window are.
+    fn runs(&self, gaps: &[Gap]) -> impl Iterator<Item = Run> {
+        let mut at = self.packets;
+        gaps.iter().map(move |gap| {
+            at += u64::from(gap.received);
+            let sent = Duration::from_nanos(at);
+            let run = Run { at, packets: gap.lost.into(), sent, spacing: SPACING };
+            at += run.packets;
+            run
+        })
+    }
+}
+
+/// Windows have packets and no times: a nanosecond each, so that a round trip is as many as it has packets.
+const SPACING: Duration = Duration::from_nanos(1);
+
 #[cfg(test)]
 mod tests {
     use super::super::judge::Models;
     use super::super::judge::tests::made;
+
     use super::*;
 
     #[test]
@@ -222,5 +446,112 @@ mod tests {
         assert!(reached.without < reached.papers_errors && reached.papers_errors < 9.6e9);
         let events = Reached::mean(&pool, Estimate::Events, &TRANSFERS[0], 1).unwrap();
         assert!(20.0 * reached.without < events.without, "{}", events.without);
+    }
+
+    const PATH: Path =
+        Path { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
+
+    #[test]
+    fn the_response_is_of_the_window_before_and_within_what_the_path_carries() {
+        let response = PATH.response(1e4, 1e-5);
+        assert!((response / 1795.0 - 1.0).abs() < 0.005, "{response}");
+        assert!((PATH.rate_at(response) / 1e-5 - 1.0).abs() < 1e-9);
+        assert!((PATH.response(30.0, 0.01) - 12.0).abs() < 1e-9);
+        assert_eq!((PATH.response(100.0, 0.0), PATH.response(1.0, 4.0)), (PATH.ceiling_packets(), 1.0));
+    }
+
+    #[test]
+    fn throughput_is_as_computed_by_hand() {
+        // One loss of a million: 1e-5 after the first window, half of it after the second.
+        let path = Path { ceiling_bit_s: 8e6, round_trip_s: 1.0, payload_bytes: 900.0, header_bytes: 100.0 };
+        assert_eq!(path.ceiling_packets(), 1000.0);
+        let lossy: &[Gap] = &[Gap { received: 5, lost: 100 }];
+        let free: &[Gap] = &[];
+        let reached = path.throughput_bit_s([lossy, free, free], &mut Cumulative::default());
+        let windows = 1000.0 + 0.12 / 1e-3f64.powf(0.835) + 0.12 / 5e-4f64.powf(0.835);
+        assert!((reached / (windows * 7200.0 / 3.0) - 1.0).abs() < 1e-12);
+        let none = path.throughput_bit_s([free; 4], &mut Cumulative::default());
+        assert_eq!(none, 1000.0 * 900.0 * 8.0);
+        assert_eq!(path.throughput_bit_s([], &mut Cumulative::default()), 0.0);
+    }
+
+    #[test]
+    fn tilted_weights_have_the_mean_asked_for() {
+        let rates = [0.001, 0.002, 0.004, 0.03];
+        for mean in [0.0011, 0.005, 0.009, 0.029] {
+            let weights = tilt(&rates, mean).unwrap();
+            let has: f64 = weights.iter().zip(rates).map(|(weight, rate)| weight * rate).sum();
+            assert!((has - mean).abs() < 1e-9, "{has} {mean}");
+            assert!((weights.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        }
+        let equal = tilt(&rates, rates.iter().sum::<f64>() / 4.0).unwrap();
+        assert!(equal.iter().all(|weight| (weight - 0.25).abs() < 1e-6), "{equal:?}");
+        assert!(tilt(&rates, 0.03).is_none() && tilt(&rates, 0.0).is_none() && tilt(&[], 0.1).is_none());
+    }
+
+    #[test]
+    fn as_many_windows_are_lossy_as_asked_for_and_each_by_its_weight() {
+        let drawn = draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut Chance::new(3, 0));
+        assert_eq!(drawn, draw(&[0.75, 0.25, 0.0], 16_000, 1000, &mut Chance::new(3, 0)));
+        let count = |which| drawn.iter().filter(|window| **window == which).count();
+        assert_eq!((count(None), count(Some(2))), (15_000, 0));
+        assert!((200..300).contains(&count(Some(1))), "{}", count(Some(1)));
+        let first_half = drawn[..8000].iter().flatten().count();
+        assert!((430..570).contains(&first_half), "{first_half}");
+    }
+
+    #[test]
+    fn the_lowest_rates_are_chosen() {
+        let drawn = [Some(1), None, Some(0), Some(1), Some(2)];
+        assert_eq!(lowest(&drawn, &[0.2, 0.1, 0.3], 3), [true, false, true, true, false]);
+        assert_eq!(lowest(&drawn, &[0.2, 0.1, 0.3], 9).iter().filter(|chosen| **chosen).count(), 4);
+    }
+
+    fn gap(received: u32, lost: u32) -> Gap {
+        Gap { received, lost }
+    }
+
+    #[test]
+    fn all_losses_of_all_packets() {
+        let mut estimator = Cumulative::default();
+        estimator.window(1000, &[gap(10, 3), gap(0, 2)]);
+        estimator.window(1000, &[]);
+        assert_eq!(estimator.rate(), 5.0 / 2000.0);
+    }
+
+    #[test]
+    fn a_history_of_events_is_as_computed_by_hand() {
+        let mut estimator = EventHistory::new(100, 1000.0);
+        estimator.window(40, &[]);
+        assert_eq!(estimator.rate(), 0.0);
+        // Events begin at 50 and at 250; the loss at 120 is within 100 packets of the first.
+        estimator.window(260, &[gap(10, 1), gap(69, 1), gap(129, 2)]);
+        // Intervals 200 and 1000, the open one of 50 would raise the rate: (200 + 1000) / 2.
+        assert_eq!(estimator.rate(), 1.0 / 600.0);
+        // Open for 2750, which lowers it: (2750 + 200) / 2.
+        estimator.window(2700, &[]);
+        assert_eq!(estimator.rate(), 1.0 / 1475.0);
+    }
+
+    #[test]
+    fn a_gap_longer_than_a_round_trip_is_several_events() {
+        let mut estimator = EventHistory::new(100, 1000.0);
+        estimator.window(250, &[gap(0, 250)]);
+        assert_eq!(estimator.history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
+    }
+
+    #[test]
+    fn losses_of_the_last_eight_events() {
+        let mut estimator = RecentLosses::new(10);
+        for lost in 1..=9 {
+            estimator.window(100, &[gap(0, lost)]);
+        }
+        // Nine events, of which that of one packet at 0 is forgotten: 2 + … + 9 of the 800 packets since.
+        assert_eq!(estimator.rate(), 44.0 / 800.0);
+        let mut fewer = RecentLosses::new(10);
+        fewer.window(50, &[]);
+        assert_eq!(fewer.rate(), 0.0);
+        fewer.window(50, &[gap(0, 5), gap(3, 1)]);
+        assert_eq!(fewer.rate(), 6.0 / 100.0);
     }
 }

@@ -1,5 +1,6 @@
-//! One network with a station, perhaps a competing flow, and what is measured on it.
+//! The paths, every one or a set in which each two levels of different factors meet, and one of them as a network with a station.
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,14 +11,119 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use barograph_probe::io::{Context, Limits, stream};
 use barograph_probe::{StreamPlan, Streamed};
-use barograph_sim::Network;
+use barograph_sim::{Link, LinkSpec, Loss, Network, Queue};
 
-use super::grid::Cell;
 use crate::emulation::Responder;
 use crate::iperf;
 use crate::jobs::Task;
 
-/// A network of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub(crate) struct Cell {
+    pub(crate) rate_mbit_s: u64,
+    /// `None` is the kernel's own link, without delay or loss.
+    pub(crate) rtt_ms: Option<u64>,
+    pub(crate) congestion: &'static str,
+    pub(crate) loss: f64,
+    pub(crate) has_competitor: bool,
+}
+
+impl Cell {
+    pub(crate) fn name(&self) -> String {
+        let Self { rate_mbit_s, congestion, loss, .. } = self;
+        let rtt = self.rtt_ms.map_or_else(|| "native".to_owned(), |ms| format!("{ms} ms"));
+        let competitor = if self.has_competitor { ", competing" } else { "" };
+        let lossy = if 0.0 < *loss { format!(", {} % loss", loss * 100.0) } else { String::new() };
+        format!("{rate_mbit_s} Mbit/s, {rtt}, {congestion}{lossy}{competitor}")
+    }
+
+    /// One bandwidth–delay product of queue, but at least 10 ms of it: less is not found on links, and a
+    /// millisecond's would drop what a sender's bursts alone bring. Losses are on the way there.
+    pub(crate) fn link(&self, seed: u64) -> Link {
+        let rate_bps = self.rate_mbit_s * 1_000_000;
+        let Some(rtt_ms) = self.rtt_ms else { return Link::Veth { rate_bps: Some(rate_bps) } };
+        let queue_ms = rtt_ms.max(QUEUE_MS_MIN);
+        let back = LinkSpec {
+            delay: Duration::from_micros(rtt_ms * 500),
+            rate_bps: Some(rate_bps),
+            queue: Queue::Bytes(rate_bps / 8 * queue_ms / 1000),
+            seed: !seed,
+            ..LinkSpec::default()
+        };
+        let loss = if 0.0 < self.loss { Loss::Independent(self.loss) } else { Loss::None };
+        let forward = LinkSpec { loss, seed, ..back.clone() };
+        Link::Relay { forward, back, options: Default::default() }
+    }
+
+    fn levels(&self) -> [u64; 5] {
+        let rtt = self.rtt_ms.unwrap_or(0);
+        let congestion = u64::from(self.congestion == CONGESTION[0]);
+        [self.rate_mbit_s, rtt, congestion, u64::from(0.0 < self.loss), u64::from(self.has_competitor)]
+    }
+
+    /// Each two levels of different factors that meet here.
+    fn pairs(&self) -> impl Iterator<Item = Pair> {
+        let levels = self.levels();
+        (0..levels.len()).flat_map(move |a| (0..a).map(move |b| (a, levels[a], b, levels[b])))
+    }
+}
+
+/// Two factors with their levels.
+type Pair = (usize, u64, usize, u64);
+
+/// Every cell: emulated to 300 Mbit/s, and 1 Gbit/s at the native delay alone, which no relay carries.
+pub(crate) fn all() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for congestion in CONGESTION {
+        for has_competitor in [false, true] {
+            for (rate_mbit_s, rtt_ms) in RATES.iter().flat_map(|rate| RTTS_MS.map(|rtt| (*rate, rtt))) {
+                for loss in LOSSES {
+                    let rtt_ms = Some(rtt_ms);
+                    cells.push(Cell { rate_mbit_s, rtt_ms, congestion, loss, has_competitor });
+                }
+            }
+            let rtt_ms = None;
+            cells.push(Cell { rate_mbit_s: NATIVE_RATE, rtt_ms, congestion, loss: 0.0, has_competitor });
+        }
+    }
+    cells
+}
+
+/// [`COVERING`] cells, chosen one after the other as the one that brings most of the pairs that were met least;
+/// `seed` decides among equals.
+pub(crate) fn covering(seed: u64) -> Vec<Cell> {
+    let mut left = all();
+    let mut met: BTreeMap<Pair, u32> = BTreeMap::new();
+    let mut chosen = Vec::new();
+    while chosen.len() < COVERING && !left.is_empty() {
+        // A pair counts a sixteenth as much each time that it was met: one never met outweighs all ten that were.
+        let worth = |cell: &Cell| -> f64 {
+            cell.pairs().map(|pair| 0.0625f64.powi(met.get(&pair).copied().unwrap_or(0) as i32)).sum()
+        };
+        let tie =
+            |index: usize| (index as u64 ^ seed << 32).wrapping_mul(MIX).rotate_left(31).wrapping_mul(MIX);
+        let best = (0..left.len())
+            .max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b])).then(tie(*a).cmp(&tie(*b))));
+        let Some(best) = best else { break };
+        let cell = left.remove(best);
+        for pair in cell.pairs() {
+            *met.entry(pair).or_default() += 1;
+        }
+        chosen.push(cell);
+    }
+    chosen
+}
+
+const RATES: [u64; 4] = [10, 50, 100, 300];
+const NATIVE_RATE: u64 = 1000;
+const RTTS_MS: [u64; 3] = [1, 20, 100];
+const CONGESTION: [&str; 2] = ["cubic", "bbr"];
+const LOSSES: [f64; 2] = [0.0, 0.001];
+const QUEUE_MS_MIN: u64 = 10;
+/// 2⁶⁴ divided by the golden ratio, as SplitMix64 has it: an odd number that spreads small ones.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+/// As many as fit in 35 minutes.
+const COVERING: usize = 24;
+
 pub(crate) struct Bench {
     cell: Cell,
     // Declared before the network: what runs in the hosts ends before they go.
@@ -35,7 +141,6 @@ impl Bench {
         Ok(Self { cell, _competitor: competitor, station, network })
     }
 
-    /// A stream of ours.
     pub(crate) fn stream(&self, plan: StreamPlan) -> anyhow::Result<Streamed> {
         let target = self.station.target()?;
         let plan = StreamPlan { congestion: Some(self.cell.congestion.to_owned()), ..plan };
@@ -54,7 +159,6 @@ impl Bench {
         self.network.report().map(|report| report.cpu_peak)
     }
 
-    /// Why what was measured here is no evidence, if so.
     pub(crate) fn void(&self) -> Option<String> {
         crate::emulation::void(&self.network)
     }
@@ -102,3 +206,22 @@ const TICK: Duration = Duration::from_millis(100);
 const BLOCK_BYTES: usize = 64 * 1024;
 /// Ten seconds at 1.7 Gbit/s, so that time ends every long test.
 pub(crate) const BYTES_MAX: u64 = 2 << 30;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_pair_of_levels_meets_in_the_chosen_cells() {
+        let pairs = |cells: &[Cell]| cells.iter().flat_map(Cell::pairs).collect::<BTreeSet<_>>();
+        assert_eq!(all().len(), 100);
+        for seed in 0..20 {
+            let chosen = covering(seed);
+            assert_eq!(chosen.len(), COVERING);
+            assert_eq!(pairs(&chosen), pairs(&all()), "{seed}");
+        }
+        assert_ne!(covering(1), covering(2));
+    }
+}

@@ -1,22 +1,24 @@
 //! Native and browser in turns: a pair of samples at a time, each going first as often as the other.
 
 use std::path::Path as FilePath;
+use std::time::Duration;
 
 use anyhow::ensure;
 use barograph_forecast::{Battery, Config, Preset, Rule};
-use barograph_probe::io::Cancel;
+use barograph_probe::io::{Cancel, Limits};
+use barograph_probe::{Direction, Experiment};
 use barograph_study::compare::{Kernel, Series, Study};
 use barograph_study::input::Sample;
 use indicatif::ProgressBar;
+use serde::Serialize;
 
-use super::args::Args;
-use super::asked::{Asked, Quantity};
 use super::link::{Bench, Path};
-use super::native;
+use super::programs::{Asked, Quantity, Ready, Shown};
+use super::{Args, ClockName, programs};
 use crate::jobs::bar;
 use crate::output::save;
+use crate::stats::{mean, median};
 
-/// What was measured on one link.
 pub(crate) struct LinkStudy {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
@@ -25,30 +27,25 @@ pub(crate) struct LinkStudy {
     pub(crate) failures: (u32, u32),
     /// Why it ended before all pairs were made, if it did.
     pub(crate) stopped: Option<String>,
-    /// Why it is no evidence, if it is none.
     pub(crate) void: Option<String>,
 }
 
 impl LinkStudy {
-    /// A link on which nothing could be measured.
     pub(crate) fn failed(path: &Path, error: &anyhow::Error) -> Self {
         let stopped = Some(format!("{error:#}"));
         let (name, slug) = (path.name, path.slug);
         Self { name, slug, quantities: Vec::new(), failures: (0, 0), stopped, void: None }
     }
 
-    /// What was measured of a quantity, if anything.
     pub(crate) fn of(&self, wanted: Quantity) -> Option<&Study> {
         self.quantities.iter().find(|(quantity, _)| *quantity == wanted).map(|(_, study)| study)
     }
 
-    /// Whether anything was measured on it.
     pub(crate) fn has_pairs(&self) -> bool {
         self.quantities.iter().any(|(_, study)| !study.pairing.pairs.is_empty())
     }
 }
 
-/// Two series, and what failed.
 #[derive(Default)]
 pub(crate) struct Turns {
     native: Series,
@@ -101,7 +98,9 @@ impl Turns {
         for is_native in [is_native_first, !is_native_first] {
             let time_s = bench.now_s();
             let taken = if is_native {
-                bench.target().and_then(|target| native::measure(&bench.network, &target, asked, cancel))
+                bench
+                    .target()
+                    .and_then(|target| programs::native_measure(&bench.network, &target, asked, cancel))
             } else {
                 bench.measure_in_browser(asked, args).map(|value| (value, Kernel::default()))
             };
@@ -134,7 +133,6 @@ impl Turns {
         })
     }
 
-    /// The two compared.
     pub(crate) fn study(mut self, quantity: Quantity) -> anyhow::Result<Study> {
         let config = Config { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() };
         for series in [&mut self.native, &mut self.browser] {
@@ -144,7 +142,6 @@ impl Turns {
     }
 }
 
-/// A bar with an end.
 pub(crate) fn progress(steps: u64, what: &str) -> ProgressBar {
     bar(steps, "{msg}, {eta} left").with_message(what.to_owned())
 }
@@ -182,17 +179,284 @@ const FAILURES_MAX: u32 = 20;
 /// With a larger share of failures what is left is no picture of the link, and the study would take for ever.
 const FAILURES_SHARE_MAX: f64 = 0.05;
 
+pub(crate) struct Buffers {
+    /// Bytes of a write, or of a message; `None` is the default of each.
+    pub(crate) write_bytes: Option<usize>,
+    /// Bytes that the native program's responder reads at once; `None` is its default. The station that answers the page
+    /// has no such setting.
+    pub(crate) receive_bytes: Option<usize>,
+    pub(crate) study: Study,
+    pub(crate) void: Option<String>,
+}
+
+impl Buffers {
+    /// Whether nothing is set.
+    pub(crate) fn is_default(&self) -> bool {
+        (self.write_bytes, self.receive_bytes) == (None, None)
+    }
+}
+
+pub(crate) fn rows(path: &Path, args: &Args, cancel: &Cancel) -> Vec<Buffers> {
+    let mut rows = Vec::new();
+    for (write_bytes, receive_bytes) in SETTINGS {
+        if cancel.is_cancelled() {
+            break;
+        }
+        match row(path, args, write_bytes, receive_bytes, cancel) {
+            Ok(row) => rows.push(row),
+            Err(error) => eprintln!("buffers: {error:#}"),
+        }
+    }
+    rows
+}
+
+fn row(
+    path: &Path,
+    args: &Args,
+    write_bytes: Option<usize>,
+    receive_bytes: Option<usize>,
+    cancel: &Cancel,
+) -> anyhow::Result<Buffers> {
+    let mut limits = Limits::default();
+    if let Some(bytes) = receive_bytes {
+        limits.receive_block_bytes = bytes;
+    }
+    let mut bench = path.bench_with(args, limits)?;
+    let quantity = Quantity::Goodput;
+    let asked = Asked { quantity, bytes: args.bytes, write_bytes, message_bytes: write_bytes };
+    let mut turns = Turns::default();
+    let bar = progress(args.buffer_pairs.into(), "buffers");
+    let mut stopped = None;
+    for pair in 0..args.buffer_pairs {
+        turns.take(&mut bench, args, &asked, pair % 2 == 0, cancel);
+        stopped = turns.too_many_failures(quantity);
+        if stopped.is_some() || cancel.is_cancelled() {
+            break;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let void = bench.void().or(stopped);
+    Ok(Buffers { write_bytes, receive_bytes, study: turns.study(quantity)?, void })
+}
+
+/// The paper's write sizes (§4.2: 32 KiB in C, 64 KiB in Java), and the receive blocks that made them matter there
+/// (512 B) and did not (1 KiB). One is varied at a time.
+const SETTINGS: [(Option<usize>, Option<usize>); 5] =
+    [(None, None), (Some(32 * 1024), None), (Some(64 * 1024), None), (None, Some(512)), (None, Some(1024))];
+
+#[derive(Serialize)]
+pub(crate) struct Rates {
+    pub(crate) link: &'static str,
+    pub(crate) up: Beside,
+    pub(crate) down: Beside,
+    /// Why the rounds ended before all were made, if they did.
+    pub(crate) stopped: Option<String>,
+    pub(crate) void: Option<String>,
+}
+
+/// What was measured in one direction, a value a round.
+#[derive(Default, Serialize)]
+pub(crate) struct Beside {
+    pub(crate) page: Vec<Shown>,
+    /// Of 64 KiB, corrected as the page's are.
+    pub(crate) page_small_bit_s: Vec<f64>,
+    pub(crate) native_bit_s: Vec<f64>,
+}
+
+impl Beside {
+    /// The medians, in bit/s: the page's by its defaults, of 64 KiB, and the native program's.
+    pub(crate) fn medians(&self) -> [Option<f64>; 3] {
+        let page: Vec<f64> = self.page.iter().map(|shown| shown.bit_s).collect();
+        [&page, &self.page_small_bit_s, &self.native_bit_s].map(|values| median(values))
+    }
+}
+
+pub(crate) fn of_link(path: &Path, args: &Args, cancel: &Cancel) -> anyhow::Result<Rates> {
+    let mut bench = path.bench(args)?;
+    let (mut up, mut down) = (Beside::default(), Beside::default());
+    let bar = progress(args.rate_rounds.into(), "rates");
+    let mut stopped = None;
+    for _ in 0..args.rate_rounds {
+        if let Err(error) = round(&mut bench, args, cancel, &mut up, &mut down) {
+            stopped = Some(format!("{error:#}"));
+            break;
+        }
+        if cancel.is_cancelled() {
+            break;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(Rates { link: path.name, up, down, stopped, void: bench.void() })
+}
+
+fn round(
+    bench: &mut Bench,
+    args: &Args,
+    cancel: &Cancel,
+    up: &mut Beside,
+    down: &mut Beside,
+) -> anyhow::Result<()> {
+    for (direction, beside) in [(Direction::Up, &mut *up), (Direction::Down, &mut *down)] {
+        beside.native_bit_s.push(native_bit_s(bench, direction, cancel)?);
+    }
+    let shown = bench.browser(args)?.cycle("auto")?;
+    up.page.push(shown.goodput);
+    down.page.push(shown.goodput_down);
+    let small = bench.browser(args)?.cycle(SMALL_BYTES)?;
+    up.page_small_bit_s.push(small.goodput.bit_s);
+    down.page_small_bit_s.push(small.goodput_down.bit_s);
+    Ok(())
+}
+
+fn native_bit_s(bench: &Bench, direction: Direction, cancel: &Cancel) -> anyhow::Result<f64> {
+    let experiment = Experiment::Goodput { direction, bytes: NATIVE_BYTES };
+    Ok(programs::one(&bench.network, &bench.target()?, experiment, DEADLINE, None, cancel)?.value)
+}
+
+/// Enough that slow start is a small part: 1.4 s at 100 Mbit/s.
+pub(crate) const NATIVE_BYTES: u64 = 16 << 20;
+
+/// JavaNws's size, and the page's smallest.
+const SMALL_BYTES: u64 = 64 << 10;
+
+/// 16 MiB take 70 s at 2 Mbit/s.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+#[derive(Default)]
+pub(crate) struct Overhead {
+    pub(crate) blocks: Vec<Block>,
+    /// Why there are no more, if there should be.
+    pub(crate) stopped: Option<String>,
+}
+
+/// The three after each other, each on one warm connection.
+#[derive(Serialize)]
+pub(crate) struct Block {
+    pub(crate) clock: ClockName,
+    #[serde(skip)]
+    pub(crate) ready: Ready,
+    /// `barograph probe`'s exchange with the native responder.
+    pub(crate) native: Centre,
+    /// A native WebSocket client's with the station.
+    pub(crate) websocket: Centre,
+    /// The page's with the station.
+    pub(crate) browser: Centre,
+}
+
+/// The centre of the times of a block, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub(crate) struct Centre {
+    pub(crate) median_s: f64,
+    /// A coarse clock gives whole steps only, and so does their median; the mean sees between them.
+    pub(crate) mean_s: f64,
+}
+
+impl Centre {
+    fn of(times_s: &[f64]) -> Option<Self> {
+        let measured = times_s.get(WARMING as usize..)?;
+        let median_s = median(measured)?;
+        Some(Self { median_s, mean_s: mean(measured) })
+    }
+
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self { median_s: self.median_s - other.median_s, mean_s: self.mean_s - other.mean_s }
+    }
+}
+
+impl Overhead {
+    /// One of the three in all blocks, or in those of one clock.
+    pub(crate) fn centres(&self, clock: Option<ClockName>, of: impl Fn(&Block) -> Centre) -> Vec<Centre> {
+        let wanted = self.blocks.iter().filter(|block| clock.is_none_or(|clock| clock == block.clock));
+        wanted.map(of).collect()
+    }
+
+    /// How much later the coarse clock reads than the fine one, in each two blocks that follow each other.
+    pub(crate) fn clock_share(&self) -> Vec<Centre> {
+        let of = |clock| self.centres(Some(clock), |block| block.browser.minus(block.websocket));
+        of(ClockName::Coarse)
+            .into_iter()
+            .zip(of(ClockName::Fine))
+            .map(|(coarse, fine)| coarse.minus(fine))
+            .collect()
+    }
+
+    /// What the browser of a clock said of itself.
+    pub(crate) fn ready(&self, clock: ClockName) -> Option<&Ready> {
+        self.blocks.iter().find(|block| block.clock == clock).map(|block| &block.ready)
+    }
+}
+
+/// Blocks with the finer clock and with the coarser in turns, each in a browser of its own.
+pub(crate) fn by_clock(bench: &mut Bench, args: &Args, cancel: &Cancel) -> Overhead {
+    let mut overhead = Overhead::default();
+    let bar = progress(2 * BLOCKS, "what the browser adds");
+    for turn in 0..BLOCKS {
+        let mut clocks = [ClockName::Fine, ClockName::Coarse];
+        // Each goes first in turn.
+        clocks.rotate_left((turn % 2) as usize);
+        for clock in clocks {
+            let made = block(bench, args, clock, overhead.blocks.len(), cancel);
+            if cancel.is_cancelled() {
+                return overhead;
+            }
+            match made {
+                Ok(block) => overhead.blocks.push(block),
+                Err(error) => {
+                    overhead.stopped = Some(format!("{error:#}"));
+                    return overhead;
+                }
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    overhead
+}
+
+fn block(
+    bench: &mut Bench,
+    args: &Args,
+    clock: ClockName,
+    number: usize,
+    cancel: &Cancel,
+) -> anyhow::Result<Block> {
+    let (target, station) = (bench.target()?, bench.station());
+    let (_, ready) = bench.reopened(args, clock)?;
+    let mut centres = [Centre::default(); 3];
+    for place in 0..3 {
+        // Each of the three goes first in a third of the blocks.
+        let which = (place + number) % 3;
+        let times_s = match which {
+            0 => programs::native_exchanges(&bench.network, &target, WARMING + EXCHANGES, cancel)?,
+            1 => programs::websocket_exchanges(&bench.network, station, WARMING + EXCHANGES)?,
+            _ => bench.browser(args)?.exchanges(WARMING + EXCHANGES)?,
+        };
+        centres[which] = Centre::of(&times_s).ok_or_else(|| anyhow::anyhow!("too few exchanges"))?;
+    }
+    let [native, websocket, browser] = centres;
+    Ok(Block { clock, ready, native, websocket, browser })
+}
+
+/// Blocks with each clock: enough to see how much one differs from the next.
+const BLOCKS: u64 = 5;
+
+/// Of a block and program. With those before them as many as a session allows.
+pub(crate) const EXCHANGES: u32 = 900;
+
+/// Exchanges before: code is compiled, caches and the processor's clock become warm.
+const WARMING: u32 = 99;
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use super::*;
-    use crate::equivalence::args::LinkName;
-    use crate::equivalence::link::Replayed;
-    use crate::equivalence::results::Results;
-    use crate::equivalence::{json, tables};
+    use super::super::link::Replayed;
+    use super::super::{LinkName, Results, tables};
 
-    /// The tables without the spaces that line them up.
+    use super::*;
+
     fn tables_of(results: &Results) -> String {
         tables::all(results)
             .lines()
@@ -200,7 +464,6 @@ mod tests {
             .collect()
     }
 
-    /// A browser that takes twice as long, and moves half as much.
     fn worse_by_half() -> LinkStudy {
         let quantities = Quantity::ALL.map(|quantity| {
             let mut turns = Turns::default();
@@ -237,8 +500,8 @@ mod tests {
 
     #[test]
     fn a_link_that_failed_is_marked_beside_those_that_did_not() {
-        let replayed = Replayed::new(None).unwrap();
-        let path = Path::of(LinkName::Loopback, &replayed).unwrap();
+        let replayed = Replayed::seeded();
+        let path = Path::of(LinkName::Loopback, &replayed);
         let failed = LinkStudy::failed(&path, &anyhow::anyhow!("the browser cannot open the page"));
         assert!(!failed.has_pairs() && worse_by_half().has_pairs());
         let folder = tempfile::tempdir().unwrap();
@@ -250,8 +513,8 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| loopback | – | – | – | – | – | – | – |"), "{text}");
-        crate::equivalence::figures::write(&results.links, folder.path()).unwrap();
-        let json = json::json(&results);
+        crate::equivalence::tables::write_figures(&results.links, folder.path()).unwrap();
+        let json = tables::json(&results);
         assert_eq!(json["links"][1]["stopped"], "the browser cannot open the page");
         assert_eq!(json["links"][0]["quantities"][2]["coefficient"], 0.5);
     }
@@ -289,7 +552,7 @@ mod tests {
     #[test]
     fn every_figure_is_drawn() {
         let folder = tempfile::tempdir().unwrap();
-        let told = crate::equivalence::figures::write(&[worse_by_half()], folder.path()).unwrap();
+        let told = crate::equivalence::tables::write_figures(&[worse_by_half()], folder.path()).unwrap();
         for number in 4..=9 {
             let name = format!("figure-{number}.svg");
             assert!(told.contains(&name), "{told}");

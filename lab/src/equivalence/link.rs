@@ -1,24 +1,21 @@
 //! The links of the study, and what stands at their ends: a station, a responder and a browser.
 
 use std::net::SocketAddr;
-use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use barograph_probe::Target;
 use barograph_probe::io::Limits;
-use barograph_sim::{Chance, Host, Jitter, Link, LinkSpec, Network, Queue, delays_from_file};
+use barograph_sim::{Chance, Host, Jitter, Link, LinkSpec, Network, Queue};
 use barograph_station::{Sources, Station, open_archive};
 use tempfile::TempDir;
 
-use super::args::{Args, ClockName, LinkName};
-use super::asked::Asked;
-use super::browser::{Browser, Ready};
+use super::programs::{Asked, Browser, Ready};
+use super::{Args, ClockName, LinkName};
 use crate::emulation::{Responder, forget_connections};
 use crate::stats::deviation;
 
-/// A link, described.
 pub(crate) struct Path {
     pub(crate) name: &'static str,
     /// As part of a file's name.
@@ -29,17 +26,14 @@ pub(crate) struct Path {
 
 impl Path {
     /// A link of the study, with these delays as jitter where it has any.
-    ///
-    /// # Errors
-    /// When the mean of the delays is more than the link's delay, from which it is taken.
-    pub(crate) fn of(name: LinkName, jitter: &Replayed) -> anyhow::Result<Self> {
+    pub(crate) fn of(name: LinkName, jitter: &Replayed) -> Self {
         let (name, slug, link, is_loopback) = match name {
-            LinkName::Slow => ("2 Mbit/s, 95 ms", "slow", emulated(2_000_000, 95, jitter)?, false),
-            LinkName::Fast => ("100 Mbit/s, 20 ms", "fast", emulated(100_000_000, 20, jitter)?, false),
-            LinkName::Faster => ("500 Mbit/s, 20 ms", "faster", emulated(500_000_000, 20, jitter)?, false),
+            LinkName::Slow => ("2 Mbit/s, 95 ms", "slow", emulated(2_000_000, 95, jitter), false),
+            LinkName::Fast => ("100 Mbit/s, 20 ms", "fast", emulated(100_000_000, 20, jitter), false),
+            LinkName::Faster => ("500 Mbit/s, 20 ms", "faster", emulated(500_000_000, 20, jitter), false),
             LinkName::Loopback => ("loopback", "loopback", Link::Veth { rate_bps: None }, true),
         };
-        Ok(Self { name, slug, link, is_loopback })
+        Self { name, slug, link, is_loopback }
     }
 
     /// The link with everything at its ends, the browser's page loaded.
@@ -57,7 +51,7 @@ impl Path {
         let ip = far.v4().to_string();
         let (page, responder) = (Page::start(far, &ip)?, Responder::start(far, limits)?);
         let mut browser = Browser::start(&network.a)?;
-        let ready = browser.open(&page.url, args, args.clock)?;
+        let ready = browser.open(&page.url, args, ClockName::Fine)?;
         let (name, slug) = (self.name, self.slug);
         let browser = Some(browser);
         Ok(Bench { name, slug, browser, ready, responder, page, network, began: Instant::now() })
@@ -65,16 +59,9 @@ impl Path {
 }
 
 /// Both ways of this rate and half of this round-trip time, of which the mean of the jitter is a part.
-fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> anyhow::Result<Link> {
+fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> Link {
     // In microseconds, because half of 95 ms is no whole number of milliseconds.
-    let half = Duration::from_micros(rtt_ms * 1000 / 2);
-    let delay = half.checked_sub(jitter.mean()).with_context(|| {
-        let (mean_ms, half_ms) = (jitter.mean().as_secs_f64() * 1e3, half.as_secs_f64() * 1e3);
-        format!(
-            "the jitter's mean is {mean_ms:.2} ms above its least; expected at most the {half_ms} ms one way of \
-             the link of {rtt_ms} ms, from which it is taken"
-        )
-    })?;
+    let delay = Duration::from_micros(rtt_ms * 1000 / 2) - jitter.mean();
     let spec = |delays, seed| LinkSpec {
         rate_bps: Some(rate_bps),
         delay,
@@ -84,10 +71,9 @@ fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> anyhow::Result<Lin
         ..LinkSpec::default()
     };
     let (forward, back) = (spec(jitter.forward().collect(), 1), spec(jitter.back().collect(), 2));
-    Ok(Link::Relay { forward, back, options: Default::default() })
+    Link::Relay { forward, back, options: Default::default() }
 }
 
-/// A link at work.
 pub(crate) struct Bench {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
@@ -102,17 +88,14 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// What a native program measures.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         self.responder.target()
     }
 
-    /// Where the station listens that serves the page.
     pub(crate) fn station(&self) -> SocketAddr {
         self.page.address
     }
 
-    /// One sample by the page.
     pub(crate) fn measure_in_browser(&mut self, asked: &Asked, args: &Args) -> anyhow::Result<f64> {
         self.browser(args)?.measure(asked)
     }
@@ -133,17 +116,15 @@ impl Bench {
     /// The browser with its page; one that was lost is started again.
     pub(crate) fn browser(&mut self, args: &Args) -> anyhow::Result<&mut Browser> {
         if self.browser.as_ref().is_none_or(Browser::is_lost) {
-            self.reopened(args, args.clock)?;
+            self.reopened(args, ClockName::Fine)?;
         }
         self.browser.as_mut().context("the browser is gone")
     }
 
-    /// Seconds since the link was made: the time of the series.
     pub(crate) fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Why what was measured is void, if it is.
     pub(crate) fn void(&self) -> Option<String> {
         crate::emulation::void(&self.network)
     }
@@ -186,50 +167,29 @@ impl Drop for Page {
 }
 
 /// The delays that both directions replay, each from another place on.
-pub(crate) struct Replayed {
-    delays: Vec<Duration>,
-    /// Of a file, or seeded.
-    pub(crate) is_seeded: bool,
-}
+pub(crate) struct Replayed(Vec<Duration>);
 
 impl Replayed {
-    /// Of a file, or seeded.
-    ///
-    /// The seeded ones are the square of a first-order autoregression of normal numbers: never negative, with calm and
-    /// busy times, and a long tail, as queues of other people's traffic make them.
-    ///
-    /// # Errors
-    /// When the file cannot be read, or round trips would vary too little.
-    pub(crate) fn new(file: Option<&FilePath>) -> anyhow::Result<Self> {
-        let delays = match file {
-            Some(file) => {
-                let delays = delays_from_file(file)?;
-                // What all have in common is no jitter.
-                let least = delays.iter().min().copied().unwrap_or_default();
-                delays.into_iter().map(|delay| delay - least).collect()
-            }
-            None => seeded(),
+    /// The square of a first-order autoregression of normal numbers: never negative, with calm and busy times, and a long
+    /// tail, as queues of other people's traffic make them.
+    pub(crate) fn seeded() -> Self {
+        let mut chance = Chance::new(SEED, 0);
+        let mut state = 0.0;
+        let step = |_| {
+            state = MEMORY * state + (1.0 - MEMORY * MEMORY).sqrt() * chance.normal();
+            Duration::from_secs_f64(SCALE_S * state * state)
         };
-        let replayed = Self { delays, is_seeded: file.is_none() };
-        let deviation_s = replayed.round_trip_s();
-        ensure!(
-            JITTER_S_MIN <= deviation_s,
-            "round trips under these delays deviate by {:.2} ms; expected at least {} ms",
-            deviation_s * 1e3,
-            JITTER_S_MIN * 1e3
-        );
-        Ok(replayed)
+        Self((0..DELAYS).map(step).collect())
     }
 
     /// What the jitter adds on average, one way.
     pub(crate) fn mean(&self) -> Duration {
-        let count = u32::try_from(self.delays.len()).unwrap_or(u32::MAX).max(1);
-        self.delays.iter().sum::<Duration>() / count
+        let count = u32::try_from(self.0.len()).unwrap_or(u32::MAX).max(1);
+        self.0.iter().sum::<Duration>() / count
     }
 
-    /// The standard deviation of the delay one way, in seconds.
     pub(crate) fn one_way_s(&self) -> f64 {
-        deviation_s(self.delays.iter().copied())
+        deviation_s(self.0.iter().copied())
     }
 
     /// The standard deviation of what a packet and its answer meet together, in seconds: of the two directions' lists
@@ -239,32 +199,19 @@ impl Replayed {
     }
 
     fn forward(&self) -> impl Iterator<Item = Duration> + Clone {
-        self.delays.iter().copied()
+        self.0.iter().copied()
     }
 
     /// Half of the list apart, or a packet and its answer would meet the same.
     fn back(&self) -> impl Iterator<Item = Duration> + Clone {
-        let half = self.delays.len() / 2;
-        self.delays[half..].iter().chain(&self.delays[..half]).copied()
+        let half = self.0.len() / 2;
+        self.0[half..].iter().chain(&self.0[..half]).copied()
     }
-}
-
-fn seeded() -> Vec<Duration> {
-    let mut chance = Chance::new(SEED, 0);
-    let mut state = 0.0;
-    let step = |_| {
-        state = MEMORY * state + (1.0 - MEMORY * MEMORY).sqrt() * chance.normal();
-        Duration::from_secs_f64(SCALE_S * state * state)
-    };
-    (0..DELAYS).map(step).collect()
 }
 
 fn deviation_s(delays: impl Iterator<Item = Duration>) -> f64 {
     deviation(&delays.map(|delay| delay.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(0.0)
 }
-
-/// The study's least jitter: the standard deviation of a round trip.
-const JITTER_S_MIN: f64 = 0.002;
 
 /// The square of a standard normal number has mean 1 and deviation √2: 1.6 ms here, and 2.2 ms of a round trip. Not much
 /// more than the least, because scatter alone draws the coefficient below 1 (tables.rs).
@@ -298,47 +245,23 @@ mod tests {
 
     #[test]
     fn seeded_jitter_is_enough_and_spares_room_for_its_mean() {
-        let replayed = Replayed::new(None).unwrap();
+        let replayed = Replayed::seeded();
+        assert!(0.002 <= replayed.round_trip_s(), "the study's least jitter");
         assert!(replayed.mean() < Duration::from_millis(10), "the mean is taken off half of 20 ms");
         let ratio = replayed.round_trip_s() / replayed.one_way_s();
         assert!((1.3..1.5).contains(&ratio), "nearly independent, so √2: {ratio}");
-        assert_eq!(replayed.delays, Replayed::new(None).unwrap().delays, "the same every time");
+        assert_eq!(replayed.0, Replayed::seeded().0, "the same every time");
     }
 
     #[test]
     fn a_link_has_the_round_trip_time_that_it_is_named_after() {
-        let replayed = Replayed::new(None).unwrap();
+        let replayed = Replayed::seeded();
         for (name, rtt) in [(LinkName::Slow, 95), (LinkName::Fast, 20)] {
-            let Link::Relay { forward, back, .. } = Path::of(name, &replayed).unwrap().link else {
+            let Link::Relay { forward, back, .. } = Path::of(name, &replayed).link else {
                 panic!("emulated");
             };
             let both = forward.delay + back.delay + 2 * replayed.mean();
             assert_eq!(both, Duration::from_millis(rtt));
         }
-    }
-
-    #[test]
-    fn jitter_of_a_file_is_what_exceeds_its_least() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let replayed = |text: &str| {
-            std::fs::write(file.path(), text).unwrap();
-            Replayed::new(Some(file.path()))
-        };
-        let ms = Duration::from_millis;
-        let of_four = replayed("time_s,value\n0,0.030\n1,0.040\n2,0.030\n3,0.030\n").unwrap();
-        assert_eq!(of_four.delays, [ms(0), ms(10), ms(0), ms(0)]);
-        let refusal = |text: &str| replayed(text).err().unwrap().to_string();
-        assert!(refusal("0.030\n0.031\n").contains("at least 2 ms"));
-        // One way they differ by 10 ms, but every round trip meets both.
-        assert!(refusal("0.030\n0.040\n").contains("deviate by 0.00 ms"));
-    }
-
-    #[test]
-    fn jitter_that_a_link_cannot_absorb_is_refused() {
-        let delays = [0, 30, 30, 30].map(Duration::from_millis).into();
-        let replayed = Replayed { delays, is_seeded: false };
-        assert!(Path::of(LinkName::Slow, &replayed).is_ok());
-        let error = Path::of(LinkName::Fast, &replayed).err().unwrap().to_string();
-        assert!(error.contains("22.50 ms") && error.contains("at most the 10 ms"), "{error}");
     }
 }

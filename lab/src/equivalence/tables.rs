@@ -1,20 +1,20 @@
-//! The paper's tables 1 to 6, of native against browser, and table 7, of the page's goodput by its defaults, as Markdown.
+//! All that the study found: the paper's tables 1 to 6 and table 7 as Markdown, the same as one JSON object, and the figures 4 to 9.
 
-use barograph_study::compare::{Cause, Moments, Study, figure};
+use std::path::Path;
 
-use super::args::ClockName;
-use super::asked::Quantity;
-use super::browser::Ready;
-use super::buffers::Buffers;
-use super::collect::LinkStudy;
-use super::overhead::{Centre, EXCHANGES, Overhead};
-use super::rates::{Beside, NATIVE_BYTES, Rates};
-use super::results::{REGIME, Results, Variation, by_scatter};
+use anyhow::anyhow;
+use barograph_study::compare::plot::{Panel, Row, svg};
+use barograph_study::compare::{Cause, Moments, Side, Study, figure};
+use serde_json::{Value, json as object};
+
+use super::collect::{Beside, Buffers, Centre, EXCHANGES, LinkStudy, NATIVE_BYTES, Overhead, Rates};
+use super::programs::{Quantity, Ready};
+use super::{ClockName, REGIME, Results, Variation, by_scatter};
 use crate::machine;
+use crate::output::save;
 use crate::stats::{median, range};
 use crate::table::{Table, cells, dash, list, number, shown};
 
-/// All tables as Markdown.
 pub(crate) fn all(results: &Results) -> String {
     let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
     let stopped = if *is_cancelled { "**Stopped before the end: this is what there is.**\n\n" } else { "" };
@@ -34,11 +34,10 @@ pub(crate) fn all(results: &Results) -> String {
 }
 
 fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
-    let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, is_seeded }| {
+    let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, .. }| {
         let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| figure(s * 1e3));
-        let source = if is_seeded { "seeded" } else { "of a file" };
         format!(
-            "The emulated ones replay delays ({source}) each way, of standard deviation {one_way} ms one way and \
+            "The emulated ones replay delays (seeded) each way, of standard deviation {one_way} ms one way and \
              {round_trip} ms of a packet and its answer; their mean, {mean} ms one way, is part of the link's delay.\n"
         )
     });
@@ -80,7 +79,6 @@ fn clock(ready: &Ready) -> String {
     format!("{} µs, page {isolated}", figure(ready.clock_resolution_s * 1e6))
 }
 
-/// Tables 3 and 4.
 fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
     let (number, what, unit, scale, papers) = match quantity {
         Quantity::Goodput => (3, "raw goodput", "Mbit/s", 1e-6, PAPER_3),
@@ -110,16 +108,8 @@ fn moments(studies: &[LinkStudy], quantity: Quantity) -> String {
 
 fn coefficients(studies: &[LinkStudy]) -> String {
     let quantities = [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle];
-    let mut table = Table::new([
-        "link",
-        "goodput",
-        "distance",
-        "rtt",
-        "distance",
-        "rtt, Nagle",
-        "distance",
-        "5 % by chance",
-    ]);
+    let mut table =
+        Table::titled("link | goodput | distance | rtt | distance | rtt, Nagle | distance | 5 % by chance");
     let mut scatter = Table::new(["link", "goodput", "rtt", "rtt, Nagle"]);
     for study in studies {
         let of_quantities = quantities.iter().flat_map(|quantity| match study.of(*quantity) {
@@ -148,7 +138,6 @@ fn with_and_without(study: &Study) -> String {
     format!("{} ({without}: {})", number(study.coefficient, 4), study.outliers.len())
 }
 
-/// Each that was left out.
 fn outliers(studies: &[LinkStudy]) -> String {
     let mut text = String::new();
     for LinkStudy { name, quantities, .. } in studies {
@@ -176,20 +165,10 @@ fn outliers(studies: &[LinkStudy]) -> String {
 
 fn control(buffers: &[Buffers]) -> String {
     let Some(default) = buffers.iter().find(|row| row.is_default()) else { return String::new() };
-    let mut table = Table::new([
-        "write",
-        "receive block of the native responder",
-        "pairs",
-        "browser ÷ native",
-        "native, Mbit/s",
-        "÷ native default",
-        "error",
-        "browser, Mbit/s",
-        "÷ browser default",
-        "error",
-        "distance",
-        "",
-    ]);
+    let mut table = Table::titled(
+        "write | receive block of the native responder | pairs | browser ÷ native | native, Mbit/s | \
+         ÷ native default | error | browser, Mbit/s | ÷ browser default | error | distance | ",
+    );
     for Buffers { write_bytes, receive_bytes, study, void } in buffers {
         let bytes = |bytes: &Option<usize>| bytes.map_or_else(|| "default".to_owned(), size);
         let sides = [(&study.a, &default.study.a), (&study.b, &default.study.b)];
@@ -223,18 +202,10 @@ fn page(rates: &[Rates]) -> String {
     if rates.is_empty() {
         return String::new();
     }
-    let mut table = Table::new([
-        "link",
-        "direction",
-        "rounds",
-        "page, Mbit/s",
-        "least, most",
-        "lower bounds",
-        "with 64 KiB, Mbit/s",
-        "native, Mbit/s",
-        "page ÷ native",
-        "",
-    ])
+    let mut table = Table::titled(
+        "link | direction | rounds | page, Mbit/s | least, most | lower bounds | with 64 KiB, Mbit/s | \
+         native, Mbit/s | page ÷ native | ",
+    )
     .text_columns(2);
     for Rates { link, up, down, stopped, void } in rates {
         for (direction, beside) in [("up", up), ("down", down)] {
@@ -318,13 +289,11 @@ fn added(overhead: &Overhead) -> String {
     )
 }
 
-/// A median with the least and the greatest, in µs.
 fn with_spread(values_s: &[f64]) -> String {
     let (low, high) = range(values_s.iter().copied());
     shown(median(values_s), |median_s| format!("{} ({} to {})", micros(median_s), micros(low), micros(high)))
 }
 
-/// Seconds in µs, to a tenth.
 fn micros(s: f64) -> String {
     format!("{:.1}", s * 1e6)
 }
@@ -359,3 +328,132 @@ const PAPER_5: [[&str; 4]; 4] = [
 
 /// JavaNws, table 6: the coefficient of bandwidth before and after both used buffers of 32 KiB.
 const PAPER_6: [[&str; 2]; 2] = [["k-j, Java 1.1.3", "0.92"], ["k-j, Java 1.2.1, 32 KiB", "1.00"]];
+
+pub(crate) fn json(results: &Results) -> Value {
+    let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
+    let links: Vec<Value> = links
+        .iter()
+        .map(|link| {
+            let quantities: Vec<Value> = link
+                .quantities
+                .iter()
+                .map(|(quantity, study)| with(compared(study), "quantity", quantity.as_str().into()))
+                .collect();
+            object!({
+                "link": link.name,
+                "failures": {"native": link.failures.0, "browser": link.failures.1},
+                "stopped": link.stopped,
+                "void": link.void,
+                "quantities": quantities,
+            })
+        })
+        .collect();
+    let buffers: Vec<Value> = buffers
+        .iter()
+        .map(|row| {
+            object!({
+                "write_bytes": row.write_bytes,
+                "native_receive_block_bytes": row.receive_bytes,
+                "void": row.void,
+                "goodput": compared(&row.study),
+            })
+        })
+        .collect();
+    object!({
+        "is_cancelled": is_cancelled,
+        "regime": REGIME,
+        "jitter": jitter,
+        "links": links,
+        "machine": {
+            "kernel": machine::kernel(),
+            "congestion": machine::congestion(),
+            "processors": machine::processors(),
+            "memory": machine::memory(),
+            "load": machine::load(),
+            "native": env!("CARGO_PKG_VERSION"),
+            "is_release": !cfg!(debug_assertions),
+        },
+        "browsers": browsers,
+        "buffers": buffers,
+        "rates": rates,
+        "overhead": overhead_json(overhead),
+    })
+}
+
+fn compared(study: &Study) -> Value {
+    object!({
+        "pairs": study.pairing.pairs.len(),
+        "native": side_json(&study.a),
+        "browser": side_json(&study.b),
+        "coefficient": study.coefficient,
+        "coefficient_without_outliers": study.without_outliers,
+        "coefficient_by_scatter": by_scatter(study),
+        "outliers": study.outliers,
+        "ks_distance": study.distance,
+        "ks_critical_5_percent": study.distance_critical,
+    })
+}
+
+fn side_json(side: &Side) -> Value {
+    let median = (0 < side.moments.count).then_some(side.median);
+    object!({"moments": side.moments, "median": median, "mean_absolute_error": side.mae()})
+}
+
+fn overhead_json(overhead: &Overhead) -> Value {
+    object!({
+        "stopped": overhead.stopped,
+        "fine": overhead.ready(ClockName::Fine),
+        "coarse": overhead.ready(ClockName::Coarse),
+        "blocks": overhead.blocks,
+        "clock_share": overhead.clock_share(),
+    })
+}
+
+fn with(mut value: Value, key: &str, more: Value) -> Value {
+    value[key] = more;
+    value
+}
+
+pub(crate) fn write_figures(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<String> {
+    let mut text = "Figures:\n\n".to_owned();
+    for (number, title, panel, quantities) in FIGURES {
+        let rows: Vec<Row<'_>> =
+            studies.iter().flat_map(|study| figure_rows(study, panel, quantities)).collect();
+        let drawn = svg(&rows).map_err(|error| anyhow!("figure {number} cannot be drawn: {error}"))?;
+        let path = save(directory, &format!("figure-{number}.svg"), &drawn)?;
+        text += &format!("- {}: figure {number}, {title}\n", path.display());
+    }
+    Ok(text)
+}
+
+fn figure_rows<'a>(
+    study: &'a LinkStudy,
+    panel: Panel,
+    quantities: &'a [Quantity],
+) -> impl Iterator<Item = Row<'a>> {
+    // Of a series without values there is nothing to draw.
+    let wanted = study
+        .quantities
+        .iter()
+        .filter(|(quantity, compared)| quantities.contains(quantity) && !compared.pairing.pairs.is_empty());
+    wanted.map(move |(quantity, compared)| {
+        let title = |who: &str| format!("{}, {}: {who}", study.name, quantity.as_str());
+        Row {
+            title_a: title(if panel == Panel::Distributions { "A native, B browser" } else { "native" }),
+            title_b: title("browser"),
+            panel,
+            study: compared,
+            unit: quantity.unit(),
+        }
+    })
+}
+
+/// Number, title, kind and quantities, as in the paper.
+const FIGURES: [(u32, &str, Panel, &[Quantity]); 6] = [
+    (4, "raw goodput", Panel::Series, &[Quantity::Goodput]),
+    (5, "round-trip time", Panel::Series, &[Quantity::Rtt]),
+    (6, "round-trip time with Nagle's algorithm", Panel::Series, &[Quantity::RttNagle]),
+    (7, "forecast errors of raw goodput", Panel::Histograms, &[Quantity::Goodput]),
+    (8, "forecast errors of round-trip times", Panel::Histograms, &[Quantity::Rtt, Quantity::RttNagle]),
+    (9, "distributions of the forecast errors", Panel::Distributions, &Quantity::ALL),
+];

@@ -2,12 +2,11 @@
 
 use barograph_forecast::Loss;
 
+use super::Trace;
 use super::score::{BATTERIES, BLOCK, FIRST_STEP, IntervalScore, LEVEL, Score, preset_name};
-use super::trace::Trace;
 use crate::stats::{geometric_mean, range};
 use crate::table::{Table, bold, cells, dash};
 
-/// The whole report.
 pub(crate) fn markdown(traces: &[Trace]) -> String {
     let mut text = format!(
         "# Forecasts of {} traces\n\nErrors are divided by those of the last value, over steps {FIRST_STEP} on; \
@@ -32,22 +31,16 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
     text
 }
 
-/// The geometric mean over the traces, in bold.
 fn mean(traces: &[Trace], of: impl Fn(&Trace) -> f64) -> String {
     bold(&ratio(geometric_mean(traces.iter().map(of))))
 }
 
 /// The default battery's first ten forecasts, and how it does after gaps with times and without.
 fn gaps(traces: &[Trace]) -> Table {
-    let mut table = Table::new([
-        "trace",
-        "first ten: MAE ÷ last value's",
-        "gaps",
-        "coverage after them",
-        "without times",
-        "MAE ÷ last value's",
-        "without times",
-    ]);
+    let mut table = Table::titled(
+        "trace | first ten: MAE ÷ last value's | gaps | coverage after them | without times | \
+         MAE ÷ last value's | without times",
+    );
     for trace in traces {
         let Score { start, gaps, .. } = trace.blend();
         let mut row = cells![trace.name, ratio(*start), gaps.map_or(0, |gaps| gaps.count)];
@@ -61,15 +54,8 @@ fn gaps(traces: &[Trace]) -> Table {
 
 /// Each trace of a week or more with the daily and weekly members.
 fn cycles(traces: &[Trace]) -> String {
-    let mut table = Table::new([
-        "trace",
-        "error",
-        "full",
-        "daily alone",
-        "weekly alone",
-        "full with both",
-        "with ÷ without",
-    ]);
+    let mut table =
+        Table::titled("trace | error | full | daily alone | weekly alone | full with both | with ÷ without");
     for trace in traces {
         for (error, score) in ["MSE", "MAE"].into_iter().zip(trace.cycles.iter().flatten()) {
             let numbers = [score.full, score.day, score.week, score.with, score.with / score.full];
@@ -79,7 +65,6 @@ fn cycles(traces: &[Trace]) -> String {
     if table.is_empty() { "No trace is a week long.\n".to_owned() } else { table.to_string() }
 }
 
-/// Each trace with each battery.
 fn rules(traces: &[Trace], loss: Loss) -> Table {
     let batteries = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
     let mut table = Table::new(["trace", "values"]).and(batteries).and([
@@ -105,7 +90,6 @@ fn rules(traces: &[Trace], loss: Loss) -> Table {
     table
 }
 
-/// The intervals of the default battery.
 fn intervals(traces: &[Trace]) -> String {
     let worst = format!("worst block of {BLOCK}");
     let mut table = Table::new(["trace", "coverage", &worst, "width ÷ hindsight"]);

@@ -6,16 +6,14 @@ use std::time::{Duration, Instant};
 
 use barograph_probe::io::{Context, Limits, stream};
 use barograph_probe::{StreamPlan, Streamed, Target};
-use barograph_sim::{Link, LinkSpec, Network, Queue, RelayOptions, Report};
+use barograph_sim::{Chance, Link, LinkSpec, Network, Queue, RelayOptions, Report};
 use barograph_study::tradeoff::{Grid, Measured, Study};
 use indicatif::ProgressBar;
 
-use super::background::{STEPS, Weather};
 use super::figures::BASE_S;
 use super::long::PERIODS_S;
 use crate::emulation::{Responder, Traffic, forget_connections};
 
-/// How much is measured, and how far time is compressed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     /// A second of the paper's tests takes 1/`scale` s; the path's delay is as much shorter and its rate as much
@@ -51,22 +49,18 @@ impl Plan {
     }
 }
 
-/// One test.
 pub(crate) struct Test {
-    /// Which of [`LENGTHS_S`].
     pub(crate) length: usize,
     pub(crate) cycle: usize,
     /// What it gave; `None` when the emulator was at fault or the test failed.
     pub(crate) streamed: Option<Streamed>,
 }
 
-/// A link's tests.
 pub(crate) struct Campaign {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
     pub(crate) plan: Plan,
     pub(crate) tests: Vec<Test>,
-    /// Tests whose packets the emulator held up.
     pub(crate) spoilt: usize,
     /// Tests that failed, and the last reason.
     pub(crate) failed: (usize, String),
@@ -151,7 +145,6 @@ impl Campaign {
         Some(test.streamed.as_ref()?.whole_bit_s / self.plan.scale)
     }
 
-    /// The tests of one length that there are.
     pub(crate) fn of_length(&self, length: usize) -> impl Iterator<Item = (&Test, &Streamed)> {
         let tests = self.tests.iter().filter(move |test| test.length == length);
         tests.filter_map(|test| Some((test, test.streamed.as_ref()?)))
@@ -212,3 +205,70 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// What a test may take beside its length.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weather {
+    /// Around one mean (the paper's Los Nettos, figures 1 to 4).
+    Stationary,
+    /// Around a mean that jumps every two hours or so (the paper's vBNS, figures 5 to 9).
+    Shifting,
+}
+
+impl Weather {
+    /// The others' share of the bottleneck, 0 to 1, in each step; [`STEPS`] of them are a cycle of tests.
+    pub(crate) fn shares(self, seed: u64, steps: usize) -> Vec<f64> {
+        let (mut noise, mut shifts) = (Chance::new(seed, 11), Chance::new(seed, 12));
+        let mut level = LEVEL;
+        let mut until = match self {
+            Self::Stationary => f64::INFINITY,
+            Self::Shifting => 0.0,
+        };
+        let mut state = 0.0;
+        let step = |step: usize| {
+            if until <= step as f64 {
+                level = LEVEL_MIN + (LEVEL_MAX - LEVEL_MIN) * shifts.uniform();
+                until = step as f64 + shifts.exponential(SHIFT_EVERY);
+            }
+            state = MEMORY * state + (1.0 - MEMORY * MEMORY).sqrt() * noise.normal();
+            (level + NOISE * state).clamp(0.0, SHARE_MAX)
+        };
+        (0..steps).map(step).collect()
+    }
+}
+
+/// The share changes every half minute of the paper's time, so that a test of ten seconds sees one or two of them.
+pub(crate) const STEPS: usize = 10;
+
+/// A third of the path is others' on the stationary link, and deviates by a tenth; what there was half a minute ago
+/// tells half of what is now, and nothing five minutes later, when the next test of that length comes.
+const LEVEL: f64 = 0.35;
+const NOISE: f64 = 0.1;
+const MEMORY: f64 = 0.5;
+
+/// On the other link the mean jumps anywhere between nearly idle and crowded, after two hours on average.
+const LEVEL_MIN: f64 = 0.05;
+const LEVEL_MAX: f64 = 0.8;
+const SHIFT_EVERY: f64 = 24.0 * STEPS as f64;
+
+/// Something is left over, or a test would not end in time.
+const SHARE_MAX: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use crate::stats::{mean, range};
+
+    use super::*;
+
+    #[test]
+    fn only_one_of_the_links_has_a_mean_that_moves() {
+        let hours = |weather: Weather| {
+            let shares = weather.shares(1, 96 * STEPS);
+            assert!(shares.iter().all(|share| (0.0..=SHARE_MAX).contains(share)));
+            assert_eq!(shares, weather.shares(1, 96 * STEPS));
+            let (low, high) = range(shares.chunks(12 * STEPS).map(mean));
+            high - low
+        };
+        assert!(hours(Weather::Stationary) < 0.1);
+        assert!(0.2 < hours(Weather::Shifting));
+    }
+}

@@ -18,14 +18,13 @@ use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
 use indicatif::ProgressBar;
 
 use super::campaign::CONGESTION;
-use super::slow_start;
+use super::findings;
 use crate::calibrated::Calibrated;
 use crate::emulation::{Responder, forget_connections, ping_pong};
 use crate::jobs::Task;
 use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list};
 
-/// How the test ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// After [`TEST_S`].
@@ -34,7 +33,6 @@ enum Ending {
     Early,
 }
 
-/// One run: a competing flow, and a test in the middle of it.
 struct Run {
     test: Streamed,
     /// The competing flow's rate in bit/s before, during and after the test; during a test that ended early, until
@@ -131,10 +129,9 @@ fn send(host: &Host, target: &Target, seconds: f64, early: Option<Early>) -> any
 /// What a stream had moved at a time; after its last sample, all that this knows.
 fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
     let last = || streamed.samples.as_slice().last().map_or(0.0, |last| last.acked_bytes as f64);
-    slow_start::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
+    findings::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
 }
 
-/// Exchanges of two bytes over the path, one after the other: when each was asked for (s), and how long it took.
 fn pings(network: &Network) -> anyhow::Result<Task<Vec<(f64, f64)>>> {
     let mut tcp = ping_pong(network, DEADLINE)?;
     let began = Instant::now();
@@ -153,20 +150,11 @@ fn pings(network: &Network) -> anyhow::Result<Task<Vec<(f64, f64)>>> {
 }
 
 fn table(all: &[(Ending, Run)]) -> String {
-    let mut table = Table::new([
-        "test",
-        "runs",
-        "ended early",
-        "length s",
-        "test Mbit/s",
-        "test MB",
-        "competing Mbit/s before, during, after",
-        "denied MB",
-        "denied ÷ sent",
-        "queue ms before, during, after",
-        "95th",
-        "drops",
-    ]);
+    let mut table = Table::titled(
+        "test | runs | ended early | length s | test Mbit/s | test MB | \
+         competing Mbit/s before, during, after | denied MB | denied ÷ sent | \
+         queue ms before, during, after | 95th | drops",
+    );
     for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "may end early")] {
         let runs: Vec<&Run> =
             all.iter().filter(|(of, run)| *of == ending && run.void.is_none()).map(|(_, run)| run).collect();
@@ -228,5 +216,4 @@ const ALL_S: f64 = 23.0;
 
 /// A packet of 60 bytes every 20 ms is no load.
 const PING_EVERY: Duration = Duration::from_millis(20);
-
 const DEADLINE: Duration = Duration::from_secs(10);

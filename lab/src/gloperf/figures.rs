@@ -2,9 +2,8 @@
 
 use barograph_study::tradeoff::{Measured, Predictor, Row, Study, shown_s};
 
-use super::long::{DAY_S, Long, PERIODS_S};
-use super::periodicity::{periodogram, spread};
-use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest, largest};
+use super::long::{DAY_S, Long, PERIODS_S, periodogram, spread};
+use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
 use crate::stats::range;
 
 /// Figure 10 on the left and figure 11 on the right, a row for each series.

@@ -1,16 +1,15 @@
 //! What a campaign shows: figures 1 to 9, the statements about them, and the bump at two seconds.
 
-use barograph_study::tradeoff::{Over, Predictor, Row, Study, shown_s};
+use barograph_probe::stream::Sample;
+use barograph_study::tradeoff::{Grid, Over, Predictor, Row, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
 use super::figures::{BASE_S, by_length, by_period, ends_of};
-use super::slow_start;
-use super::statements::{Statement, table};
-use crate::figure::chart::{Axis, Chart, Layer, Shape, charts, highest, largest};
-use crate::stats::median;
+use super::long::{Statement, rise, risen, said_of, statements_table};
+use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
+use crate::stats::{Rank, median, quantile, sorted};
 use crate::table::{Table, cells, list, number, shown};
 
-/// A campaign with its errors.
 pub(crate) struct Found {
     pub(crate) campaign: Campaign,
     pub(crate) study: Study,
@@ -22,7 +21,6 @@ impl Found {
         Self { campaign, study }
     }
 
-    /// Mean absolute error in % of the mean.
     fn mae(&self, length: usize, every: usize, predictor: Predictor) -> Option<f64> {
         let mean = self.study.series[length].grid.mean();
         Some(100.0 * self.study.row(length, every, predictor)?.mae().mean / mean)
@@ -67,7 +65,7 @@ impl Found {
 
     /// The middle half of the values, in % of their median.
     fn width(&self, length: usize) -> Option<f64> {
-        slow_start::middle_half(self.study.series[length].grid.values())
+        middle_half(self.study.series[length].grid.values())
     }
 
     /// When slow start ended in tests of a length, the median in seconds of the paper's time.
@@ -83,7 +81,6 @@ impl Found {
     }
 }
 
-/// Everything that is said of the campaigns.
 pub(crate) fn report(all: &[Found]) -> String {
     let mut text = String::new();
     for found in all {
@@ -104,10 +101,10 @@ pub(crate) fn report(all: &[Found]) -> String {
             "{}\n{}\nThe first part of every test of 10 s, as if it had ended there:\n\n{}",
             errors(found),
             lengths(found),
-            slow_start::table(&found.campaign)
+            slow_start_table(&found.campaign)
         );
     }
-    format!("{text}\n{}", table(&statements(all)))
+    format!("{text}\n{}", statements_table(&statements(all)))
 }
 
 /// MAE and √MSE by length, period and predictor (figures 3, 4, 7, 8 and 9).
@@ -136,16 +133,10 @@ fn errors(found: &Found) -> Table {
 
 /// What the histograms say of each length (figures 2 and 6), and where slow start ends.
 fn lengths(found: &Found) -> Table {
-    let mut table = Table::new([
-        "test",
-        "mean Mbit/s",
-        "mode",
-        "strata",
-        "middle half, % of the median",
-        "MAE % last",
-        "slow start ends",
-        "sent again",
-    ]);
+    let mut table = Table::titled(
+        "test | mean Mbit/s | mode | strata | middle half, % of the median | MAE % last | \
+         slow start ends | sent again",
+    );
     for (length, length_s) in LENGTHS_S.iter().enumerate() {
         table.push(cells![
             format!("{length_s} s"),
@@ -164,107 +155,76 @@ fn lengths(found: &Found) -> Table {
 fn statements(all: &[Found]) -> Vec<Statement> {
     let mut statements = Vec::new();
     if let Some(found) = all.iter().find(|found| found.campaign.slug == "stationary") {
-        statements.extend(of_stationary(found));
+        of_stationary(found, &mut said_of(found.campaign.name, &mut statements));
     }
     if let Some(found) = all.iter().find(|found| found.campaign.slug == "shifting") {
-        statements.extend(of_shifting(found));
+        of_shifting(found, &mut said_of(found.campaign.name, &mut statements));
     }
     if let [first, second, ..] = all {
-        let both = first.mae(4, 1, Predictor::Last).zip(second.mae(4, 1, Predictor::Last));
-        let said =
-            both.map(|(first, second)| (format!("{second:.1} % against {first:.1} %"), first < second));
-        statements.push(Statement::new(
-            "both",
+        let [first, second] = [first, second].map(|of| of.mae(4, 1, Predictor::Last));
+        said_of("both", &mut statements)(
             "the MAE of the volatile link is more than proportionally higher (10 s, last)",
-            said,
-        ));
+            first.zip(second).map(|(a, b)| (format!("{b:.1} % against {a:.1} %"), a < b)),
+        );
     }
     statements
 }
 
-fn of_stationary(found: &Found) -> Vec<Statement> {
-    let name = found.campaign.name;
+fn of_stationary(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
     let [longest, shortest] = [LENGTHS_S.len() - 1, 0];
-    let ends = ends_of(&found.study);
     let last = |length, every| found.mae(length, every, Predictor::Last);
     let means: Vec<f64> = (0..LENGTHS_S.len()).map(|length| found.mean(length) / 1e6).collect();
-    let listed = list(means.iter().map(|mean| format!("{mean:.2}")));
     let modes: Vec<f64> = (2..5).filter_map(|length| found.mode(length)).map(|mode| mode / 1e6).collect();
     let same = modes.iter().all(|mode| (mode - modes[0]).abs() < 1e-9);
-    let listed_modes = list(modes.iter().map(|mode| format!("{mode:.2}")));
-    let mut statements = vec![
-        Statement::new(
-            name,
-            "longer tests measure more on average (Mbit/s of 1, 2, 5, 7, 10 s)",
-            Some((listed, means.is_sorted())),
-        ),
-        Statement::new(
-            name,
-            "5, 7 and 10 s share one mode (Mbit/s)",
-            Some((listed_modes, same && modes.len() == 3)),
-        ),
-        Statement::new(
-            name,
-            "longer tests have a lower MAE (1 s, 10 s; last)",
-            last(shortest, 1).zip(last(longest, 1)).map(|(a, b)| (format!("{a:.1} %, {b:.1} %"), b < a)),
-        ),
-        Statement::new(
-            name,
-            "the MAE of 2 s tests is above that of 1 s tests (last)",
-            last(0, 1).zip(last(1, 1)).map(|(one, two)| (format!("{one:.1} %, {two:.1} %"), one < two)),
-        ),
-    ];
-    if let [base, hour] = ends[..] {
-        let said = last(longest, base)
-            .zip(last(longest, hour))
-            .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (b / a - 1.0).abs() < 0.1));
-        statements.push(Statement::new(
-            name,
+    let listed = |rates: &[f64]| list(rates.iter().map(|rate| format!("{rate:.2}")));
+    say(
+        "longer tests measure more on average (Mbit/s of 1, 2, 5, 7, 10 s)",
+        Some((listed(&means), means.is_sorted())),
+    );
+    let is_one = same && modes.len() == 3;
+    say("5, 7 and 10 s share one mode (Mbit/s)", Some((listed(&modes), is_one)));
+    say(
+        "longer tests have a lower MAE (1 s, 10 s; last)",
+        last(shortest, 1).zip(last(longest, 1)).map(|(a, b)| (format!("{a:.1} %, {b:.1} %"), b < a)),
+    );
+    say(
+        "the MAE of 2 s tests is above that of 1 s tests (last)",
+        last(0, 1).zip(last(1, 1)).map(|(one, two)| (format!("{one:.1} %, {two:.1} %"), one < two)),
+    );
+    if let [base, hour] = ends_of(&found.study)[..] {
+        let more = last(longest, base).zip(last(longest, hour)).map(|(a, b)| b / a - 1.0);
+        say(
             "the period has virtually no effect on the MAE to 1 h (10 s, last; holds: ± 10 %)",
-            said,
-        ));
+            more.map(|more| (format!("{:+.1} %", 100.0 * more), more.abs() < 0.1)),
+        );
     }
-    statements
 }
 
-fn of_shifting(found: &Found) -> Vec<Statement> {
-    let name = found.campaign.name;
+fn of_shifting(found: &Found, say: &mut impl FnMut(&str, Option<(String, bool)>)) {
     let longest = LENGTHS_S.len() - 1;
     let mae = |every, predictor| found.mae(longest, every, predictor);
     let ends = ends_of(&found.study);
-    let mut statements = Vec::new();
     for every in &ends {
         let period = shown_s(*every as f64 * BASE_S);
         let pair = mae(*every, Predictor::Last).zip(mae(*every, Predictor::Exponential));
-        let said = pair.map(|(last, mean)| (format!("{last:.1} %, {mean:.1} %"), mean < last));
-        statements.push(Statement::new(
-            name,
-            format!("the exponential average is better than the last value ({period}, 10 s)"),
-            said,
-        ));
+        say(
+            &format!("the exponential average is better than the last value ({period}, 10 s)"),
+            pair.map(|(last, mean)| (format!("{last:.1} %, {mean:.1} %"), mean < last)),
+        );
     }
     if let [base, hour] = ends[..] {
         let pair = mae(hour, Predictor::Last).zip(mae(hour, Predictor::Random));
-        let said = pair.map(|(last, random)| (format!("{last:.1} %, {random:.1} %"), 2.0 * last < random));
-        statements.push(Statement::new(
-            name,
+        say(
             "at 1 h much better than random guessing (last, random; holds: half)",
-            said,
-        ));
+            pair.map(|(last, random)| (format!("{last:.1} %, {random:.1} %"), 2.0 * last < random)),
+        );
         for (length, length_s) in LENGTHS_S.iter().enumerate().skip(2) {
             let of = |every| found.mae(length, every, Predictor::Exponential);
-            let said = of(base)
-                .zip(of(hour))
-                .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (1.0..=1.2).contains(&(b / a))));
-            let says =
-                format!("about +10 % MAE from 5 min to 1 h (exponential, {length_s} s; holds: 0 to 20 %)");
-            statements.push(Statement::new(name, says, said));
+            say(&rise(&format!("exponential, {length_s} s")), risen(of(base), of(hour)));
         }
     }
-    statements
 }
 
-/// The figures of a link, in the paper's order, and the rate within its longest tests.
 pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
     let is_stationary = found.campaign.slug == "stationary";
     let shown: Vec<usize> =
@@ -285,7 +245,7 @@ pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
         all.push(by_period(study, &figure(3, "MAE by test period, exponential"), Predictor::Exponential));
     }
     let within: Vec<(f64, f64)> =
-        slow_start::within(&found.campaign).into_iter().map(|(s, bps)| (s, bps / 1e6)).collect();
+        within(&found.campaign).into_iter().map(|(s, bps)| (s, bps / 1e6)).collect();
     let layers = vec![Layer::new("", Shape::Line, within, 0)];
     all.push(Chart::new(
         format!("Rate within tests of 10 s (medians), {} link", found.campaign.name),
@@ -326,11 +286,82 @@ fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
 /// About a twentieth of the highest value wide: a few tests in each of a hundred.
 const BINS: usize = 24;
 
+/// The median rate in each twentieth of the longest tests: seconds, and bit/s, of the paper's time.
+pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
+    let part_s = LENGTHS_S[LONGEST] / PARTS as f64;
+    let part = |part: usize| {
+        let edges = [part, part + 1].map(|edge| edge as f64 * part_s);
+        let rates = campaign.of_length(LONGEST).filter_map(|(_, streamed)| {
+            let [from, to] =
+                edges.map(|edge_s| acked_bytes(streamed.samples.as_slice(), edge_s / campaign.plan.scale));
+            // Bytes of a compressed part over its uncompressed time: the rate of the paper's time.
+            Some((to? - from?) * 8.0 / part_s)
+        });
+        Some(((part as f64 + 0.5) * part_s, median(&rates.collect::<Vec<f64>>())?))
+    };
+    (0..PARTS).filter_map(part).collect()
+}
+
+/// How the goodput of the first so many seconds scatters, and how wrong the last value of it is.
+pub(crate) fn slow_start_table(campaign: &Campaign) -> Table {
+    let mut table = Table::titled(
+        "first | mean Mbit/s | slow start ended before | middle half, % of the median | MAE % last",
+    );
+    for first_s in FIRST_S {
+        let compressed_s = first_s / campaign.plan.scale;
+        let mut slots = vec![None; campaign.plan.cycles];
+        let (mut ended, mut all) = (0_usize, 0_usize);
+        for (test, streamed) in campaign.of_length(LONGEST) {
+            slots[test.cycle] =
+                acked_bytes(streamed.samples.as_slice(), compressed_s).map(|bytes| 8.0 * bytes / first_s);
+            all += 1;
+            ended += usize::from(streamed.startup_s.is_some_and(|end_s| end_s <= compressed_s));
+        }
+        let grid = Grid { base_s: BASE_S, slots, crowded: 0 };
+        let mae = Predictor::Last.errors(&grid, 1, 0, 0).map_or(f64::NAN, |errors| errors.mae);
+        table.push(cells![
+            format!("{first_s} s"),
+            format!("{:.2}", grid.mean() / 1e6),
+            format!("{:.0} %", 100.0 * ended as f64 / all.max(1) as f64),
+            format!("{:.1}", middle_half(grid.values()).unwrap_or(f64::NAN)),
+            format!("{:.1}", 100.0 * mae / grid.mean()),
+        ]);
+    }
+    table
+}
+
+/// The width of the middle half of some values, in % of their median.
+pub(crate) fn middle_half(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values = sorted(values);
+    let at = |share: f64| quantile(&values, share, Rank::Above);
+    Some(100.0 * (at(0.75)? - at(0.25)?) / at(0.5)?)
+}
+
+/// What the far end had acknowledged at a time, between the samples around it; `None` after the last.
+pub(crate) fn acked_bytes(samples: &[Sample], at_s: f64) -> Option<f64> {
+    let after = samples.iter().position(|sample| at_s <= sample.time_s)?;
+    let Some(before) = after.checked_sub(1) else { return Some(0.0) };
+    let (a, b) = (samples[before], samples[after]);
+    let share = (at_s - a.time_s) / (b.time_s - a.time_s).max(f64::MIN_POSITIVE);
+    Some(a.acked_bytes as f64 + share * b.acked_bytes.saturating_sub(a.acked_bytes) as f64)
+}
+
+/// Tests of 10 s.
+const LONGEST: usize = LENGTHS_S.len() - 1;
+
+/// Half a second of the paper's time each.
+const PARTS: usize = 20;
+
+/// Around the end of slow start, and the paper's own lengths; the last samples lie a little before the end.
+const FIRST_S: [f64; 12] = [0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 9.8];
+
 #[cfg(test)]
 mod tests {
+    use barograph_study::tradeoff::Measured;
+
     use super::super::campaign::Plan;
+
     use super::*;
-    use barograph_study::tradeoff::{Grid, Measured};
 
     /// The same values for every length, with nothing measured.
     fn found(values: &[f64]) -> Found {
@@ -371,5 +402,25 @@ mod tests {
         empty.study = empty.campaign.study();
         let text = report(&[empty]);
         assert!(text.contains("not computed") && !text.contains("inf"), "{text}");
+    }
+
+    #[test]
+    fn bytes_between_samples_are_in_proportion() {
+        let sample = |time_s, acked_bytes| Sample {
+            time_s,
+            acked_bytes,
+            rtt_s: None,
+            min_rtt_s: None,
+            retrans: 0,
+            app_limited: false,
+        };
+        let samples = [sample(0.1, 0), sample(0.3, 1000), sample(0.5, 3000)];
+        for (at_s, expected) in
+            [(0.0, Some(0.0)), (0.1, Some(0.0)), (0.2, Some(500.0)), (0.45, Some(2500.0)), (0.6, None)]
+        {
+            let near = |bytes: f64| (bytes * 1e6).round() / 1e6;
+            assert_eq!(acked_bytes(&samples, at_s).map(near), expected, "{at_s}");
+        }
+        assert_eq!(acked_bytes(&[], 0.0), None);
     }
 }

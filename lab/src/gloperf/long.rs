@@ -1,19 +1,17 @@
 //! The long series: figures 10 and 11, and the errors of shifted subsamples.
 
+use std::f64::consts::TAU;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::Context as _;
+use barograph_sim::Chance;
 use barograph_study::tradeoff::{Grid, Measured, Over, Predictor, Row, Source, Study, read, shown_s};
 
-use super::periodicity::{Null, Tested, power, spread};
-use super::statements::Statement;
-use super::synthetic;
-use crate::stats::mean_of_some;
+use crate::stats::{Rank, mean_of_some, population_deviation, quantile, sorted};
 use crate::table::{Table, cells, dash, number, shown};
 
-/// One series with its errors at the paper's periods.
 pub(crate) struct Long {
     /// With what it is, where it is no measurement.
     pub(crate) name: String,
@@ -26,12 +24,11 @@ pub(crate) struct Long {
 impl Long {
     /// The synthetic series, as if measured by tests of 10 s.
     pub(crate) fn synthetic(seed: u64) -> Self {
-        let grid = synthetic::series(seed, 1.0);
+        let grid = series(seed, 1.0);
         let name = format!("SYNTHETIC bandwidth, seed {seed}");
         Self::of(Measured { name, length_s: Some(10.0), bit_per_s: Some(1e6), grid }, seed)
     }
 
-    /// The series of a file of round-trip times in ms.
     pub(crate) fn of_file(path: &Path, seed: u64) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -57,13 +54,11 @@ impl Long {
         self.study.row(0, every, predictor)
     }
 
-    /// A number of the unit of the values in % of the mean.
     pub(crate) fn percent(&self, number: f64) -> f64 {
         100.0 * number / self.grid().mean()
     }
 }
 
-/// Figures 10 and 11 as a table of each series.
 pub(crate) fn tables(all: &[Long]) -> String {
     let mut text = String::new();
     for long in all {
@@ -102,63 +97,83 @@ pub(crate) fn tables(all: &[Long]) -> String {
     text
 }
 
-/// What the paper says of its long trace, and what holds here.
 pub(crate) fn statements(long: &Long) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    let mut say = said_of(&long.name, &mut statements);
     let mae = |period_s, predictor| Some(long.percent(long.row(period_s, predictor)?.mae().mean));
-    let over_hour = |predictor| Some(mae(HOUR_S, predictor)? / mae(300.0, predictor)?);
-    let worst = Predictor::Exponential;
-    let worst = long.row(DAY_S, worst).map(|row| long.percent(row.mae().worst));
-    let mut statements = vec![Statement::new(
-        &long.name,
+    let [base, hour, day] = [300.0, HOUR_S, DAY_S].map(|period_s| mae(period_s, Predictor::Exponential));
+    say(
         "beyond one hour the MAE rises more quickly (exponential, in % of the mean: to 1 h, then to 24 h)",
-        mae(HOUR_S, Predictor::Exponential)
-            .zip(mae(300.0, Predictor::Exponential))
-            .zip(mae(DAY_S, Predictor::Exponential))
-            .map(|((hour, base), day)| {
-                (format!("+{:.2}, +{:.2} points", hour - base, day - hour), hour - base < day - hour)
-            }),
-    )];
+        hour.zip(base).zip(day).map(|((hour, base), day)| {
+            (format!("+{:.2}, +{:.2} points", hour - base, day - hour), hour - base < day - hour)
+        }),
+    );
     for predictor in [Predictor::Last, Predictor::Exponential] {
         let name = predictor.name();
-        statements.push(Statement::new(
-            &long.name,
-            format!("about +10 % MAE from 5 min to 1 h ({name}; holds: 0 to 20 %)"),
-            over_hour(predictor)
-                .map(|ratio| (format!("{:+.1} %", 100.0 * (ratio - 1.0)), (1.0..=1.2).contains(&ratio))),
-        ));
-        statements.push(Statement::new(
-            &long.name,
-            format!("under 20 % of the mean at 24 h ({name})"),
-            mae(DAY_S, predictor).map(|mae| (format!("{mae:.2} %"), mae < 20.0)),
-        ));
+        say(&rise(name), risen(mae(300.0, predictor), mae(HOUR_S, predictor)));
+        let day = mae(DAY_S, predictor);
+        say(
+            &format!("under 20 % of the mean at 24 h ({name})"),
+            day.map(|mae| (format!("{mae:.2} %"), mae < 20.0)),
+        );
     }
-    statements.push(Statement::new(
-        &long.name,
+    let worst = long.row(DAY_S, Predictor::Exponential).map(|row| long.percent(row.mae().worst));
+    say(
         "the worst offset at 24 h about 25 % of the mean (exponential; holds: up to 30 %)",
         worst.map(|worst| (format!("{worst:.2} %"), worst <= 30.0)),
-    ));
+    );
     let spreads =
         long.study.periods(0).into_iter().filter_map(|every| Some((every, spread(long.grid(), every)?)));
     let widest = spreads.max_by(|a, b| a.1.total_cmp(&b.1));
-    statements.push(Statement::new(
-        &long.name,
+    say(
         "the widest variability over the offsets is that of 24 h",
         widest.map(|(every, share)| {
             let period = shown_s(every as f64 * long.grid().base_s);
             (format!("{period} (± {:.1} % of its mean)", 100.0 * share), every == long.slots_a_day)
         }),
-    ));
+    );
     if let Some((base, hour, day)) = bytes(long) {
         let (first, second) = (base / hour, hour / day);
         let holds = (first - 12.0).abs() < 0.1 && (second - 24.0).abs() < 0.1;
-        let said = Some((format!("{first:.2}, {second:.2}"), holds));
-        statements.push(Statement::new(
-            &long.name,
-            "12 × fewer bytes from 5 min to 1 h, 24 × from 1 h to 24 h",
-            said,
-        ));
+        let found = Some((format!("{first:.2}, {second:.2}"), holds));
+        say("12 × fewer bytes from 5 min to 1 h, 24 × from 1 h to 24 h", found);
     }
+    drop(say);
     statements
+}
+
+/// A statement of Gloperf §4 on one series: of which, what it says, and what was found, and whether that agrees; `None` where it
+/// could not be computed.
+pub(crate) type Statement = (String, String, Option<(String, bool)>);
+
+/// Adds statements on one series to the others.
+pub(crate) fn said_of<'a>(
+    series: &'a str,
+    statements: &'a mut Vec<Statement>,
+) -> impl FnMut(&str, Option<(String, bool)>) + 'a {
+    |says, found| statements.push((series.to_owned(), says.to_owned(), found))
+}
+
+/// "about +10 %" of the MAE, and what it is.
+pub(crate) fn rise(of: &str) -> String {
+    format!("about +10 % MAE from 5 min to 1 h ({of}; holds: 0 to 20 %)")
+}
+
+pub(crate) fn risen(base: Option<f64>, hour: Option<f64>) -> Option<(String, bool)> {
+    let ratio = hour? / base?;
+    Some((format!("{:+.1} %", 100.0 * (ratio - 1.0)), (1.0..=1.2).contains(&ratio)))
+}
+
+pub(crate) fn statements_table(statements: &[Statement]) -> Table {
+    let mut table = Table::new(["series", "the paper says (§4)", "here", "holds"]);
+    for (series, says, found) in statements {
+        let (here, holds) = match found {
+            Some((here, holds)) => (here.as_str(), if *holds { "yes" } else { "no" }),
+            None => ("not computed", "–"),
+        };
+        table.push(cells![series, says, here, holds]);
+    }
+    table
 }
 
 fn bytes(long: &Long) -> Option<(f64, f64, f64)> {
@@ -168,17 +183,10 @@ fn bytes(long: &Long) -> Option<(f64, f64, f64)> {
 
 /// The second open question: a daily line's power beside the spread of the errors over the offsets.
 pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
-    let mut table = Table::new([
-        "series",
-        "period",
-        "daily line",
-        "half-daily line",
-        "spread",
-        "shuffled: median, 95th",
-        "chance",
-        "days turned: median, 95th",
-        "chance",
-    ]);
+    let mut table = Table::titled(
+        "series | period | daily line | half-daily line | spread | shuffled: median, 95th | chance | \
+         days turned: median, 95th | chance",
+    );
     for long in all {
         let day = long.slots_a_day;
         let lines = [day as f64, day as f64 / 2.0].map(|period| format!("{:.4}", power(long.grid(), period)));
@@ -207,15 +215,11 @@ pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
 
 /// The same synthetic series with daily cycles of other depths.
 fn depths(seed: u64) -> Table {
-    let mut table = Table::new([
-        "SYNTHETIC, daily cycle ×",
-        "daily line",
-        "spread at 24 h",
-        "MAE at 24 h, % of the mean",
-    ]);
+    let mut table =
+        Table::titled("SYNTHETIC, daily cycle × | daily line | spread at 24 h | MAE at 24 h, % of the mean");
     for depth in [0.0, 0.5, 1.0, 2.0, 3.0] {
-        let grid = synthetic::series(seed, depth);
-        let every = synthetic::SLOTS_A_DAY;
+        let grid = series(seed, depth);
+        let every = SLOTS_A_DAY;
         let spread = shown(spread(&grid, every), |share| format!("{:.1} %", 100.0 * share));
         let errors =
             (0..every).filter_map(|offset| Predictor::Exponential.errors(&grid, every, offset, seed));
@@ -232,3 +236,223 @@ pub(crate) const DAY_S: f64 = 86_400.0;
 /// "test periods of 5, 10, 15, 30, 45, 60 minutes and 2, 4, 8, 12, 24 hours" (§4).
 pub(crate) const PERIODS_S: [f64; 11] =
     [300.0, 600.0, 900.0, 1800.0, 2700.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0];
+
+/// The share of the variance that a sine of a period explains, 0 to 1; blanks are left out.
+///
+/// The least-squares periodogram (Lomb 1976), which bears gaps; the mean is taken out before.
+pub(crate) fn power(grid: &Grid, period_slots: f64) -> f64 {
+    let mean = grid.mean();
+    let (mut cc, mut ss, mut cs, mut yc, mut ys, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
+    for (place, value) in
+        grid.slots.iter().enumerate().filter_map(|(place, slot)| slot.map(|v| (place, v - mean)))
+    {
+        let (sin, cos) = (TAU * place as f64 / period_slots).sin_cos();
+        cc += cos * cos;
+        ss += sin * sin;
+        cs += cos * sin;
+        yc += value * cos;
+        ys += value * sin;
+        yy += value * value;
+    }
+    let determinant = cc * ss - cs * cs;
+    if determinant <= 0.0 || yy <= 0.0 {
+        return 0.0;
+    }
+    ((yc * yc * ss - 2.0 * yc * ys * cs + ys * ys * cc) / determinant / yy).clamp(0.0, 1.0)
+}
+
+/// The periodogram at periods from an hour to a quarter of the series, in equal steps of the logarithm: periods in
+/// slots and shares of the variance.
+pub(crate) fn periodogram(grid: &Grid) -> Vec<(f64, f64)> {
+    let (shortest, longest) = (3600.0 / grid.base_s, grid.slots.len() as f64 / 4.0);
+    let at = |i: usize| shortest * (longest / shortest).powf(i as f64 / (LINES - 1) as f64);
+    (0..LINES).map(at).map(|period| (period, power(grid, period))).collect()
+}
+
+/// The standard deviation over the offsets of the exponential predictor's MAE, as a share of its mean.
+pub(crate) fn spread(grid: &Grid, every: usize) -> Option<f64> {
+    let errors = (0..every).filter_map(|offset| Predictor::Exponential.errors(grid, every, offset, 0));
+    let maes: Vec<f64> = errors.map(|errors| errors.mae).collect();
+    let mean = mean_of_some(&maes)?;
+    (0.0 < mean).then(|| population_deviation(&maes) / mean)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Null {
+    /// Its values in any order: no memory and no line.
+    Shuffled,
+    /// Each of its days begun at another hour: the memory within days stays, the hour of the day means nothing.
+    Turned,
+}
+
+impl Null {
+    fn draw(self, grid: &Grid, slots_a_day: usize, chance: &mut Chance) -> Grid {
+        let mut slots = grid.slots.clone();
+        match self {
+            Self::Shuffled => {
+                let places: Vec<usize> = (0..slots.len()).filter(|place| slots[*place].is_some()).collect();
+                for last in (1..places.len()).rev() {
+                    slots.swap(places[last], places[chance.below(last + 1)]);
+                }
+            }
+            Self::Turned => {
+                slots.chunks_mut(slots_a_day).for_each(|day| day.rotate_left(chance.below(day.len())))
+            }
+        }
+        Grid { slots, ..grid.clone() }
+    }
+
+    /// The spread in the middle and at the 95th percentile of such series, and the share of them that has at least
+    /// the spread of `grid` itself (with the series itself among them, so never 0).
+    pub(crate) fn test(self, grid: &Grid, every: usize, slots_a_day: usize, seed: u64) -> Option<Tested> {
+        let observed = spread(grid, every)?;
+        let mut chance = Chance::new(seed, 77);
+        let draw = |_| spread(&self.draw(grid, slots_a_day, &mut chance), every);
+        let drawn = sorted((0..DRAWS).filter_map(draw));
+        let at_least = drawn.iter().filter(|spread| observed <= **spread).count();
+        let at = |share: f64| quantile(&drawn, share, Rank::Above);
+        let chance = (at_least + 1) as f64 / (drawn.len() + 1) as f64;
+        Some(Tested { observed, median: at(0.5)?, high: at(0.95)?, chance })
+    }
+}
+
+/// A spread beside those of series without the line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tested {
+    pub(crate) observed: f64,
+    pub(crate) median: f64,
+    pub(crate) high: f64,
+    /// The share of the others that is at least as large.
+    pub(crate) chance: f64,
+}
+
+/// Enough that a chance of 1 % can be told from one of 5 %.
+const DRAWS: usize = 200;
+
+/// As many as a figure can show.
+const LINES: usize = 300;
+
+/// A series of 28.8 days at 300 s in Mbit/s: level shifts × daily cycle × slow and fast noise × dips, with outages.
+///
+/// The paper's trace "contained 69751 high-frequency tests over a 28.8 day period", subsampled to "7163 tests at a
+/// test period of 300 seconds over the same 28.8 days" (§4). 28.8 days have [`SLOTS`] periods of 300 s, so 1131 of
+/// them have no test; here seeded outages leave exactly as many blank. `daily` multiplies the daily cycle's depth.
+pub(crate) fn series(seed: u64, daily: f64) -> Grid {
+    // A stream for each ingredient, so that one can be changed without the others.
+    let [mut shifts, mut slow, mut fast, mut dips, mut outages] =
+        [1, 2, 3, 4, 5].map(|stream| Chance::new(seed, stream));
+    let (mut level, mut shift_at) = (LEVEL_MBPS, shifts.exponential(SHIFT_EVERY));
+    let (mut state, mut dip, mut dip_left) = (0.0, 1.0, 0_u32);
+    let mut values = Vec::with_capacity(SLOTS);
+    for slot in 0..SLOTS {
+        if shift_at <= slot as f64 {
+            level = LEVEL_MBPS * (SHIFT_SIZE * shifts.normal()).exp();
+            shift_at += shifts.exponential(SHIFT_EVERY);
+        }
+        let hour = TAU * (slot as f64 / SLOTS_A_DAY as f64 - BUSIEST_DAY);
+        let cycle = 1.0 - daily * DAILY_DEPTH * (1.0 + hour.cos()) / 2.0;
+        state = MEMORY * state + (1.0 - MEMORY * MEMORY).sqrt() * slow.normal();
+        let noise = (SLOW_NOISE * state + FAST_NOISE * fast.normal()).exp();
+        if dip_left == 0 {
+            dip = 1.0;
+            if dips.happens(DIP_CHANCE) {
+                dip_left = 1 + dips.exponential(DIP_SLOTS) as u32;
+                dip = 1.0 / (1.0 + dips.pareto(DIP_SHAPE));
+            }
+        }
+        dip_left = dip_left.saturating_sub(1);
+        values.push(Some(level * cycle.max(0.0) * noise * dip));
+    }
+    let mut blank = 0;
+    while blank < SLOTS - TESTS {
+        let (from, length) = (outages.below(SLOTS), 1 + outages.exponential(OUTAGE_SLOTS) as usize);
+        // The ends stay, so that the series is as long as the paper's.
+        for slot in values.iter_mut().take(SLOTS - 1).skip(from.max(1)).take(length) {
+            if blank < SLOTS - TESTS && slot.take().is_some() {
+                blank += 1;
+            }
+        }
+    }
+    Grid { base_s: 300.0, slots: values, crowded: 0 }
+}
+
+/// 28.8 days of periods of 300 s, and the paper's tests in them.
+pub(crate) const SLOTS: usize = 8294;
+pub(crate) const TESTS: usize = 7163;
+pub(crate) const SLOTS_A_DAY: usize = 288;
+
+/// Errors are shares of the mean, so that any level would do; this one is near what a path of 1999 carried.
+const LEVEL_MBPS: f64 = 5.0;
+
+/// Three days between shifts: routes that change do so after days rather than hours (Paxson, "End-to-End Routing
+/// Behavior in the Internet", 1997, found two thirds of paths with a route that persisted for days or weeks). A path
+/// that replaces another differs by a fifth or so: enough to be a shift, too little to be another kind of link.
+const SHIFT_EVERY: f64 = 3.0 * SLOTS_A_DAY as f64;
+const SHIFT_SIZE: f64 = 0.2;
+
+/// A quarter less in the busiest hour, in the afternoon, than in the quietest: a shared link of working people.
+const DAILY_DEPTH: f64 = 0.25;
+const BUSIEST_DAY: f64 = 15.0 / 24.0;
+
+/// Queues and flows of others come and go within the hour (0.92 per 300 s is e⁻¹ after an hour); the share that one
+/// test catches of them is as large again.
+const MEMORY: f64 = 0.92;
+const SLOW_NOISE: f64 = 0.1;
+const FAST_NOISE: f64 = 0.1;
+
+/// One period in fifty begins a dip of some ten minutes. Its depth has the tail of a Lomax number of shape 2: half of
+/// the dips cost over 29 %, one in a hundred over 90 %.
+const DIP_CHANCE: f64 = 0.02;
+const DIP_SLOTS: f64 = 2.0;
+const DIP_SHAPE: f64 = 2.0;
+
+/// A host that is down is down for hours.
+const OUTAGE_SLOTS: f64 = 36.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grid(value: impl Fn(usize) -> f64) -> Grid {
+        let slots = (0..2880).map(|i| (i % 7 != 0).then(|| value(i))).collect();
+        Grid { base_s: 300.0, slots, crowded: 0 }
+    }
+
+    #[test]
+    fn a_line_has_its_power_at_its_period() {
+        let daily = grid(|i| 10.0 + 3.0 * (TAU * i as f64 / 288.0 + 1.0).cos());
+        // The mean of a line with gaps is not quite its middle.
+        assert!((power(&daily, 288.0) - 1.0).abs() < 1e-4);
+        assert!(power(&daily, 144.0) < 0.01);
+        let strongest = periodogram(&daily).into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
+        assert!((strongest.0 / 288.0 - 1.0).abs() < 0.05, "{strongest:?}");
+        assert_eq!(power(&grid(|_| 4.0), 288.0), 0.0);
+    }
+
+    #[test]
+    fn errors_that_depend_on_the_hour_are_found_and_chance_is_not() {
+        let mut chance = Chance::new(1, 0);
+        let noise: Vec<f64> = (0..2880).map(|_| chance.normal()).collect();
+        let quiet = grid(|i| 100.0 + noise[i]);
+        let tested = Null::Turned.test(&quiet, 288, 288, 1).unwrap();
+        assert!(0.01 < tested.chance, "{tested:?}");
+        // Ten times the noise in the afternoon.
+        let loud = grid(|i| 100.0 + noise[i] * if 144 <= i % 288 { 10.0 } else { 1.0 });
+        let tested = Null::Turned.test(&loud, 288, 288, 1).unwrap();
+        assert!(tested.chance < 0.01 && tested.high < tested.observed, "{tested:?}");
+    }
+
+    #[test]
+    fn the_series_is_as_long_and_as_full_as_the_papers() {
+        let grid = series(1, 1.0);
+        assert_eq!((grid.slots.len(), grid.values().count(), grid.blanks()), (SLOTS, TESTS, SLOTS - TESTS));
+        assert!(grid.values().all(|value| value.is_finite() && 0.0 < value));
+        assert_eq!(grid, series(1, 1.0), "the same seed gives the same series");
+        assert_ne!(grid, series(2, 1.0));
+        // The daily cycle alone differs, outages and everything else stay.
+        let flat = series(1, 0.0);
+        let ratios: Vec<f64> =
+            grid.values().zip(flat.values()).map(|(with, without)| with / without).collect();
+        assert!(ratios.iter().all(|ratio| (1.0 - DAILY_DEPTH - 1e-12..=1.0 + 1e-12).contains(ratio)));
+    }
+}

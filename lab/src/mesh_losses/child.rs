@@ -1,7 +1,9 @@
 //! The station, the archive, and the station that is joined, as processes that can be killed.
 
+use std::fmt;
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,10 +17,8 @@ use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_station::Station;
 use futures_util::StreamExt as _;
 
-use super::args::{Args, Part};
-use super::clock::Clock;
+use super::{Args, Part};
 
-/// Works until it is killed, or until its input ends.
 pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
     match part {
         Part::Host | Part::Archive => keeper(part, args),
@@ -138,7 +138,6 @@ async fn register(mesh: &Joined) -> anyhow::Result<Box<dyn Lease>> {
     }
 }
 
-/// The addresses of the NATS servers.
 fn servers(args: &Args) -> Vec<String> {
     args.at.split(',').map(ToString::to_string).collect()
 }
@@ -214,12 +213,10 @@ pub(super) fn value(seq: u64) -> f64 {
     seq as f64 / 1e3
 }
 
-/// Where a whole station listens.
 pub(super) fn listen(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The station's name.
 pub(super) const STATION: &str = "north";
 
 /// The group of the station and the archive, and their lease: a station's default.
@@ -235,6 +232,56 @@ const COMMIT: Duration = Duration::from_millis(5);
 /// Records in an append, and the pause after it: some 400 records a second, far above a station's rate.
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// How often the state is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Clock {
+    Ahead(i64),
+    /// An hour ahead, an hour behind, and right, a hundred records each.
+    Jumps,
+}
+
+impl Clock {
+    pub(super) const RIGHT: Self = Self::Ahead(0);
+
+    /// Seconds by which the record of this number is labelled ahead.
+    pub(super) fn ahead_s(self, seq: u64) -> i64 {
+        match self {
+            Self::Ahead(seconds) => seconds,
+            Self::Jumps => [0, HOUR_S, -HOUR_S][(seq / 100 % 3) as usize],
+        }
+    }
+}
+
+/// A line of the station's input.
+impl fmt::Display for Clock {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ahead(seconds) => write!(out, "{seconds}"),
+            Self::Jumps => out.write_str(JUMPS),
+        }
+    }
+}
+
+impl FromStr for Clock {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        if line == JUMPS { Ok(Self::Jumps) } else { line.parse().map(Self::Ahead) }
+    }
+}
+
+const JUMPS: &str = "jumps";
+const HOUR_S: i64 = 3600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_station_reads_what_the_experiment_writes() {
+        for clock in [Clock::RIGHT, Clock::Ahead(-3600), Clock::Jumps] {
+            assert_eq!(clock.to_string().parse(), Ok(clock));
+        }
+    }
+}

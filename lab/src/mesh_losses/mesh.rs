@@ -1,23 +1,24 @@
 //! A mesh whose parts can be killed.
 
-use std::io::{BufRead as _, BufReader};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, remove_file};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use serde_json::json;
+use anyhow::{Context as _, bail, ensure};
+#[cfg(target_os = "linux")]
+use barograph_sim::FailingDisk;
+use serde_json::{Value, json};
 
-use super::args::{Engine, Part};
-use super::child::{STATION, TOKEN, listen};
-use super::clock::Clock;
-use super::disk::Disk;
-use super::relay::Relay;
-use super::said::Said;
-use super::watch::{learnt_at, watch};
-use crate::http::{get, post};
+use super::child::{Clock, STATION, TOKEN, listen};
+use super::{Engine, Part};
+use crate::http::{get, get_any, post};
 use crate::nats::Cluster;
 use crate::process::{Port, Process};
 
@@ -33,7 +34,6 @@ pub(super) struct Mesh {
     engine: Engine,
     /// Values of the station that the keeper forecast from when all was confirmed.
     pub(super) learnt: u64,
-    /// Of the keeper's server.
     port: Port,
     token: String,
     said: Arc<Mutex<Said>>,
@@ -48,17 +48,13 @@ pub(super) enum Place {
     Station,
     /// The archive, or the joined station.
     Keeper,
-    /// A NATS server, by its index.
     Server(usize),
 }
 
-/// What a row needs beside processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    /// A disk that can be filled.
     Small(Place),
-    /// Disks that can fail.
     Failing(&'static [Place]),
     /// NATS servers that know each station by its credentials.
     Credentials,
@@ -157,7 +153,6 @@ impl Mesh {
         Ok(())
     }
 
-    /// Starts a part of the mesh, and listens to what it writes.
     fn spawn(&self, command: &mut Command) -> anyhow::Result<Process> {
         let mut process = Process::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         let out = BufReader::new(process.take_stdout().context("the output is a pipe")?);
@@ -189,7 +184,6 @@ impl Mesh {
         found.map(|(_, disk)| disk).with_context(|| format!("{place:?} has a disk of its own"))
     }
 
-    /// Kills a part of the mesh.
     pub(super) fn kill(&mut self, place: Place) -> anyhow::Result<()> {
         match place {
             Place::Station => self.kill_station(),
@@ -199,7 +193,6 @@ impl Mesh {
         Ok(())
     }
 
-    /// Starts a part of the mesh again.
     pub(super) fn revive(&mut self, place: Place) -> anyhow::Result<()> {
         match place {
             Place::Station => self.start_station(),
@@ -234,7 +227,6 @@ impl Mesh {
         Ok(ended.elapsed())
     }
 
-    /// Cuts all of the station's ways to the mesh, or heals them.
     pub(super) fn cut(&self, is_cut: bool) {
         self.ways.iter().for_each(|way| way.cut(is_cut));
     }
@@ -300,12 +292,10 @@ impl Mesh {
         Ok(())
     }
 
-    /// The state directory of the archive, or of the joined station.
     pub(super) fn archive_directory(&self) -> PathBuf {
         self.directory.path().join(keeper(self.engine).as_str())
     }
 
-    /// Where the credentials of a station are, if the servers ask for them.
     pub(super) fn credentials(&self, host: &str) -> PathBuf {
         self.directory.path().join(host).with_extension("creds")
     }
@@ -335,7 +325,6 @@ fn make_accounts(directory: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which process keeps what the mesh holds.
 fn keeper(engine: Engine) -> Part {
     if engine == Engine::Remote { Part::Host } else { Part::Archive }
 }
@@ -346,3 +335,298 @@ const DRAIN_MAX: Duration = Duration::from_secs(180);
 /// The longest wait for forecasts from all that the mesh has confirmed.
 const LEARN_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+#[derive(Default)]
+pub(super) struct Said {
+    pub(super) acknowledged: BTreeSet<u64>,
+    last: Option<Instant>,
+    pub(super) longest_gap: Duration,
+    pub(super) most_waiting: u64,
+    pub(super) refused: Option<String>,
+    pub(super) drained: bool,
+    /// Which stations were seen to be registered, as `north by archive`.
+    pub(super) up: BTreeSet<String>,
+    /// Peers that it was told are gone, each time.
+    pub(super) lost: u64,
+    /// The highest number acknowledged, and up to where the mesh has confirmed.
+    pub(super) highest: u64,
+    pub(super) confirmed: u64,
+    pub(super) began: Option<Instant>,
+    /// The first sign of the fault after that, and what it was.
+    pub(super) noticed: Option<(Duration, String)>,
+    troubles: BTreeMap<&'static str, Vec<String>>,
+    /// The most values of the station that forecasts were ever made from. A keeper that starts again begins with none.
+    pub(super) learnt_most: u64,
+    /// The longest that the directory could be read and took no writes, in seconds.
+    pub(super) longest_read_only_s: u64,
+}
+
+impl Said {
+    pub(super) fn hear(&mut self, line: &str) {
+        // A line that a kill cut short lacks its mark.
+        let Some(line) = line.strip_suffix(" .") else { return };
+        self.drained |= line.starts_with("drained");
+        if let Some(seconds) = line.strip_prefix("read-only ").and_then(|seconds| seconds.parse().ok()) {
+            self.longest_read_only_s = self.longest_read_only_s.max(seconds);
+        }
+        if let Some(why) = line.strip_prefix("refused ") {
+            self.refused = Some(why.to_string());
+            self.notice(why);
+        }
+        if let Some(sign) = line.strip_prefix("sign ") {
+            self.reports(STATION, vec![sign.to_string()]);
+        }
+        if line == "well" {
+            self.reports(STATION, Vec::new());
+        }
+        if let Some(up) = line.strip_prefix("up ") {
+            self.up.insert(up.to_string());
+        }
+        // The station's own end is no loss.
+        if line.starts_with("lost ") && !self.drained {
+            self.lost += 1;
+            let after = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+            eprintln!("        {after:.1} s after the fault began: {line}");
+            self.notice(line);
+        }
+        if let Some(number) = line.strip_prefix("confirmed ").and_then(|number| number.parse().ok()) {
+            self.confirmed = number;
+        }
+        let Some(rest) = line.strip_prefix("acknowledged ") else { return };
+        let mut numbers = rest.split(' ').map_while(|word| word.parse::<u64>().ok());
+        if let (Some(first), Some(count), Some(waiting)) = (numbers.next(), numbers.next(), numbers.next()) {
+            self.acknowledged.extend(first..first + count);
+            self.highest = self.highest.max(first + count - 1);
+            self.most_waiting = self.most_waiting.max(waiting);
+            let now = Instant::now();
+            if let Some(last) = self.last.replace(now) {
+                self.longest_gap = self.longest_gap.max(now - last);
+            }
+        }
+    }
+
+    /// Begins to count what a fault does: a cluster that has just been made takes no registrations for some seconds.
+    pub(super) fn begin(&mut self) {
+        self.began = Some(Instant::now());
+        (self.longest_gap, self.most_waiting) = (Duration::ZERO, 0);
+        (self.lost, self.longest_read_only_s) = (0, 0);
+    }
+
+    pub(super) fn reports(&mut self, part: &'static str, signs: Vec<String>) {
+        signs.iter().for_each(|sign| self.notice(sign));
+        self.troubles.insert(part, signs);
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.troubles.values().flatten().next().map(String::as_str)
+    }
+
+    /// Notes a sign of trouble; the first after the fault began counts.
+    pub(super) fn notice(&mut self, sign: &str) {
+        // The station's own end is no fault.
+        if let Some(began) = self.began.filter(|_| !self.drained) {
+            self.noticed.get_or_insert_with(|| (began.elapsed(), sign.to_string()));
+        }
+    }
+}
+
+/// Reads health, peers, directory and forecasts of the station called `host` for as long as the mesh lives.
+pub(super) fn watch(host: &'static str, address: SocketAddr, said: &Arc<Mutex<Said>>) {
+    let said = Arc::downgrade(said);
+    thread::spawn(move || {
+        let mut lost = BTreeSet::new();
+        while let Some(said) = said.upgrade() {
+            let mut signs = health(address);
+            let peers = get(address, "/v1/peers").ok();
+            let read_only_s =
+                get(address, "/v1/mesh").ok().and_then(|mesh| mesh["directory"]["read_only_s"].as_f64());
+            let learnt = learnt_at(address).ok();
+            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(peers) = &peers {
+                let lost_now: BTreeSet<String> = in_state(peers, "lost").collect();
+                for peer in lost_now.difference(&lost) {
+                    said.hear(&format!("lost {peer} by {host} ."));
+                }
+                for peer in in_state(peers, "up") {
+                    said.hear(&format!("up {peer} by {host} ."));
+                }
+                signs.extend(lost_now.iter().map(|peer| format!("lost {peer} by {host}")));
+                lost = lost_now;
+            }
+            if let Some(seconds) = read_only_s {
+                said.hear(&format!("read-only {} .", seconds as u64));
+                signs.push(format!("read-only for {seconds:.0} s"));
+            }
+            said.learnt_most = said.learnt_most.max(learnt.unwrap_or(0));
+            said.reports(host, signs);
+            drop(said);
+            thread::sleep(WATCH_LOOKS_EVERY);
+        }
+    });
+}
+
+/// What `/healthz` reports; empty also when the station does not answer.
+fn health(address: SocketAddr) -> Vec<String> {
+    // Degraded, it answers with an error's status.
+    let Ok(health) = get_any(address, "/healthz") else { return Vec::new() };
+    let sentences = ["reasons", "warnings"].map(|list| health[list].as_array().cloned().unwrap_or_default());
+    sentences.iter().flatten().filter_map(Value::as_str).map(ToString::to_string).collect()
+}
+
+fn in_state<'a>(peers: &'a Value, state: &'a str) -> impl Iterator<Item = String> + 'a {
+    let all = peers["peers"].as_array().into_iter().flatten();
+    all.filter(move |peer| peer["state"] == state).filter_map(|peer| Some(peer["host"].as_str()?.to_string()))
+}
+
+/// From how many of the station's values the station at this address forecasts.
+pub(super) fn learnt_at(address: SocketAddr) -> anyhow::Result<u64> {
+    let answer = get(address, &format!("/v1/forecast?source={STATION}"))?;
+    let forecasts = answer["forecasts"].as_array().context("a list of forecasts")?;
+    Ok(forecasts.iter().filter_map(|forecast| forecast["count"].as_u64()).sum())
+}
+
+const WATCH_LOOKS_EVERY: Duration = Duration::from_millis(100);
+
+/// Passes bytes on to one server, and none while it is cut: like a network that drops every packet and then heals,
+/// when TCP sends again what was missing.
+pub(super) struct Relay {
+    pub(super) address: SocketAddr,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Its threads end with the experiment's process.
+    pub(super) fn start(server: SocketAddr) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        let is_cut = Arc::new(AtomicBool::new(false));
+        let cut = Arc::clone(&is_cut);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let cut = Arc::clone(&cut);
+                thread::spawn(move || connect(client, server, &cut));
+            }
+        });
+        Ok(Self { address, is_cut })
+    }
+
+    pub(super) fn cut(&self, is_cut: bool) {
+        self.is_cut.store(is_cut, Ordering::Relaxed);
+    }
+}
+
+fn connect(client: TcpStream, server: SocketAddr, cut: &Arc<AtomicBool>) {
+    wait_while(cut);
+    // A server that is dead refuses, and the client's connection ends with this function.
+    let Ok(server) = TcpStream::connect(server) else { return };
+    let (Ok(back_from), Ok(back_to)) = (server.try_clone(), client.try_clone()) else { return };
+    let back = Arc::clone(cut);
+    thread::spawn(move || forward(back_from, back_to, &back));
+    forward(client, server, cut);
+}
+
+fn forward(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
+    let mut bytes = [0; 16 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        wait_while(cut);
+        if to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    wait_while(cut);
+    // An end that is gone tells the other, as its kernel would; one that is closed already is no matter.
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+fn wait_while(cut: &AtomicBool) {
+    while cut.load(Ordering::Relaxed) {
+        thread::sleep(RELAY_LOOKS_EVERY);
+    }
+}
+
+const RELAY_LOOKS_EVERY: Duration = Duration::from_millis(20);
+
+pub(super) enum Disk {
+    Small(SmallDisk),
+    #[cfg(target_os = "linux")]
+    Failing(FailingDisk),
+}
+
+impl Disk {
+    /// Mounts a disk that can fail at `path`; `None` = it may not.
+    pub(super) fn failing(path: &Path) -> anyhow::Result<Option<Self>> {
+        std::fs::create_dir_all(path)?;
+        #[cfg(target_os = "linux")]
+        return Ok(FailingDisk::mount(path).map(Self::Failing));
+        #[cfg(not(target_os = "linux"))]
+        Ok(None)
+    }
+
+    /// Mounts a small disk at `path`; `None` = it may not.
+    pub(super) fn small(path: &Path) -> anyhow::Result<Option<Self>> {
+        Ok(SmallDisk::mount(path)?.map(Self::Small))
+    }
+
+    /// What only a small disk can: be filled.
+    pub(super) fn as_small(&self) -> anyhow::Result<&SmallDisk> {
+        match self {
+            Self::Small(disk) => Ok(disk),
+            #[cfg(target_os = "linux")]
+            Self::Failing(_) => bail!("this disk is not to be filled"),
+        }
+    }
+
+    /// Cuts its power, so that every access fails, and what was not synced is lost; or gives it back.
+    pub(super) fn power(&self, is_on: bool) -> anyhow::Result<()> {
+        match self {
+            Self::Small(_) => bail!("this disk cannot fail"),
+            #[cfg(target_os = "linux")]
+            Self::Failing(disk) => Ok(if is_on { disk.restore() } else { disk.fail() }?),
+        }
+    }
+}
+
+pub(super) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one at `path`, which needs root; `None` = it may not.
+    fn mount(path: &Path) -> anyhow::Result<Option<Self>> {
+        std::fs::create_dir_all(path)?;
+        let size = format!("size={DISK_BYTES},mode=700");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "barograph"]).arg(path).output();
+        let mounted = mount.is_ok_and(|output| output.status.success());
+        Ok(mounted.then(|| Self(path.to_path_buf())))
+    }
+
+    pub(super) fn fill(&self) -> anyhow::Result<()> {
+        let mut file = File::create(self.ballast())?;
+        for size in [1 << 20, 1 << 12] {
+            let block = vec![1; size];
+            let error = loop {
+                if let Err(error) = file.write_all(&block) {
+                    break error;
+                }
+            };
+            ensure!(error.kind() == std::io::ErrorKind::StorageFull, "the disk cannot be filled: {error}");
+        }
+        Ok(())
+    }
+
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
+        remove_file(self.ballast()).context("the disk was filled before")
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.0.join("ballast")
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily, for the case that a failed row still has processes that use it.
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+/// Some ten thousand records, their journal, and the servers' files fit.
+const DISK_BYTES: u64 = 64 << 20;

@@ -6,21 +6,21 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use barograph_engine::{Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector};
+use async_nats::{ConnectOptions, HeaderMap};
+use barograph_engine::{
+    Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector, token,
+};
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
+use serde_json::json;
 
-use super::args::Engine::{self, Cluster, Nats, Remote};
-use super::child::{STATION, record, value};
-use super::clock::Clock;
+use super::Engine::{Cluster, Nats, Remote};
+use super::child::{Clock, STATION, record, value};
 use super::mesh::{Mesh, Needs, Place};
-use super::reflection;
-use super::row::Row;
+use super::{Engine, Row};
 
-/// What happens to a mesh at work.
 type Fault = fn(&mut Mesh) -> anyhow::Result<()>;
 
-/// A row of the table.
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     of: &'static [Engine],
@@ -28,7 +28,6 @@ pub(super) struct Scenario {
     fault: Fault,
 }
 
-/// The scenarios of a mesh, in the order of the table.
 pub(super) fn of(engine: Engine) -> impl Iterator<Item = &'static Scenario> {
     ALL.iter().filter(move |scenario| scenario.of.contains(&engine))
 }
@@ -37,7 +36,6 @@ const fn row(name: &'static str, of: &'static [Engine], fault: Fault) -> Scenari
     Scenario { name, of, needs: Needs::Nothing, fault }
 }
 
-/// A row whose mesh has disks that can fail.
 const fn failing(
     name: &'static str,
     of: &'static [Engine],
@@ -47,7 +45,6 @@ const fn failing(
     Scenario { needs: Needs::Failing(places), ..row(name, of, fault) }
 }
 
-/// A row whose mesh has a disk that can be filled.
 const fn small(name: &'static str, of: &'static [Engine], place: Place, fault: Fault) -> Scenario {
     Scenario { needs: Needs::Small(place), ..row(name, of, fault) }
 }
@@ -81,7 +78,7 @@ static ALL: &[Scenario] = &[
         needs: Needs::Credentials,
         ..row("reflection: a member has the server answer onto its own subjects", ON_NATS, |mesh| {
             let before = servers(mesh)?.streams()?;
-            reflection::attack(mesh)?;
+            attack(mesh)?;
             let after = servers(mesh)?.streams()?;
             ensure!(before == after, "the streams were {before:?} and are {after:?}");
             Ok(())
@@ -190,9 +187,9 @@ static ALL: &[Scenario] = &[
     // A minute of registrations and records fills the last page of each file, too.
     small("disk of a server full for 60 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
         fill(mesh, Place::Server(0))?;
-        mesh.disk(Place::Server(0))?.fill()?;
+        mesh.disk(Place::Server(0))?.as_small()?.fill()?;
         pause(50_000)?;
-        mesh.disk(Place::Server(0))?.empty()?;
+        mesh.disk(Place::Server(0))?.as_small()?.empty()?;
         kill_servers(mesh, &[0], 700)
     }),
 ];
@@ -244,7 +241,6 @@ fn wrong_clock(mesh: &mut Mesh, clock: Clock, seconds: u64) -> anyhow::Result<()
     mesh.set_clock(Clock::RIGHT)
 }
 
-/// Cuts the power of parts of the mesh at once and starts them again, three times.
 fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     for _ in 0..3 {
         cut_power(mesh, places)?;
@@ -253,13 +249,12 @@ fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Cuts the power of parts of the mesh at once, and starts them again.
 fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
-    places.iter().try_for_each(|place| mesh.disk(*place)?.fail())?;
+    places.iter().try_for_each(|place| mesh.disk(*place)?.power(false))?;
     places.iter().try_for_each(|place| mesh.kill(*place))?;
     pause(500)?;
     for place in places {
-        mesh.disk(*place)?.restore()?;
+        mesh.disk(*place)?.power(true)?;
         mesh.revive(*place)?;
     }
     Ok(())
@@ -267,10 +262,10 @@ fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
 
 /// Lets the disk of a part of the mesh answer with errors, and then does what an operator would.
 fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    mesh.disk(place)?.fail()?;
+    mesh.disk(place)?.power(false)?;
     pause(10_000)?;
     mesh.kill(place)?;
-    mesh.disk(place)?.restore()?;
+    mesh.disk(place)?.power(true)?;
     mesh.revive(place)
 }
 
@@ -321,7 +316,6 @@ fn freeze_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
     mesh.signal_keeper("CONT")
 }
 
-/// Kills servers at once, and starts them again.
 fn kill_servers(mesh: &mut Mesh, which: &[usize], away_ms: u64) -> anyhow::Result<()> {
     let servers = servers(mesh)?;
     which.iter().for_each(|index| servers.kill(*index));
@@ -334,9 +328,9 @@ fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::nats::Cluster> {
 }
 
 fn fill(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    mesh.disk(place)?.fill()?;
+    mesh.disk(place)?.as_small()?.fill()?;
     pause(10_000)?;
-    mesh.disk(place)?.empty()
+    mesh.disk(place)?.as_small()?.empty()
 }
 
 /// How often each of the station's numbers is in the archive.
@@ -364,12 +358,9 @@ fn pause(milliseconds: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What holds the mesh together.
 const ANY: &[Engine] = &Engine::ALL;
 const ON_NATS: &[Engine] = &[Nats, Cluster];
-
 const SERVERS: &[Place] = &[Place::Server(0), Place::Server(1), Place::Server(2)];
-
 const YEAR_S: i64 = 31_556_952;
 
 /// What a forged record says; the station never measures it.
@@ -377,3 +368,62 @@ const FORGED: f64 = 3599.5;
 
 /// How often a forged record is sent while it is told to come later.
 const ATTEMPTS: u32 = 200;
+
+/// Sends, with the station's credentials, whatever may be answered onto a subject that deletes or empties a stream.
+pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (at, _) = mesh.reached_at();
+        let own = format!("barograph.m.{}.x.rtt", token(STATION));
+        let question = format!("barograph.a.{}.watermark", token(STATION));
+        let client = ConnectOptions::with_credentials_file(mesh.credentials(STATION))
+            .await?
+            .custom_inbox_prefix(format!("_INBOX_{}", token(STATION)))
+            .connect(at)
+            .await
+            .context("the member's credentials are taken")?;
+        for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+            let commands = [
+                ("DELETE", json!({})),
+                ("PURGE", json!({})),
+                ("MSG.DELETE", json!({ "seq": 1 })),
+                ("UPDATE", json!({ "name": stream, "subjects": ["x"], "max_msgs": 5 })),
+            ];
+            for (command, content) in commands {
+                let (target, content) = (format!("$JS.API.STREAM.{command}.{stream}"), content.to_string());
+                for headers in forged() {
+                    // Stored, so that an answer has this content.
+                    let content = content.clone().into();
+                    let stored = client.request_with_headers(own.clone(), headers, content).await;
+                    stored.with_context(|| {
+                        format!("before or during answers onto {target}: nothing is stored")
+                    })?;
+                    let question = json!({ "last_by_subj": own }).to_string();
+                    for get in ["$JS.API.DIRECT.GET.BAROGRAPH", "barograph.g.BAROGRAPH"] {
+                        client.publish_with_reply(get, target.clone(), question.clone().into()).await?;
+                    }
+                    client.flush().await?;
+                }
+                for asked in [own.as_str(), "barograph.i.BAROGRAPH", question.as_str(), target.as_str()] {
+                    let asked = asked.to_string();
+                    client.publish_with_reply(asked, target.clone(), content.clone().into()).await?;
+                }
+            }
+        }
+        // Answered after all of that was handled.
+        client.flush().await?;
+        Ok(())
+    })
+}
+
+/// Headers by which a server takes a request for one of an account's own.
+fn forged() -> Vec<HeaderMap> {
+    let info = json!({ "acc": "BAROGRAPH", "svc": "BAROGRAPH" }).to_string();
+    (1..=3)
+        .map(|times| {
+            let mut headers = HeaderMap::new();
+            (0..times).for_each(|_| headers.append("Nats-Request-Info", info.as_str()));
+            headers
+        })
+        .collect()
+}

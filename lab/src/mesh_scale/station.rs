@@ -1,20 +1,22 @@
 //! A real station: `barograph up` with a state directory of its own, on a port that the system chose.
 
+use std::fs::read_to_string;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
+use serde::{Serialize, Serializer};
 use serde_json::json;
 
 use crate::http::{get, post, text};
 use crate::nats::Cluster;
 use crate::process::Process;
+use crate::stats::{Rank, quantile, sorted};
 
-/// A station that runs.
 pub(super) struct Station {
     pub(super) name: String,
     pub(super) address: SocketAddr,
@@ -39,7 +41,6 @@ impl Station {
         Self::start(command, directory, "keeper")
     }
 
-    /// Station number `index`.
     pub(super) fn member(
         program: &Path,
         directory: &Path,
@@ -81,7 +82,6 @@ impl Station {
         self.process.has_ended()
     }
 
-    /// What it has complained of.
     pub(super) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -106,7 +106,6 @@ impl Station {
     }
 }
 
-/// Waits until every station has so many others for peers.
 pub(super) fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow::Result<()> {
     let began = Instant::now();
     let others = others as u64;
@@ -129,7 +128,6 @@ pub(super) fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow:
     Ok(())
 }
 
-/// The sum of the samples of some lines.
 fn sum(text: &str, wanted: impl Fn(&str) -> bool) -> f64 {
     let lines = text.lines().filter(|line| wanted(line));
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
@@ -163,3 +161,81 @@ const LATENCY: [&str; 4] =
 /// A hundred stations start one after the other on two processors.
 pub(super) const MET_WITHIN: Duration = Duration::from_secs(180);
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The processor time of a process so far, and when that was.
+pub(super) struct Cost {
+    busy_s: f64,
+    at: Instant,
+}
+
+/// Memory now, and the share of a processor over a time: a number of each of [`FIGURES`].
+#[derive(Clone, Debug)]
+pub(super) struct Usage(pub(super) [f64; 6]);
+
+/// As the JSON has them; PSS is each page divided by the number of processes that have it.
+const FIGURES: [&str; 6] = ["rss_mb", "anonymous_mb", "file_mb", "pss_mb", "threads", "core_percent"];
+
+impl Serialize for Usage {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(FIGURES.iter().zip(self.0))
+    }
+}
+
+impl Cost {
+    pub(super) fn of(id: u32) -> anyhow::Result<Self> {
+        Ok(Self { busy_s: busy_s(id)?, at: Instant::now() })
+    }
+}
+
+impl Usage {
+    pub(super) fn since(id: u32, before: &Cost) -> anyhow::Result<Self> {
+        let core = (busy_s(id)? - before.busy_s) / before.at.elapsed().as_secs_f64();
+        let status = read_to_string(format!("/proc/{id}/status"))?;
+        let smaps = read_to_string(format!("/proc/{id}/smaps_rollup"))?;
+        let mb = |text: &str, key: &str| anyhow::Ok(number(text, key)? * 1024.0 / 1e6);
+        let [rss, anonymous, file] = ["VmRSS:", "RssAnon:", "RssFile:"].map(|key| mb(&status, key));
+        let threads = number(&status, "Threads:")?;
+        Ok(Self([rss?, anonymous?, file?, mb(&smaps, "Pss:")?, threads, 100.0 * core]))
+    }
+
+    /// The quantile `share` of each figure by itself.
+    pub(super) fn at(all: &[Self], share: f64) -> Self {
+        Self(std::array::from_fn(|figure| {
+            let of_all = sorted(all.iter().map(|usage| usage.0[figure]));
+            quantile(&of_all, share, Rank::Nearest).unwrap_or(f64::NAN)
+        }))
+    }
+}
+
+/// The time that all processors of the machine were busy since it started.
+pub(super) fn machine_busy_s() -> anyhow::Result<f64> {
+    let text = read_to_string("/proc/stat")?;
+    let line = text.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<f64> = line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+    // user, nice, system, then (after idle and waiting for disks) interrupts.
+    let busy = [0, 1, 2, 5, 6].iter().filter_map(|index| ticks.get(*index)).sum::<f64>();
+    Ok(busy / TICKS_PER_S)
+}
+
+pub(super) fn now_s() -> anyhow::Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
+}
+
+/// User and system time of a process with all its threads, also those that have ended.
+fn busy_s(id: u32) -> anyhow::Result<f64> {
+    let text = read_to_string(format!("/proc/{id}/stat"))?;
+    // The name, which may hold spaces, ends with the last parenthesis; `utime` is field 14.
+    let rest = text.rsplit_once(')').context("the process has no name")?.1;
+    let ticks: Vec<f64> =
+        rest.split_whitespace().skip(11).take(2).map_while(|word| word.parse().ok()).collect();
+    Ok(ticks.iter().sum::<f64>() / TICKS_PER_S)
+}
+
+fn number(text: &str, key: &str) -> anyhow::Result<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    let word = line.and_then(|line| line.split_whitespace().next());
+    word.and_then(|word| word.parse().ok()).with_context(|| format!("there is no {key}"))
+}
+
+/// `USER_HZ`, 100 on every architecture that Linux runs a station on.
+const TICKS_PER_S: f64 = 100.0;

@@ -5,18 +5,16 @@
 //! spends in tests, which decides how often two meet, is then several times what the default budget allows; back-offs keep their length.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::Path;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, thread};
 
 use anyhow::{Context as _, ensure};
 use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, PlanConfig, expect};
 use serde::Serialize;
 
-use super::args::{Args, Engine};
-use super::station::{Station, wait_until_met};
-use super::usage::{machine_busy_s, now_s};
+use super::station::{Station, machine_busy_s, now_s, wait_until_met};
+use super::{Args, Engine};
 use crate::http::get;
 use crate::stats::{Rank, mean, quantile, range, sorted};
 use crate::table::{Table, cells};
@@ -30,7 +28,6 @@ pub(super) struct Report {
     every_s: f64,
     test_s: f64,
     watched_s: f64,
-    /// Busy processors, of how many.
     busy: f64,
     processors: usize,
     /// Turns in which a test was made, and those of them that gave no rate.
@@ -40,18 +37,15 @@ pub(super) struct Report {
     skipped: f64,
     /// Turns put off because the station itself was in a test, or out of budget.
     deferred: f64,
-    /// Peers that refused.
     refusals: f64,
     /// Tests that moved more or took longer than one may.
     over: usize,
     /// The share of time that a station spent in tests, both ends counted: in the mean, and the largest.
     share: [f64; 2],
-    /// What the share may be.
     share_max: f64,
     revisit: Revisit,
 }
 
-/// How often pairs were measured.
 #[derive(Serialize)]
 struct Revisit {
     /// Ordered pairs of stations that share a group, and those without any value.

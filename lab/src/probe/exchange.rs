@@ -1,19 +1,21 @@
-//! Everything that takes a round trip: `rtt`, `rtt_nagle`, `connect`, `response_time`, `rtt_udp` and `loss`.
+//! Everything that takes a round trip, and goodput against iperf3 in turns.
 
 use anyhow::{Context, ensure};
-use barograph_probe::{Experiment, Target};
+use barograph_forecast::{Battery, Config, Loss};
+use barograph_probe::{Direction, Experiment, Plan, Target};
 use barograph_sim::{Network, say_skipped};
 
-use super::path::{Bench, Path, Unanswered, latencies, measure, responder};
-use super::peer::{BarePingPong, Nginx, Qperf};
-use super::row::{Goal, Question, Row, Unit, Verdict};
+use super::path::{
+    BarePingPong, Bench, Nginx, Path, Qperf, Unanswered, iperf3, latencies, measure, once, responder,
+};
+use super::{Goal, Question, Row, Unit, Verdict};
+use crate::iperf;
 use crate::stats::{mean, median};
 use crate::tool::find;
 
 /// Progress: three on each path, then handshakes, datagrams, two responses and the loss.
 pub(crate) const STEPS: u64 = 3 * PATHS_MS.len() as u64 + 5;
 
-/// All of them.
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for rtt_ms in PATHS_MS {
@@ -45,28 +47,15 @@ pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
 
 /// `rtt` in turns with the bare ping-pong on the same path.
 fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
-    let question = Question {
-        measure: "rtt".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "bare ping-pong",
-        goal: Goal::Within(0.01),
-    };
+    let question = Question::new("rtt", path, Unit::Milliseconds, "bare ping-pong", Goal::Within(0.01));
     let exchanges = |network: &Network| {
         let (station, mut bare) = (responder(network)?, BarePingPong::start(network)?);
         let target = station.target()?;
-        let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
-        for turn in 0..turns {
-            // Each goes first as often as the other.
-            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
-                if is_ours {
-                    let experiment = Experiment::Rtt { n: EXCHANGES };
-                    ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
-                } else {
-                    bare_s.extend(bare.exchange(EXCHANGES)?);
-                }
-            }
-        }
+        let ours = || {
+            let experiment = Experiment::Rtt { n: EXCHANGES };
+            Ok(measure(network, &target, experiment, None)?.remove(0).samples)
+        };
+        let (ours_s, bare_s) = in_turns(turns, ours, || bare.exchange(EXCHANGES))?;
         Ok((median(&ours_s).context("nothing measured")?, median(&bare_s).context("nothing measured")?))
     };
     question.asked(bench, path, format!("{turns} turns of {EXCHANGES} each"), exchanges)
@@ -74,13 +63,8 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
 
 /// The mean latency of exchanges on a timer, in turns with the mean of qperf's request–response of the same size.
 fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
-    let question = Question {
-        measure: "latency, mean".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "qperf tcp_lat, 2 bytes",
-        goal: Goal::Within(0.05),
-    };
+    let peer = "qperf tcp_lat, 2 bytes";
+    let question = Question::new("latency, mean", path, Unit::Milliseconds, peer, Goal::Within(0.05));
     if !Qperf::is_here() {
         say_skipped("qperf is not installed");
         bench.done();
@@ -92,37 +76,33 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
     question.asked(bench, path, note, |network| {
         let (station, qperf) = (responder(network)?, Qperf::start(network)?);
         let target = station.target()?;
-        let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
-        for turn in 0..turns {
-            // Each goes first as often as the other.
-            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
-                if is_ours {
-                    ours_s.extend(latencies(network, &target, TIMED)?);
-                } else {
-                    theirs_s.push(qperf.round_trip_s(network, seconds)?);
-                }
-            }
-        }
+        let theirs = || Ok(vec![qperf.round_trip_s(network, seconds)?]);
+        let (ours_s, theirs_s) = in_turns(turns, || latencies(network, &target, TIMED), theirs)?;
         Ok((mean(&ours_s), mean(&theirs_s)))
     })
+}
+
+/// What each measures; it goes first as often as the other.
+fn in_turns(
+    turns: u32,
+    mut ours: impl FnMut() -> anyhow::Result<Vec<f64>>,
+    mut theirs: impl FnMut() -> anyhow::Result<Vec<f64>>,
+) -> anyhow::Result<(Vec<f64>, Vec<f64>)> {
+    let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
+    for turn in 0..turns {
+        for is_ours in [turn % 2 == 0, turn % 2 != 0] {
+            if is_ours { ours_s.extend(ours()?) } else { theirs_s.extend(theirs()?) }
+        }
+    }
+    Ok((ours_s, theirs_s))
 }
 
 /// `rtt_nagle`, and what of it is the delayed acknowledgement: the second byte waits for the acknowledgement
 /// of the first, so that an exchange is two round trips and the stall.
 fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
-    let nagle = Question {
-        measure: "rtt_nagle".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "rtt",
-        goal: Goal::None,
-    };
-    let stall = Question {
-        measure: "rtt_nagle − 2 rtt".to_owned(),
-        peer: "40 ms",
-        goal: Goal::Between(0.035, 0.060),
-        ..nagle.clone()
-    };
+    let nagle = Question::new("rtt_nagle", path, Unit::Milliseconds, "rtt", Goal::None);
+    let of_stall = Goal::Between(0.035, 0.060);
+    let stall = Question::new("rtt_nagle − 2 rtt", path, Unit::Milliseconds, "40 ms", of_stall);
     bench.begin(&format!("rtt_nagle, {}", path.name));
     let outcome = bench.on(path, |network| {
         let station = responder(network)?;
@@ -142,7 +122,6 @@ fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     }
 }
 
-/// What takes one round trip, the median of `n`, against the path's own.
 fn against_path(
     bench: &Bench,
     path: &Path,
@@ -154,13 +133,7 @@ fn against_path(
 }
 
 fn one_round_trip(name: &str, path: &Path) -> Question {
-    Question {
-        measure: name.to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Milliseconds,
-        peer: "the path",
-        goal: Goal::Within(0.05),
-    }
+    Question::new(name, path, Unit::Milliseconds, "the path", Goal::Within(0.05))
 }
 
 fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
@@ -175,7 +148,6 @@ fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
     })
 }
 
-/// The median of `n` requests, each on a connection of its own.
 fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<f64> {
     let last_byte = |_| {
         let mut measured = measure(network, url, Experiment::ResponseTime, None)?;
@@ -190,13 +162,8 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
     let path = Path::lossy(SIMPLE_MS, LOSS);
     let datagrams = rounds * AT_ONCE * DATAGRAMS;
     let deviation = (LOSS * (1.0 - LOSS) / f64::from(datagrams)).sqrt();
-    let question = Question {
-        measure: "loss".to_owned(),
-        path: path.name.clone(),
-        unit: Unit::Percent,
-        peer: "the path",
-        goal: Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation),
-    };
+    let goal = Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation);
+    let question = Question::new("loss", &path, Unit::Percent, "the path", goal);
     let note = format!("{} runs of {DATAGRAMS}, {DEVIATIONS} deviations", rounds * AT_ONCE);
     question.asked(bench, &path, note, |network| {
         let station = responder(network)?;
@@ -244,7 +211,6 @@ impl Question {
     }
 }
 
-/// The round-trip times of the paths.
 const PATHS_MS: [u64; 3] = [5, 20, 50];
 
 /// The path of everything that is measured on one path only.
@@ -258,8 +224,6 @@ const TIMED: u32 = 50;
 
 /// Linux's shortest delay of an acknowledgement (`TCP_DELACK_MIN`, `include/net/tcp.h`).
 const DELAYED_ACK_S: f64 = 0.040;
-
-/// The share of the datagrams that the lossy path loses.
 const LOSS: f64 = 0.1;
 
 /// Datagrams of one run, and runs side by side, fewer than a responder admits from one address.
@@ -268,3 +232,138 @@ const AT_ONCE: u32 = 8;
 
 /// Four standard deviations are exceeded by chance once in 16 000 times.
 const DEVIATIONS: f64 = 4.0;
+
+pub(crate) fn transfer_steps(quick: bool) -> u64 {
+    cases(quick).iter().map(|case| u64::from(case.pairs) * DIRECTIONS.len() as u64).sum()
+}
+
+pub(crate) fn transfer_rows(bench: &Bench, quick: bool) -> Vec<Row> {
+    let present = iperf::is_here();
+    if !present {
+        say_skipped("iperf3 is not installed");
+    }
+    let compare_or_skip = |(case, direction): (&Case, Direction)| {
+        if present {
+            return compare(bench, case, direction);
+        }
+        let [_, corrected] = questions(direction, &case.path());
+        vec![corrected.unanswered(Verdict::Skipped, "iperf3 is not installed".to_owned())]
+    };
+    let cases = cases(quick).iter().flat_map(|case| DIRECTIONS.map(|direction| (case, direction)));
+    cases.flat_map(compare_or_skip).collect()
+}
+
+/// A path, and how much is transferred on it.
+struct Case {
+    rate_bps: u64,
+    /// The sender's algorithm; `None` is the kernel's default.
+    congestion: Option<&'static str>,
+    seconds: f64,
+    /// Transfers of each, in each direction.
+    pairs: u32,
+}
+
+impl Case {
+    fn path(&self) -> Path {
+        Path::shaped(RTT_MS, self.rate_bps, self.congestion)
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.rate_bps as f64 / 8.0 * self.seconds) as u64
+    }
+}
+
+/// With the kernel's default, and with the algorithm that every kernel has, which loses once a queue is full.
+fn cases(quick: bool) -> &'static [Case] {
+    if quick {
+        return &[Case { rate_bps: 50_000_000, congestion: None, seconds: 1.5, pairs: 3 }];
+    }
+    &[
+        Case { rate_bps: 50_000_000, congestion: Some("reno"), seconds: 2.5, pairs: 3 },
+        Case { rate_bps: 50_000_000, congestion: None, seconds: 2.5, pairs: 5 },
+        Case { rate_bps: 100_000_000, congestion: None, seconds: 2.5, pairs: 5 },
+    ]
+}
+
+struct Pair {
+    raw: f64,
+    corrected: f64,
+    iperf3: f64,
+    iperf3_bytes: u64,
+}
+
+/// Pairs, each on a fresh network, until enough are good.
+fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
+    let (path, bytes) = (case.path(), case.bytes());
+    let [raw, corrected] = questions(direction, &path);
+    let (mut pairs, mut void, mut why) = (Vec::new(), 0, String::new());
+    for attempt in 0..2 * case.pairs {
+        if case.pairs <= pairs.len() as u32 || (case.pairs <= attempt && !bench.may_repeat()) {
+            break;
+        }
+        bench.begin(&format!("{}, {}", corrected.measure, path.name));
+        // Each goes first as often as the other.
+        let ours_first = attempt % 2 == 0;
+        match once(&path, attempt.into(), &|network: &Network| pair(network, direction, bytes, ours_first)) {
+            Ok(pair) => {
+                pairs.push(pair);
+                bench.done();
+            }
+            Err(Unanswered { verdict: Verdict::Void, why: reason }) => {
+                void += 1;
+                why = reason;
+            }
+            Err(Unanswered { verdict, why }) => return vec![corrected.unanswered(verdict, why)],
+        }
+    }
+    let note = format!("{} pairs of {:.1} MB, {void} void", pairs.len(), bytes as f64 / 1e6);
+    if (pairs.len() as u32) < case.pairs.div_ceil(2) {
+        return vec![corrected.unanswered(Verdict::Void, format!("{note}; {why}"))];
+    }
+    let of =
+        |value: fn(&Pair) -> f64| median(&pairs.iter().map(value).collect::<Vec<_>>()).unwrap_or(f64::NAN);
+    let theirs = of(|pair| pair.iperf3);
+    let arrived = of(|pair| pair.iperf3_bytes as f64) / bytes as f64;
+    let detail = format!("{note}; iperf3 counted {:.2} % of the bytes", arrived * 100.0);
+    vec![
+        raw.answered(of(|pair| pair.raw), theirs, note),
+        corrected.answered(of(|pair| pair.corrected), theirs, detail),
+    ]
+}
+
+/// Measures the round trip as a station does, forecasts it, and then makes the two transfers.
+fn pair(network: &Network, direction: Direction, bytes: u64, ours_first: bool) -> anyhow::Result<Pair> {
+    let station = responder(network)?;
+    let target = station.target()?;
+    let mut battery = Battery::new(&Config::default());
+    for _ in 0..3 {
+        let rtt = Experiment::Rtt { n: Plan::RTT_EXCHANGES };
+        battery.update(measure(network, &target, rtt, None)?.remove(0).value)?;
+    }
+    let rtt_forecast_s = battery.forecast(Loss::Absolute).map(|forecast| forecast.value);
+    let goodput = || {
+        let experiment = Experiment::Goodput { direction, bytes };
+        let measured = measure(network, &target, experiment, rtt_forecast_s)?.remove(0);
+        anyhow::Ok((measured.value, measured.raw.context("goodput has a raw rate")?))
+    };
+    let ((corrected, raw), received) = if ours_first {
+        (goodput()?, iperf3(network, direction, bytes)?)
+    } else {
+        let received = iperf3(network, direction, bytes)?;
+        (goodput()?, received)
+    };
+    Ok(Pair { raw, corrected, iperf3: received.bits_per_second, iperf3_bytes: received.bytes })
+}
+
+fn questions(direction: Direction, path: &Path) -> [Question; 2] {
+    let name = match direction {
+        Direction::Up => "goodput",
+        Direction::Down => "goodput_down",
+    };
+    let of =
+        |kind| Question::new(&format!("{name}, {kind}"), path, Unit::Megabits, "iperf3", Goal::Within(0.05));
+    ["raw", "corrected"].map(of)
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
+const RTT_MS: u64 = 20;

@@ -1,16 +1,25 @@
 //! The emulated paths, and repeating what the emulator spoilt.
 
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path as FilePath;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use barograph_probe::io::{Context, Limits, paced, run_one};
-use barograph_probe::{Experiment, Measured, Target};
+use anyhow::{Context, bail, ensure};
+use barograph_probe::io::{Limits, paced, run_one};
+use barograph_probe::{Direction, Experiment, Measured, Target};
 use barograph_sim::{Link, LinkSpec, Loss, Network, Queue};
 use indicatif::ProgressBar;
+use serde::Deserialize;
+use tempfile::TempDir;
 
-use super::row::Verdict;
-use crate::emulation::{Responder, forget_connections, set_tcp, void};
-use crate::machine;
+use super::Verdict;
+use crate::emulation::{Responder, forget_connections, ping_pong, set_tcp, void};
+use crate::process::Process;
+use crate::tool::{Ended, find, run};
+use crate::{iperf, machine};
 
 /// A path between two hosts: the same both ways, but for the loss, which is on the way there.
 #[derive(Clone)]
@@ -24,7 +33,6 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// A delay and nothing else.
     pub(crate) fn of_ms(rtt_ms: u64) -> Self {
         let rtt = Duration::from_millis(rtt_ms);
         Self { name: format!("{rtt_ms} ms"), rtt, rate_bps: None, loss: 0.0, congestion: None }
@@ -45,7 +53,6 @@ impl Path {
         Self { name, loss, ..Self::of_ms(rtt_ms) }
     }
 
-    /// Its round-trip time in seconds.
     pub(crate) fn rtt_s(&self) -> f64 {
         self.rtt.as_secs_f64()
     }
@@ -65,7 +72,6 @@ pub(crate) struct Bench {
     repeat_until: Instant,
 }
 
-/// Why there is no value.
 pub(crate) struct Unanswered {
     pub(crate) verdict: Verdict,
     pub(crate) why: String,
@@ -76,17 +82,14 @@ impl Bench {
         Self { bar, repeat_until: Instant::now() + repeats }
     }
 
-    /// Shows what is done next.
     pub(crate) fn begin(&self, step: &str) {
         self.bar.set_message(step.to_owned());
     }
 
-    /// Shows that it is done.
     pub(crate) fn done(&self) {
         self.bar.inc(1);
     }
 
-    /// Whether there is time to repeat what was void.
     pub(crate) fn may_repeat(&self) -> bool {
         Instant::now() < self.repeat_until
     }
@@ -137,7 +140,6 @@ pub(crate) fn once<T>(
     }
 }
 
-/// One in the far host.
 pub(crate) fn responder(network: &Network) -> anyhow::Result<Responder> {
     Responder::start(&network.b, Limits::default())
 }
@@ -149,7 +151,7 @@ pub(crate) fn measure(
     experiment: Experiment,
     rtt_forecast_s: Option<f64>,
 ) -> anyhow::Result<Vec<Measured>> {
-    let context = Context { deadline: DEADLINE, rtt_forecast_s, ..Context::default() };
+    let context = barograph_probe::io::Context { deadline: DEADLINE, rtt_forecast_s, ..Default::default() };
     let readings = network.a.run(|| run_one(target, experiment, &context))?;
     let name = |quantity| format!("{quantity:?} of {target}");
     readings.into_iter().map(|reading| reading.result.with_context(|| name(reading.quantity))).collect()
@@ -157,13 +159,123 @@ pub(crate) fn measure(
 
 /// The latencies of `n` exchanges on a timer, as between stations; all must be answered.
 pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::Result<Vec<f64>> {
-    let context = Context { deadline: DEADLINE, ..Context::default() };
+    let context = barograph_probe::io::Context { deadline: DEADLINE, ..Default::default() };
     let paced = network.a.run(|| paced(target, n, Duration::from_millis(20), &context))?;
     Ok(paced.result?.samples)
 }
 
-/// Attempts at one measurement before it is void.
 const ATTEMPTS: u32 = 4;
-
-/// Far beyond what any experiment takes here.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Two threads, one connection, two bytes, blocking: nothing that could be left out.
+pub(crate) struct BarePingPong(TcpStream);
+
+impl BarePingPong {
+    pub(crate) fn start(network: &Network) -> anyhow::Result<Self> {
+        Ok(Self(ping_pong(network, LIMIT)?))
+    }
+
+    pub(crate) fn exchange(&mut self, n: u32) -> anyhow::Result<Vec<f64>> {
+        let mut bytes = [0; 2];
+        let one = |_| {
+            let began = Instant::now();
+            self.0.write_all(&bytes)?;
+            self.0.read_exact(&mut bytes)?;
+            Ok(began.elapsed().as_secs_f64())
+        };
+        (0..n).map(one).collect()
+    }
+}
+
+/// qperf's server in the far host, until dropped.
+pub(crate) struct Qperf {
+    _server: Process,
+}
+
+impl Qperf {
+    pub(crate) fn is_here() -> bool {
+        find("qperf").is_some()
+    }
+
+    pub(crate) fn start(network: &Network) -> anyhow::Result<Self> {
+        Ok(Self { _server: Process::spawn(network.b.command("qperf").stdout(Stdio::null()))? })
+    }
+
+    /// The mean time of an exchange of two bytes each way, over so many seconds, in seconds.
+    pub(crate) fn round_trip_s(&self, network: &Network, seconds: u32) -> anyhow::Result<f64> {
+        let (to, seconds) = (network.b.v4().to_string(), seconds.to_string());
+        let words = ["qperf", "-ws", "5", "-t", &seconds, "-m", "2", "-uu", "-e", "7", &to, "tcp_lat"];
+        let Ended::Done(text) = run(&network.a, &words, LIMIT.as_secs())? else {
+            bail!("qperf did not end in time")
+        };
+        let ns = text.lines().find_map(|line| line.split_once("latency")?.1.trim().strip_prefix('='));
+        let ns = ns.and_then(|rest| rest.trim().strip_suffix(" ns"));
+        let one_way_ns: f64 =
+            ns.with_context(|| format!("qperf said {text:?}"))?.trim().replace(',', "").parse()?;
+        // qperf divides by the messages of both ways.
+        Ok(2.0 * one_way_ns / 1e9)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
+    pub(crate) bits_per_second: f64,
+}
+
+/// iperf3 from the near host: what its receiver saw of `bytes` bytes.
+pub(crate) fn iperf3(network: &Network, direction: Direction, bytes: u64) -> anyhow::Result<Received> {
+    let bytes = bytes.to_string();
+    let options: &[&str] = if direction == Direction::Down { &["-n", &bytes, "-R"] } else { &["-n", &bytes] };
+    let mut report = iperf::measured(network, LIMIT.as_secs(), options)?;
+    Ok(serde_json::from_value(report["end"]["sum_received"].take())?)
+}
+
+/// nginx in the far host, with a configuration of its own, until dropped.
+pub(crate) struct Nginx {
+    address: SocketAddr,
+    _running: Process,
+    _folder: TempDir,
+}
+
+impl Nginx {
+    /// Starts `program` on a free port, and returns when it listens.
+    pub(crate) fn start(network: &Network, program: &FilePath) -> anyhow::Result<Self> {
+        let host = &network.b;
+        // Free again at once, and nobody else is in this namespace.
+        let address = host.run(|| TcpListener::bind((host.v4(), 0))?.local_addr())??;
+        let folder = tempfile::Builder::new().prefix("barograph-nginx").tempdir()?;
+        let config = folder.path().join("nginx.conf");
+        fs::write(&config, configuration(folder.path(), address))?;
+        let mut command = host.command(&program.to_string_lossy());
+        command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
+        let mut running = Process::spawn(command.stdin(Stdio::null()).stderr(Stdio::null()))?;
+        let began = Instant::now();
+        // A connection from the host itself: nothing crosses the path before the measurement.
+        while host.run(|| TcpStream::connect_timeout(&address, LIMIT))?.is_err() {
+            ensure!(!running.has_ended(), "nginx ended before it listened");
+            ensure!(began.elapsed() < LIMIT, "nginx does not listen after {LIMIT:?}");
+        }
+        Ok(Self { address, _running: running, _folder: folder })
+    }
+
+    pub(crate) fn url(&self) -> anyhow::Result<Target> {
+        Ok(Target::parse(&format!("http://{}/", self.address))?)
+    }
+}
+
+/// One process without privileges to drop, everything that it writes in its own folder.
+fn configuration(folder: &FilePath, address: SocketAddr) -> String {
+    let folder = folder.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("    {kind}_temp_path {folder}/{kind};\n"))
+        .concat();
+    format!(
+        "daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/error.log;\nevents {{}}\n\
+         http {{\n    access_log off;\n{temporary}    server {{\n        listen {address};\n        \
+         location / {{ return 200 \"{}\"; }}\n    }}\n}}\n",
+        "barograph ".repeat(100)
+    )
+}
+
+const LIMIT: Duration = Duration::from_secs(30);

@@ -1,13 +1,15 @@
-//! Messages in virtual time, each under its link's timeout.
+//! Messages in virtual time, each under its link's timeout; the reduction that they are of; and what came of it.
+
+use std::time::Duration;
 
 use barograph_sim::{Response, Scenario, Try, Weather};
 use barograph_timeout::{Ended, Exchange, LIMIT, Timeout};
-use std::time::Duration;
+use serde::Serialize;
 
-use super::run::Run;
 use super::strategy::Strategy;
+use crate::stats::Summary;
+use crate::table::number;
 
-/// One send, for those who look on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     pub(crate) path: usize,
@@ -25,7 +27,6 @@ pub(crate) struct Network<'a> {
     weather: Weather<'a>,
     paths: Vec<Box<dyn Timeout + Send>>,
     hedged: bool,
-    /// What happened so far.
     pub(crate) run: Run,
     /// Whether a send of this round used up its tries.
     abandoning: bool,
@@ -39,7 +40,6 @@ impl<'a> Network<'a> {
         Self { scenario, weather, paths, hedged, run: Run::default(), abandoning: false }
     }
 
-    /// Begins anew with timeouts that know nothing.
     pub(crate) fn forget(&mut self, strategy: Strategy, owners: &[usize]) {
         self.paths = strategy.timeouts(owners, 1.0);
     }
@@ -178,4 +178,155 @@ impl<'a> Network<'a> {
 
 fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(LIMIT)
+}
+
+/// Runs `sets` times the scenario's reductions on the same links one after the other; the timeouts start
+/// anew in each set.
+///
+/// The time of a reduction is the longest, over all nodes, from sending to the parent until the final
+/// result arrives.
+pub(crate) fn run_tree(
+    scenario: &Scenario,
+    sets: usize,
+    strategy: Strategy,
+    look_on: impl FnMut(Sent),
+) -> Run {
+    run_tree_owned(scenario, sets, strategy, &owners(scenario.nodes), look_on)
+}
+
+/// The same where `owners` says which paths share what their host learns.
+pub(crate) fn run_tree_owned(
+    scenario: &Scenario,
+    sets: usize,
+    strategy: Strategy,
+    owners: &[usize],
+    mut look_on: impl FnMut(Sent),
+) -> Run {
+    let mut network = Network::new(scenario, scenario.nodes - 1, strategy, owners);
+    let mut start = 0.0;
+    for reduction in 0..sets * scenario.reductions {
+        if 0 < reduction && reduction.is_multiple_of(scenario.reductions) {
+            network.forget(strategy, owners);
+        }
+        let end = reduce_tree(&mut network, scenario.nodes, reduction, start, &mut look_on);
+        network.finished(end - start);
+        start = next_start(scenario, reduction, end);
+    }
+    network.run
+}
+
+/// When the round after `round` starts, which ended at `end`.
+pub(crate) fn next_start(scenario: &Scenario, round: usize, end: f64) -> f64 {
+    match scenario.period_s {
+        Some(period) => end.max((round + 1) as f64 * period),
+        None => end + scenario.pause_s,
+    }
+}
+
+/// The node that sends on each path: the child on the way up, its parent on the way down.
+pub(crate) fn owners(nodes: usize) -> Vec<usize> {
+    (1..nodes).flat_map(|child| [child, (child - 1) / 2]).collect()
+}
+
+/// When the last node has the result.
+fn reduce_tree(
+    network: &mut Network<'_>,
+    nodes: usize,
+    reduction: usize,
+    start: f64,
+    look_on: &mut impl FnMut(Sent),
+) -> f64 {
+    // When a node may send to its parent: the leaves at once, the others when both children have sent.
+    let mut ready = vec![start; nodes];
+    for child in (1..nodes).rev() {
+        let sent = network.send_one(2 * (child - 1), reduction, ready[child], look_on);
+        let parent = (child - 1) / 2;
+        ready[parent] = ready[parent].max(sent);
+    }
+    let mut end = start;
+    let mut arrived = ready;
+    for child in 1..nodes {
+        let from = arrived[(child - 1) / 2];
+        arrived[child] = network.send_one(2 * (child - 1) + 1, reduction, from, look_on);
+        end = end.max(arrived[child]);
+    }
+    end
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Run {
+    pub(crate) times: Vec<f64>,
+    /// Whether a send of it used up its tries.
+    pub(crate) gave_up: Vec<bool>,
+    pub(crate) sends: u64,
+    pub(crate) retried: u64,
+    pub(crate) retries: u64,
+    /// Bytes of messages, and of copies beyond the first.
+    pub(crate) bytes: (u64, u64),
+    /// Which static timeout this was the run of, where the best was looked for.
+    pub(crate) best_s: Option<f64>,
+    pub(crate) longest_s: f64,
+    /// Over real links: messages of which an earlier copy had arrived.
+    pub(crate) duplicates: u64,
+}
+
+impl Run {
+    pub(crate) fn count(&mut self, bytes: u64, attempts: u32, took_s: f64) {
+        self.longest_s = self.longest_s.max(took_s);
+        let extra = u64::from(attempts.saturating_sub(1));
+        self.sends += 1;
+        self.retried += u64::from(0 < extra);
+        self.retries += extra;
+        self.bytes.0 += bytes;
+        self.bytes.1 += extra * bytes;
+    }
+
+    /// Reductions in which a send used up its tries.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.gave_up.iter().filter(|gave_up| **gave_up).count()
+    }
+
+    /// The best static timeout as a table has it behind a number; empty where none was looked for.
+    pub(crate) fn best(&self) -> String {
+        self.best_s.map_or(String::new(), |best| format!(" ({best:.2} s)"))
+    }
+}
+
+/// A run in numbers; the names of the fields are those of the JSON.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Row {
+    pub(crate) strategy: String,
+    pub(crate) mean_s: f64,
+    pub(crate) p95_s: f64,
+    pub(crate) max_s: f64,
+    pub(crate) sd_s: f64,
+    /// Of the messages, those sent more than once.
+    pub(crate) retried_share: f64,
+    /// Copies beyond the first of a message that was sent more than once; 0 if none was.
+    pub(crate) retries_per_retried: f64,
+    /// Bytes of copies beyond the first, of the bytes of all messages.
+    pub(crate) extra_bytes_share: f64,
+    pub(crate) abandoned: usize,
+}
+
+impl Row {
+    pub(crate) fn of(strategy: Strategy, run: &Run) -> Self {
+        let summary = Summary::of(&run.times);
+        Self {
+            strategy: strategy.name(),
+            mean_s: summary.mean,
+            p95_s: summary.p95,
+            max_s: summary.max,
+            sd_s: summary.sd,
+            retried_share: run.retried as f64 / run.sends as f64,
+            retries_per_retried: if run.retried == 0 { 0.0 } else { run.retries as f64 / run.retried as f64 },
+            extra_bytes_share: run.bytes.1 as f64 / run.bytes.0 as f64,
+            abandoned: run.abandoned(),
+        }
+    }
+
+    /// Retries of a message that was retried, as tables have it.
+    pub(crate) fn retries(&self, decimals: usize) -> String {
+        number((0.0 < self.retried_share).then_some(self.retries_per_retried), decimals)
+    }
 }

@@ -1,11 +1,12 @@
 //! Reads scenarios from files.
 
-use anyhow::{Context, anyhow, ensure};
-use barograph_sim::Scenario;
-use barograph_study::input::SeriesReader;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
+
+use anyhow::{Context, anyhow, ensure};
+use barograph_sim::Scenario;
+use barograph_study::input::SeriesReader;
 
 use crate::series::files;
 
@@ -35,12 +36,10 @@ pub(crate) fn parse(text: &str, stem: &str, folder: &Path) -> Result<Scenario, S
     Ok(scenario)
 }
 
-/// All scenarios of a folder (`*.toml`), by name: S2 before S10.
 pub(crate) fn load_folder(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
     files(folder, "toml", |_| true)?.iter().map(|file| load(file)).collect()
 }
 
-/// The numbers of a trace.
 fn trace(path: &Path, folder: &Path) -> Result<Vec<f64>, String> {
     let beside = folder.join(path);
     let found = if beside.exists() { beside } else { path.to_owned() };
@@ -74,8 +73,9 @@ const TRACE_MAX: usize = 10_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use std::fs;
+
+    use super::*;
 
     #[test]
     fn errors_are_one_line_with_file_line_and_key() {

@@ -16,22 +16,26 @@
 //! - A message that used up its tries is sent once more under another identifier, so a copy that arrives late
 //!   may reach the application beside it; the application knows it by the number of its reduction.
 
-mod node;
-mod path;
+use std::convert::Infallible;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use barograph_sim::{Scenario, Weather};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use barograph_sim::stream::{Acceptor, AttemptInfo, Client, Connector, Fate, PathConfig, Server, path};
+use barograph_sim::{Scenario, Try, Weather};
+use barograph_timeout::link::{
+    Accept, Connect, Link, LinkConfig, ListenConfig, ListenCounters, Listener, Message, SendError, SenderId,
+};
+use barograph_timeout::{Attempt, Decision, Ended, Timeout};
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{Instant, sleep_until};
 
-use super::run::Run;
+use super::engine::{Run, next_start, owners};
 use super::strategy::Strategy;
-use super::tree::{next_start, owners};
-use node::Node;
-
-pub(crate) use path::Copies;
 
 /// Runs the scenario's reductions once, over real links.
 ///
@@ -48,12 +52,9 @@ fn run_owned(
     owners: &[usize],
 ) -> anyhow::Result<Run> {
     ensure!(!strategy.is_hedged(), "{}: a link sends no copy beside the first", strategy.name());
-    let (least, most) = node::sizes(scenario);
-    if least < node::BYTES_MIN || BYTES_MAX < most {
-        bail!(
-            "over links a message must have {} to {BYTES_MAX} bytes, not {least} to {most}",
-            node::BYTES_MIN
-        );
+    let (least, most) = sizes(scenario);
+    if least < BYTES_MIN || BYTES_MAX < most {
+        bail!("over links a message must have {} to {BYTES_MAX} bytes, not {least} to {most}", BYTES_MIN);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.context("cannot start a runtime")?;
@@ -68,7 +69,7 @@ async fn all(
 ) -> anyhow::Result<Run> {
     let weather = Arc::new(Mutex::new(Weather::owned(scenario.clone(), scenario.nodes - 1)));
     let timeouts = strategy.timeouts(owners, 1.0);
-    let (mut nodes, servers) = node::tree(scenario, &weather, timeouts, copies);
+    let (mut nodes, servers) = node_tree(scenario, &weather, timeouts, copies);
     let epoch = Instant::now();
     let (mut run, mut start) = (Run::default(), 0.0);
     for reduction in 0..scenario.reductions {
@@ -90,11 +91,10 @@ async fn all(
     Ok(run)
 }
 
-/// One reduction of all nodes, which start together.
 async fn reduce(
     nodes: Vec<Node>,
     reduction: usize,
-    mut look_on: impl FnMut(node::Sent),
+    mut look_on: impl FnMut(Sent),
 ) -> anyhow::Result<Vec<Node>> {
     let mut tasks = JoinSet::new();
     for node in nodes {
@@ -114,3 +114,351 @@ const BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests;
+
+pub(super) struct Sent {
+    pub(super) bytes: u64,
+    pub(super) attempts: u32,
+    pub(super) took: Duration,
+    pub(super) gave_up: bool,
+    /// Whether an earlier copy had arrived.
+    pub(super) duplicate: bool,
+}
+
+pub(super) struct Node {
+    index: usize,
+    nodes: usize,
+    integers: usize,
+    up: Option<Outgoing>,
+    down: Vec<Outgoing>,
+    from_parent: Option<Incoming>,
+    from_children: Vec<Incoming>,
+}
+
+type Incoming = mpsc::UnboundedReceiver<Vec<u8>>;
+
+/// All nodes, and the listeners at the ends of their paths.
+fn node_tree(
+    scenario: &Scenario,
+    weather: &Shared<Weather<'static>>,
+    timeouts: Vec<Box<dyn Timeout + Send>>,
+    copies: Copies,
+) -> (Vec<Node>, Servers) {
+    let nodes = scenario.nodes;
+    let integers = INTEGERS_MAX.min(((sizes(scenario).0 - HEADER_BYTES) / 4) as usize);
+    let node = |index| Node {
+        index,
+        nodes,
+        integers,
+        up: None,
+        down: Vec::new(),
+        from_parent: None,
+        from_children: Vec::new(),
+    };
+    let mut all: Vec<Node> = (0..nodes).map(node).collect();
+    let mut servers = Servers::new();
+    for (index, timeout) in timeouts.into_iter().enumerate() {
+        let (child, parent) = (index / 2 + 1, index / 2 / 2);
+        let sending = Arc::default();
+        let (dial, door) = ends(index, weather, &sending, copies);
+        let outgoing = Outgoing::new(index, scenario.tries, dial, timeout, sending, weather.clone());
+        let incoming = servers.serve(door);
+        if index.is_multiple_of(2) {
+            all[child].up = Some(outgoing);
+            all[parent].from_children.push(incoming);
+        } else {
+            all[parent].down.push(outgoing);
+            all[child].from_parent = Some(incoming);
+        }
+    }
+    (all, servers)
+}
+
+impl Node {
+    /// Its part in a reduction; the node comes back with what it sent.
+    pub(super) async fn reduce(mut self, reduction: usize) -> anyhow::Result<(Self, Vec<Sent>)> {
+        let mut sent = Vec::new();
+        let mut maxima: Vec<i32> =
+            (0..self.integers).map(|i| own(self.index, self.nodes, reduction, i)).collect();
+        for incoming in &mut self.from_children {
+            for (maximum, other) in maxima.iter_mut().zip(receive(incoming, reduction).await?) {
+                *maximum = (*maximum).max(other);
+            }
+        }
+        if let (Some(up), Some(incoming)) = (&mut self.up, &mut self.from_parent) {
+            sent.push(up.send(reduction, &maxima).await?);
+            maxima = receive(incoming, reduction).await?;
+        }
+        let wrong = maxima.iter().enumerate().find(|(i, maximum)| **maximum != peak(reduction, *i));
+        if let Some((i, maximum)) = wrong {
+            bail!("node {}, reduction {reduction}: maximum {i} is {maximum}", self.index);
+        }
+        match &mut self.down[..] {
+            [left, right] => {
+                let both = tokio::join!(left.send(reduction, &maxima), right.send(reduction, &maxima));
+                sent.extend([both.0?, both.1?]);
+            }
+            [only] => sent.push(only.send(reduction, &maxima).await?),
+            _ => {}
+        }
+        Ok((self, sent))
+    }
+}
+
+struct Outgoing {
+    index: usize,
+    link: Link<Dial, Patient>,
+    sending: Shared<Sending>,
+    weather: Shared<Weather<'static>>,
+}
+
+impl Outgoing {
+    fn new(
+        index: usize,
+        tries: u32,
+        dial: Dial,
+        inner: Box<dyn Timeout + Send>,
+        sending: Shared<Sending>,
+        weather: Shared<Weather<'static>>,
+    ) -> Self {
+        let config = LinkConfig {
+            tries,
+            // To connect anew takes what the scenario says, and no more.
+            backoff_min: Duration::ZERO,
+            backoff_max: Duration::ZERO,
+            sender: Some(SenderId((index as u128).to_be_bytes())),
+            ..LinkConfig::default()
+        };
+        let link = Link::new(dial, config, Patient { inner, waits: false });
+        Self { index, link, sending, weather }
+    }
+
+    /// Sends until it is acknowledged; once the tries are used up, without a timeout.
+    async fn send(&mut self, reduction: usize, maxima: &[i32]) -> anyhow::Result<Sent> {
+        let began = Instant::now();
+        let bytes = lock(&self.weather).bytes(self.index, reduction);
+        *lock(&self.sending) = Sending::of(reduction, bytes);
+        let message = encode(reduction, maxima, bytes);
+        let mut gave_up = false;
+        let duplicate = loop {
+            match self.link.send(&message).await {
+                Ok(receipt) => break receipt.duplicate,
+                Err(SendError::Unacknowledged { .. }) => gave_up = true,
+                Err(error) => return Err(error).context("a link does not send"),
+            }
+            self.link.estimator_mut().waits = true;
+        };
+        self.link.estimator_mut().waits = false;
+        let attempts = lock(&self.sending).attempts;
+        Ok(Sent { bytes, attempts, took: began.elapsed(), gave_up, duplicate })
+    }
+}
+
+/// The listeners, each of which serves one path.
+pub(super) struct Servers {
+    tasks: JoinSet<ListenCounters>,
+    stop: watch::Sender<bool>,
+    again: Arc<AtomicU64>,
+}
+
+impl Servers {
+    fn new() -> Self {
+        Self { tasks: JoinSet::new(), stop: watch::Sender::new(false), again: Arc::default() }
+    }
+
+    fn serve(&mut self, door: Door) -> Incoming {
+        // A node may pause for longer than TCP trusts a silent connection; here there is nothing to doubt.
+        let config = ListenConfig {
+            idle_max: Duration::MAX,
+            stall_max: Duration::MAX,
+            grace: Duration::ZERO,
+            ..ListenConfig::default()
+        };
+        let listener = Listener::new(door, config);
+        let (hand_on, incoming) = mpsc::unbounded_channel();
+        let (last, again) = (Mutex::new(0), self.again.clone());
+        let handler = move |message: Message| {
+            let before = std::mem::replace(&mut *lock(&last), message.id);
+            again.fetch_add(u64::from(message.id <= before), Relaxed);
+            // Who has heard enough has gone.
+            let _ = hand_on.send(message.bytes);
+            async { Ok::<(), Infallible>(()) }
+        };
+        let mut stopped = self.stop.subscribe();
+        self.tasks.spawn(async move {
+            listener.serve(handler, async { _ = stopped.wait_for(|stop| *stop).await }).await;
+            listener.counters()
+        });
+        incoming
+    }
+
+    pub(super) async fn stop(mut self, messages: u64, all_acknowledged: bool) -> anyhow::Result<()> {
+        let _ = self.stop.send(true);
+        let again = self.again.load(Relaxed);
+        ensure!(again == 0, "{again} messages were handled twice");
+        while let Some(ended) = self.tasks.join_next().await {
+            let counters = ended?;
+            // What was given up may have been handled as well.
+            let is_right = counters.handled == messages || !all_acknowledged && messages < counters.handled;
+            ensure!(is_right, "{counters:?} of {messages} messages");
+            ensure!(counters.protocol_errors + counters.rejected + counters.declined == 0, "{counters:?}");
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn sizes(scenario: &Scenario) -> (u64, u64) {
+    let all = &scenario.message_bytes;
+    match scenario.message_bytes_range {
+        // Rounded to whole bytes when drawn.
+        Some(range) => (range.min.floor() as u64, range.max.ceil() as u64),
+        None => (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0)),
+    }
+}
+
+/// The maxima of this reduction; those of an earlier one are a copy of a message that was given up.
+async fn receive(incoming: &mut Incoming, reduction: usize) -> anyhow::Result<Vec<i32>> {
+    loop {
+        let message = incoming.recv().await.context("a listener ended")?;
+        let (header, integers) = message.split_first_chunk().context("a message is too short")?;
+        let of = u64::from_be_bytes(*header);
+        if of == reduction as u64 {
+            return Ok(integers.as_chunks().0.iter().map(|bytes| i32::from_be_bytes(*bytes)).collect());
+        }
+        ensure!(of < reduction as u64, "a message of reduction {of} in {reduction}");
+    }
+}
+
+fn encode(reduction: usize, maxima: &[i32], bytes: u64) -> Vec<u8> {
+    let mut message = (reduction as u64).to_be_bytes().to_vec();
+    maxima.iter().for_each(|maximum| message.extend(maximum.to_be_bytes()));
+    message.resize(bytes as usize, 0);
+    message
+}
+
+/// A node's own integers: one of all nodes has the peak, and the others less.
+fn own(node: usize, nodes: usize, reduction: usize, i: usize) -> i32 {
+    peak(reduction, i) - ((node + reduction + i) % nodes) as i32
+}
+
+/// What the maximum must be: different in every reduction, far from what an integer cannot hold.
+fn peak(reduction: usize, i: usize) -> i32 {
+    (reduction * 31 + i * 17) as i32 % 1_000_000
+}
+
+/// A message has the reduction's number and one integer at least.
+pub(super) const BYTES_MIN: u64 = HEADER_BYTES + 4;
+const HEADER_BYTES: u64 = 8;
+
+/// The paper's: 16 k integers a node. In 64 kB, two fewer and the header.
+const INTEGERS_MAX: usize = 16 * 1024;
+
+/// What becomes of a copy whose connection was closed because it took too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// It does not arrive, as in the engine.
+    Vanish,
+    /// It arrives when it would have, as what has left the host does with TCP.
+    ArriveLate,
+}
+
+/// What is being sent on a path, which the weather must know and a link does not say.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    pub(super) reduction: usize,
+    pub(super) bytes: u64,
+    pub(super) attempts: u32,
+    /// When the last one began and would end, if nothing breaks it.
+    last: Option<(f64, f64)>,
+}
+
+impl Sending {
+    pub(super) fn of(reduction: usize, bytes: u64) -> Self {
+        Self { reduction, bytes, ..Self::default() }
+    }
+
+    /// Asks the weather about the next attempt. The one before it was cut off, or there would be no other.
+    fn attempt(&mut self, index: usize, weather: &mut Weather<'_>, info: &AttemptInfo) -> Fate {
+        if let Some((began, ends)) = self.last.take() {
+            weather.cancelled(index, began, ends);
+        }
+        let at = info.started.as_secs_f64();
+        let Self { reduction, bytes, attempts: number, .. } = *self;
+        let response = weather.respond(&Try { path: index, reduction, number, at, bytes });
+        self.attempts += 1;
+        let takes = Duration::from_secs_f64(response.takes_s);
+        if response.broken {
+            return Fate::reset(takes);
+        }
+        self.last = Some((at, at + response.takes_s));
+        Fate::after(takes)
+    }
+}
+
+pub(super) type Shared<T> = Arc<Mutex<T>>;
+
+/// The two ends of path `index`.
+pub(super) fn ends(
+    index: usize,
+    weather: &Shared<Weather<'static>>,
+    sending: &Shared<Sending>,
+    copies: Copies,
+) -> (Dial, Door) {
+    let reconnect = Duration::from_secs_f64(lock(weather).reconnect_s(index));
+    let (weather, sending) = (weather.clone(), sending.clone());
+    let law = move |info: &AttemptInfo| lock(&sending).attempt(index, &mut lock(&weather), info);
+    let mut next = Duration::ZERO;
+    let set_up = move |_| Ok(std::mem::replace(&mut next, reconnect));
+    // The hello and the welcome are part of setting up.
+    let config = PathConfig { greetings: 1, delivers_late: copies == Copies::ArriveLate };
+    let (connector, acceptor) = path(config, law, set_up);
+    (Dial(connector), Door(acceptor))
+}
+
+pub(super) struct Dial(Connector);
+
+impl Connect for Dial {
+    type Stream = Client;
+
+    fn connect(&self) -> impl Future<Output = io::Result<Client>> + Send {
+        self.0.connect()
+    }
+}
+
+pub(super) struct Door(Acceptor);
+
+impl Accept for Door {
+    type Stream = Server;
+
+    fn accept(&self) -> impl Future<Output = io::Result<Server>> + Send {
+        self.0.accept()
+    }
+}
+
+/// A timeout that, once a message has used up its tries, waits for it without one and learns nothing, as the
+/// engine does.
+pub(super) struct Patient {
+    pub(super) inner: Box<dyn Timeout + Send>,
+    pub(super) waits: bool,
+}
+
+impl Timeout for Patient {
+    fn decide(&self, attempt: &Attempt) -> Decision {
+        let decision = self.inner.decide(attempt);
+        if self.waits { Decision { timeout: Duration::MAX, ..decision } } else { decision }
+    }
+
+    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+        if !self.waits {
+            self.inner.record(attempt, ended);
+        }
+    }
+
+    fn connected(&mut self, took: Duration) {
+        self.inner.connected(took);
+    }
+}
+
+/// Who panicked while holding it has failed the run already.
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,34 +1,29 @@
 //! The strategies that are compared.
 
-use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, START, Static, Timeout};
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::run::Run;
+use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, START, Static, Timeout};
+
+use super::engine::Run;
 use crate::stats::mean;
 
-/// A way of setting timeouts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Strategy {
-    /// The same number of seconds everywhere.
     Static(f64),
-    /// The static timeout that was best in hindsight.
     StaticBest,
     /// The paper's mean + k SD.
     Nws(f64),
     /// The same, longer with every retry, the last try uncut.
     NwsEscalating,
-    /// TCP's timer.
     Rfc6298,
-    /// Barograph's default.
     Default,
     /// The default, with a copy sent at the timeout instead of a cancellation.
     DefaultHedged,
 }
 
 impl Strategy {
-    /// In the order in which they are printed.
     pub(crate) const ALL: [Self; 11] = [
         Self::Static(2.0),
         Self::Static(5.0),

@@ -1,30 +1,32 @@
 //! `lab reduction tcp`: the experiment over real TCP, through an emulated bottleneck, beside the simulated P1.
 
-mod hosts;
 mod nodes;
-mod ordering;
-mod round;
-mod sets;
-mod simulated;
 mod tables;
-#[cfg(test)]
-mod tests;
-mod timeouts;
 mod turns;
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::args::TcpArgs;
-use super::experiment::TRIES;
+use anyhow::Context;
+use barograph_sim::{Network, Report};
+use indicatif::ProgressBar;
+
+use super::engine::Run;
+use super::paper::{P1, REDUCTIONS, SETS, TRIES, built_in};
 use super::strategy::Strategy;
-use crate::emulation::is_permitted;
+use super::{TcpArgs, engine};
+use crate::emulation::{Traffic, is_permitted};
+use crate::jobs;
+use crate::jobs::bar;
+use crate::machine::load;
 use crate::output::Output;
-use sets::Sets;
-use simulated::Simulated;
-use tables::Findings;
-use turns::Plan;
+use crate::stats::{Rank, quantile, sorted};
+use tables::{Blocks, Findings};
+use turns::{Contestant, Hosts, Outcome, Plan, bottleneck, take_turns};
 
-/// Simulates, measures and prints.
+#[cfg(test)]
+mod tests;
+
 pub(crate) fn run(args: &TcpArgs, output: &Output) -> anyhow::Result<()> {
     if !is_permitted("reduction tcp")? {
         return Ok(());
@@ -63,3 +65,139 @@ const FULL: Plan = Plan {
 };
 
 const QUICK: Plan = Plan { pilot: 4, blocks: 6, turn: 1, time_max: Duration::from_secs(70), ..FULL };
+
+pub(crate) struct Sets {
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Times of messages that were never cut off, in seconds, sorted.
+    pub(crate) uncut_s: Vec<f64>,
+    /// Their median over the simulated one.
+    pub(crate) scale: f64,
+    /// Why blocks were left out, the emulator having been the bottleneck.
+    pub(crate) void_blocks: Vec<String>,
+    /// What each emulator did.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) took_s: f64,
+    /// Both ways together, of all sets.
+    pub(crate) background_bytes: u64,
+    pub(crate) load_before: String,
+    pub(crate) load_after: String,
+}
+
+struct Set {
+    plan: Plan,
+    // Declared before the hosts, so dropped before them.
+    traffic: Vec<Traffic>,
+    hosts: Hosts,
+}
+
+impl Sets {
+    /// Sees how long messages take, scales the strategies by that, and gives them their turns.
+    pub(crate) fn run(plan: &Plan, strategies: &[Strategy], simulated_median_s: f64) -> anyhow::Result<Self> {
+        let (load_before, began) = (load(), Instant::now());
+        let sets: Vec<Set> = (0..plan.sets).map(|set| Set::new(plan, set)).collect::<anyhow::Result<_>>()?;
+        let reductions = plan.sets * (plan.pilot + plan.blocks * plan.turn * strategies.len());
+        let bar = bar(reductions as u64, "reductions: {msg}");
+        bar.set_message("how long a message takes");
+        let uncut_s = sorted(all(&sets, |set| set.uncut(&bar))?.concat());
+        let scale = quantile(&uncut_s, 0.5, Rank::Nearest).unwrap_or(f64::NAN) / simulated_median_s;
+        bar.set_message("strategies in turns");
+        let done = all(&sets, |set| set.turns(strategies, scale, &bar))?;
+        bar.finish_and_clear();
+        let (mut outcomes, mut void_blocks): (Vec<Outcome>, Vec<String>) = (Vec::new(), Vec::new());
+        for (of_set, voids) in done {
+            void_blocks.extend(voids);
+            if outcomes.is_empty() {
+                outcomes = of_set;
+            } else {
+                outcomes.iter_mut().zip(of_set).for_each(|(all, more)| all.absorb(more));
+            }
+        }
+        Ok(Self {
+            outcomes,
+            uncut_s,
+            scale,
+            void_blocks,
+            reports: sets.iter().filter_map(|set| set.hosts.network()?.report()).collect(),
+            took_s: began.elapsed().as_secs_f64(),
+            background_bytes: sets.iter().flat_map(|set| &set.traffic).map(Traffic::bytes).sum(),
+            load_before,
+            load_after: load(),
+        })
+    }
+}
+
+impl Set {
+    fn new(plan: &Plan, number: usize) -> anyhow::Result<Self> {
+        let plan = Plan { seed: plan.seed.wrapping_add(SEEDS_APART * number as u64), ..*plan };
+        let network = Network::new(bottleneck(plan.seed)).context("cannot make an emulated network")?;
+        let hosts = Hosts::joined(network)?;
+        let traffic = hosts.start_traffic(plan.seed)?;
+        Ok(Self { plan, traffic, hosts })
+    }
+
+    /// The times of messages that are never cut off.
+    fn uncut(&self, bar: &ProgressBar) -> anyhow::Result<Vec<f64>> {
+        let mut pilot = Contestant::new(&self.hosts, &self.plan, Strategy::Static(UNCUT_S), 1.0)?;
+        let reduced = pilot.reduce(&self.hosts, &self.plan, self.plan.pilot, bar)?;
+        Ok(reduced.iter().flat_map(|reduced| &reduced.sent).map(|sent| sent.took_s).collect())
+    }
+
+    fn turns(
+        &self,
+        strategies: &[Strategy],
+        scale: f64,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<(Vec<Outcome>, Vec<String>)> {
+        let new = |strategy: &Strategy| Contestant::new(&self.hosts, &self.plan, *strategy, scale);
+        let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect::<anyhow::Result<_>>()?;
+        let voids = take_turns(&self.hosts, &self.plan, &mut contestants, bar)?;
+        let outcomes = contestants.into_iter().map(Contestant::finish).collect();
+        Ok((outcomes, voids.iter().map(ToString::to_string).collect()))
+    }
+}
+
+/// The same on all sets at once.
+fn all<T: Send>(sets: &[Set], work: impl Fn(&Set) -> anyhow::Result<T> + Sync) -> anyhow::Result<Vec<T>> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = sets.iter().map(|set| scope.spawn(move || work(set))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("work does not panic")).collect()
+    })
+}
+
+/// So that runs with neighbouring seeds have no set in common.
+const SEEDS_APART: u64 = 1_000_003;
+
+pub(crate) struct Simulated {
+    pub(crate) runs: Vec<Run>,
+    /// Times of messages that are never cut off, in seconds, sorted.
+    pub(crate) uncut_s: Vec<f64>,
+}
+
+impl Simulated {
+    /// All strategies on the same links with the same luck.
+    pub(crate) fn run(strategies: &[Strategy]) -> anyhow::Result<Self> {
+        let mut scenario = built_in(P1, "p1")?;
+        (scenario.reductions, scenario.tries) = (REDUCTIONS, TRIES);
+        let work = |strategy: &Strategy| engine::run_tree(&scenario, SETS, *strategy, |_| {});
+        let runs = jobs::all(strategies, |strategy| format!("simulated {}", strategy.name()), work);
+        let mut uncut_s = Vec::new();
+        engine::run_tree(&scenario, 1, Strategy::Static(UNCUT_S), |sent| uncut_s.push(sent.took_s));
+        Ok(Self { runs, uncut_s: sorted(uncut_s) })
+    }
+
+    pub(crate) fn median_s(&self) -> f64 {
+        quantile(&self.uncut_s, 0.5, Rank::Nearest).unwrap_or(f64::NAN)
+    }
+
+    /// The times of each strategy, ten reductions a block.
+    pub(crate) fn times(&self) -> Vec<Blocks> {
+        self.runs.iter().map(|run| run.times.chunks(BLOCK).map(<[f64]>::to_vec).collect()).collect()
+    }
+}
+
+/// A static timeout that cuts off nothing.
+pub(crate) const UNCUT_S: f64 = 7200.0;
+
+/// As long as the links' states last, roughly: neighbouring reductions are drawn together.
+const BLOCK: usize = 10;

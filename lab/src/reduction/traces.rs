@@ -6,21 +6,14 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use barograph_timeout::{Adaptive, Config, Ended, Exchange, Nws, NwsEscalating, Rfc6298, Timeout};
 
-use super::args::TraceArgs;
+use super::TraceArgs;
 use crate::series::{files, name, read};
 use crate::table::{Table, cells};
 
-/// A row for each series, a column for each estimator.
 pub(crate) fn markdown(args: &TraceArgs) -> anyhow::Result<String> {
-    let mut table = Table::new([
-        "series",
-        "attempts",
-        "mean+2sd",
-        "seed-escalating",
-        "rfc6298",
-        "default",
-        "after an outlier",
-    ]);
+    let mut table = Table::titled(
+        "series | attempts | mean+2sd | seed-escalating | rfc6298 | default | after an outlier",
+    );
     for file in files(&args.dir, "csv", |name| name.starts_with("resp_") || name.starts_with("rtt_"))? {
         table.push(row(&name(&file), &times(&file)?));
     }
@@ -104,8 +97,6 @@ fn times(file: &Path) -> anyhow::Result<Vec<Duration>> {
 
 /// The series do not say: all of one size.
 const BYTES: u64 = 1000;
-
-/// As in the scenarios.
 const TRIES: u32 = 5;
 
 /// The window after an outlier in which the timeout must settle.

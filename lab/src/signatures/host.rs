@@ -1,11 +1,10 @@
 //! What keeps the receiver from reading.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, ensure};
 use barograph_sim::Chance;
@@ -33,14 +32,12 @@ impl Cpus {
     }
 }
 
-/// Keeps the calling thread on a processor.
 pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu)?;
     Ok(sched_setaffinity(Pid::from_raw(0), &cpus)?)
 }
 
-/// Asks for real-time scheduling of a thread.
 pub(crate) fn ask_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
     let (priority, id) = (priority.to_string(), thread_id.to_string());
     let asked = Command::new("chrt").args(["-f", "-p", &priority, &id]).stderr(Stdio::null()).status();
@@ -135,7 +132,7 @@ fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64
     let _ = group.set(quota_us, period_us);
 }
 
-fn draw(chance: &mut Chance, [from_ms, to_ms]: [f64; 2]) -> Duration {
+pub(crate) fn draw(chance: &mut Chance, [from_ms, to_ms]: [f64; 2]) -> Duration {
     Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3)
 }
 
@@ -202,7 +199,6 @@ impl GroupPlace {
         fs::write(self.folder.join("cpu.cfs_quota_us"), quota_us.to_string())
     }
 
-    /// No limit any more.
     fn release(&self) -> std::io::Result<()> {
         let (file, none) = if self.is_v2 { ("cpu.max", "max") } else { ("cpu.cfs_quota_us", "-1") };
         fs::write(self.folder.join(file), none)
@@ -226,15 +222,12 @@ const PRIORITY: u8 = 20;
 /// The first packets of a run cost more; then half a second is enough to see what the rest do.
 const SETTLED: Duration = Duration::from_millis(400);
 const OBSERVED: Duration = Duration::from_millis(500);
-
-/// The kernel's own least.
 const QUOTA_MIN_US: u32 = 1000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What was written to a file below a folder.
     fn written(folder: &Path, name: &str) -> String {
         fs::read_to_string(folder.join(name)).unwrap()
     }

@@ -12,7 +12,7 @@ use barograph_sim::{Chance, Link, LinkSpec, Network, RelayOptions, Switch};
 use nix::unistd::gettid;
 
 use super::cut::Trace;
-use super::host::{Cpus, Load, ask_realtime, pin};
+use super::host::{Cpus, Load, ask_realtime, draw, pin};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
@@ -21,12 +21,10 @@ use crate::iperf;
 use crate::jobs::{Task, sleep};
 use crate::process::Process;
 
-/// What became of a run.
 pub(crate) enum Made {
     Trace(Trace),
     /// The emulator was the bottleneck, or the sender did not keep its pace.
     Void(String),
-    /// It was stopped.
     Stopped,
 }
 
@@ -118,8 +116,7 @@ fn start_outages(
         let mut chance = Chance::new(seed, 3);
         while !stop.load(Ordering::Relaxed) {
             sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
-            let [from_ms, to_ms] = length_ms;
-            let length = Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3);
+            let length = draw(&mut chance, length_ms);
             // Where it fails there are no outages, which the table shows.
             let _ = port.set_open(false);
             thread::sleep(length);
@@ -136,8 +133,6 @@ const BEHIND_MAX: f64 = 0.2;
 
 /// As much as the kernel gives without being asked twice; a sender that waits for its buffer would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
-
-/// iperf3's own.
 const PORT: u16 = 5201;
 
 /// Below the relay's (10), which carries what it sends.

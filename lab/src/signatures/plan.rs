@@ -1,11 +1,116 @@
-//! What a run is made of, drawn from a seed; pure.
+//! What makes packets be lost, and what a run is made of, drawn from a seed; pure.
+
+use std::fmt;
+use std::str::FromStr;
 
 use barograph_sim::{Chance, CodelParameters, Discipline, Hop, RedParameters};
+use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use super::kind::{Cpu, Kind, Net};
+use super::cut::Label;
+use crate::output::name;
 
-/// A run, ready to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Net {
+    Random,
+    Poisson,
+    Cbr,
+    Onoff,
+    Tcp,
+    #[value(name = "self")]
+    SelfInduced,
+    Incast,
+    Outage,
+    Red,
+    Codel,
+    Series,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Cpu {
+    Gen,
+    Preempt,
+    Quota,
+    Slow,
+}
+
+/// One of the network's, one of the host's, or of the network's with the paper's generator at the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Net(Net),
+    Cpu(Cpu),
+    Hyb(Net),
+}
+
+/// What hybrids are made of unless asked for others: the paper's kinds, and one whose runs of losses are long themselves.
+const HYBRIDS: [Net; 5] = [Net::Random, Net::Poisson, Net::Onoff, Net::Tcp, Net::Incast];
+
+impl Kind {
+    pub(crate) fn all() -> Vec<Self> {
+        let net = Net::value_variants().iter().map(|net| Self::Net(*net));
+        let cpu = Cpu::value_variants().iter().map(|cpu| Self::Cpu(*cpu));
+        net.chain(cpu).chain(HYBRIDS.map(Self::Hyb)).collect()
+    }
+
+    pub(crate) fn net(self) -> Option<Net> {
+        match self {
+            Self::Net(net) | Self::Hyb(net) => Some(net),
+            Self::Cpu(_) => None,
+        }
+    }
+
+    pub(crate) fn cpu(self) -> Option<Cpu> {
+        match self {
+            Self::Net(_) => None,
+            Self::Cpu(cpu) => Some(cpu),
+            Self::Hyb(_) => Some(Cpu::Gen),
+        }
+    }
+
+    /// What its windows are by design.
+    pub(crate) fn class(self) -> Label {
+        match self {
+            Self::Net(_) => Label::Net,
+            Self::Cpu(_) => Label::Cpu,
+            Self::Hyb(_) => Label::Hyb,
+        }
+    }
+
+    /// Whether its packets go through the relay, which carries fewer of them.
+    pub(crate) fn is_relayed(self) -> bool {
+        matches!(self.net(), Some(Net::Red | Net::Codel | Net::Series))
+    }
+
+    /// Whether it can lose as little as 8 to 50 of 100 000 packets, window for window. A quota loses hundreds in each of many periods, or nothing.
+    pub(crate) fn can_be_low(self) -> bool {
+        !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage) | Self::Cpu(Cpu::Quota))
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(net) => f.write_str(&name(*net)),
+            Self::Hyb(net) => write!(f, "hyb-{}", name(*net)),
+            Self::Cpu(cpu) => f.write_str(&name(*cpu)),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let net = |name: &str| Net::from_str(name, false);
+        let hybrid = |_| net(name.strip_prefix("hyb-").unwrap_or_default()).map(Self::Hyb);
+        let cpu = |_| Cpu::from_str(name, false).map(Self::Cpu);
+        net(name).map(Self::Net).or_else(cpu).or_else(hybrid).map_err(|_| {
+            let names: Vec<String> = Self::all().iter().map(ToString::to_string).collect();
+            format!("no kind; there are {}", names.join(", "))
+        })
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Design {
     pub(crate) kind: Kind,
@@ -25,16 +130,12 @@ pub(crate) struct Design {
     pub(crate) host: Option<Host>,
 }
 
-/// What packets go through.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Path {
-    /// The kernel's queue.
     Switch { rate_bps: Option<u64>, queue_packets: u32, loss: f64 },
-    /// Queues of the relay.
     Relay(Vec<Hop>),
 }
 
-/// Datagrams of others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Others {
     pub(crate) sources: u32,
@@ -52,16 +153,27 @@ pub(crate) struct Others {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Host {
     /// Up to `busy` processes for a while, then none (Dickens §3.1.4): times in ms, divided by `scale`.
-    Gen { busy: u32, run_ms: [f64; 2], sleep_ms: [f64; 2], scale: f64 },
+    Gen {
+        busy: u32,
+        run_ms: [f64; 2],
+        sleep_ms: [f64; 2],
+        scale: f64,
+    },
     /// A thread of higher priority, for so long, and so often (mean); in ms.
-    Preempt { stall_ms: [f64; 2], every_ms: f64 },
+    Preempt {
+        stall_ms: [f64; 2],
+        every_ms: f64,
+    },
     /// So much of what it needs, in each period.
-    Quota { period_us: u32, share_of_need: f64 },
-    /// Work for each packet.
-    Slow { work_ns: u64 },
+    Quota {
+        period_us: u32,
+        share_of_need: f64,
+    },
+    Slow {
+        work_ns: u64,
+    },
 }
 
-/// What all runs have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) seed: u64,
@@ -285,7 +397,6 @@ impl Design {
     }
 }
 
-/// Draws of parameters.
 struct Draw(Chance);
 
 impl Draw {
@@ -318,7 +429,7 @@ const LOW_PPS: u32 = 20_000;
 const LOW_BUFFER: usize = 425_984;
 
 /// How long such a run takes for a window of those that are counted (ms).
-const LOW_WINDOW_MS: f64 = super::args::LARGE as f64 / LOW_PPS as f64 * 1e3;
+const LOW_WINDOW_MS: f64 = super::LARGE as f64 / LOW_PPS as f64 * 1e3;
 
 /// So large that the socket drops nothing, whatever the host does: seconds of packets.
 const BUFFER_OF_NET_RUNS: usize = 256 << 20;
@@ -332,6 +443,15 @@ pub(crate) const RELAY_STRETCH: f64 = 3.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_read_back() {
+        for kind in Kind::all() {
+            assert_eq!(kind.to_string().parse::<Kind>().unwrap(), kind);
+        }
+        assert_eq!("hyb-cbr".parse::<Kind>().unwrap(), Kind::Hyb(Net::Cbr));
+        assert!("hyb-gen".parse::<Kind>().unwrap_err().contains("preempt"));
+    }
 
     #[test]
     fn a_design_hangs_on_seed_and_number_alone() {

@@ -25,17 +25,11 @@ use crate::process::{Process, input_ends};
 /// The process, seen from the experiment.
 pub(crate) struct Receiver {
     process: Process,
-    messages: Messages<anyhow::Result<Message>>,
+    arrivals: Messages<anyhow::Result<Vec<Arrival>>>,
     address: SocketAddr,
 }
 
-enum Message {
-    ListensOn(u16),
-    Read(Vec<Arrival>),
-}
-
 impl Receiver {
-    /// Starts it in the far host.
     pub(crate) fn start(network: &Network, design: &Design, cpus: Cpus) -> anyhow::Result<Self> {
         let work_ns = if let Some(Host::Slow { work_ns }) = design.host { work_ns } else { 0 };
         let expected = (f64::from(design.pps) * design.seconds * 1.1) as u64;
@@ -46,26 +40,18 @@ impl Receiver {
         // A process is in the namespace of the thread that starts it.
         let mut process = network.b.run(|| Process::spawn(&mut command))??;
         let mut output = process.take_stdout().context("the receiver's output is piped")?;
-        let (sender, messages) = channel();
+        let ((tell_port, port), (tell, arrivals)) = (channel(), channel());
         std::thread::spawn(move || {
-            let mut port = || -> anyhow::Result<u16> {
-                let mut port = [0; 2];
-                output.read_exact(&mut port).context("the receiver ended before it listened")?;
-                Ok(u16::from_le_bytes(port))
-            };
+            let mut port = [0; 2];
+            let listens = output.read_exact(&mut port).context("the receiver ended before it listened");
             // Whoever listens may have given up.
-            let _ = sender.send(port().map(Message::ListensOn));
+            let _ = tell_port.send(listens.map(|()| u16::from_le_bytes(port)));
             let mut bytes = Vec::new();
             let read = output.read_to_end(&mut bytes).context("cannot read what the receiver saw");
-            let _ = sender.send(read.map(|_| Message::Read(parse(&bytes))));
+            let _ = tell.send(read.map(|_| parse(&bytes)));
         });
-        let address = SocketAddr::from((network.b.v4(), 0));
-        let mut receiver = Self { process, messages, address };
-        match receiver.messages.recv_timeout(LIMIT).context("the receiver does not begin")?? {
-            Message::ListensOn(port) => receiver.address.set_port(port),
-            Message::Read(_) => anyhow::bail!("the receiver ended before it listened"),
-        }
-        Ok(receiver)
+        let port = port.recv_timeout(LIMIT).context("the receiver does not begin")??;
+        Ok(Self { process, arrivals, address: SocketAddr::from((network.b.v4(), port)) })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -79,10 +65,7 @@ impl Receiver {
     /// Lets it read what has come, and tells what it saw.
     pub(crate) fn finish(mut self) -> anyhow::Result<Vec<Arrival>> {
         drop(self.process.take_stdin());
-        match self.messages.recv_timeout(LIMIT).context("the receiver does not end")?? {
-            Message::Read(arrivals) => Ok(arrivals),
-            Message::ListensOn(_) => anyhow::bail!("the receiver speaks out of turn"),
-        }
+        self.arrivals.recv_timeout(LIMIT).context("the receiver does not end")?
     }
 }
 
@@ -197,8 +180,6 @@ fn read_batch(
 }
 
 const RECORD_BYTES: usize = 24;
-
-/// Packets read at once.
 const BATCH: usize = 32;
 
 /// 2.4 GB: ten minutes at 160 000 packets a second.

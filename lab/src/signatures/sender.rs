@@ -10,8 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use barograph_probe::io::Cancel;
 use barograph_sim::Chance;
 
-use super::kind::Net;
-use super::plan::{Design, Others, PAYLOAD_BYTES, Path};
+use super::plan::{Design, Net, Others, PAYLOAD_BYTES, Path};
 
 /// Sends the run's packets to the receiver, and the others' to nobody; ends when it is over, or told to stop. Returns for how long in all it
 /// was not running, or could not keep its pace.
@@ -79,7 +78,6 @@ pub(crate) fn now_ns() -> i64 {
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Packets that leave together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Event {
     pub(crate) due: Duration,
@@ -98,7 +96,6 @@ pub(crate) struct Timeline {
 struct Source {
     others: Others,
     is_own: bool,
-    /// When it falls silent.
     on_until_ns: f64,
 }
 
@@ -158,8 +155,8 @@ const LATE_MAX: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind::Kind;
-    use super::super::plan::Setting;
+    use super::super::plan::{Kind, Setting};
+
     use super::*;
 
     #[test]

@@ -6,19 +6,19 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::host::{Busy, Host};
-use super::path::{PACKET, Path};
-use super::run::{Case, Ours, all};
-use super::setting::{START_S, Setting};
+use super::run::{Case, Ours, PACKET, Path, all};
+use super::{START_S, Setting};
+use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
-const MBIT_S: u64 = 300;
-const RTT_MS: u64 = 20;
+pub(super) const MBIT_S: u64 = 300;
+pub(super) const RTT_MS: u64 = 20;
 
 /// What the host reads while it runs: twice what comes.
 const READS_MBIT_S: u64 = 600;
 
 /// Socket buffers (bytes): what a program asks for where it may, and Linux's default.
-const BUFFERS: [u64; 2] = [4_000_000, 212_000];
+pub(super) const BUFFERS: [u64; 2] = [4_000_000, 212_000];
 
 /// The network's part in the runs with both causes.
 const LOSS: f64 = 1e-3;
@@ -33,20 +33,28 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
 }
 
+/// Paths to hosts that are busy so and have such buffers, with both of these, and what the host could drain (bytes a second).
+pub(super) fn paths(
+    busy: &[Busy],
+    buffers: &[u64],
+    loss: f64,
+    setting: Setting,
+) -> Vec<(Path, Busy, u64, f64)> {
+    let [from, to] = [START_S, START_S + setting.seconds].map(Duration::from_secs);
+    let all = busy.iter().flat_map(|busy| buffers.iter().map(|buffer| (*busy, *buffer)));
+    let path = |(busy, buffer)| {
+        let host = Host::new(busy, READS_MBIT_S, buffer, setting.seed, to);
+        let path = Path { loss, host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
+        let drains = host.drains_bytes_s(path.bytes_s(), PACKET, from, to);
+        (path, busy, buffer, drains)
+    };
+    all.map(path).collect()
+}
+
 fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
-    let (from, to) = (Duration::from_secs(START_S), Duration::from_secs(seconds));
-    let mut paths = Vec::new();
-    for loss in [0.0, LOSS] {
-        for busy in busy {
-            for buffer in buffers {
-                let host = Host::new(*busy, READS_MBIT_S, *buffer, setting.seed, to);
-                let path = Path { loss, host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
-                let drains = host.drains_bytes_s(path.bytes_s(), PACKET, from, to);
-                paths.push((path, *busy, *buffer, drains));
-            }
-        }
-    }
+    let of_loss = |loss| paths(busy, buffers, loss, setting);
+    let paths: Vec<_> = [0.0, LOSS].into_iter().flat_map(of_loss).collect();
     let flows = |kind: Kind| EARS.map(|(has_ear, has_count)| Ours { has_ear, has_count, ..Ours::new(kind) });
     let cases: Vec<Case> = paths
         .iter()
@@ -55,21 +63,17 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
         .collect();
     let courses = all("contention", &cases)?;
     let (mut table, mut numbers) = (
-        Table::new([
-            "host, buffer, random loss",
-            "could drain",
-            "controller",
-            "ear and kernel's count",
-            "ear, pattern only",
-            "no ear",
-        ]),
+        Table::titled(
+            "host, buffer, random loss | could drain | controller | ear and kernel's count | \
+             ear, pattern only | no ear",
+        ),
         Vec::new(),
     );
     let per_path = kinds.len() * EARS.len();
     for ((path, busy, buffer, drains), courses) in paths.iter().zip(courses.chunks(per_path)) {
         for (kind, courses) in kinds.iter().zip(courses.chunks(EARS.len())) {
             let mut row = cells![
-                format!("{}, {} kB, {} %", busy.name(), buffer / 1000, 100.0 * path.loss),
+                format!("{}, {} kB, {} %", name(*busy), buffer / 1000, 100.0 * path.loss),
                 format!("{:.0}", drains / 125_000.0),
                 kind.name(),
             ];
@@ -83,7 +87,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
                     percent(dropped)
                 ));
                 numbers.push(json!({
-                    "host": busy.name(), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
+                    "host": name(*busy), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
                     "has_ear": has_ear, "has_count": has_count, "mbit_s": goodput / 125_000.0,
                     "could_drain_mbit_s": drains / 125_000.0, "of_drained": goodput / drains, "thrown_away": dropped,
                 }));

@@ -3,9 +3,8 @@
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::path::Path;
-use super::run::{Case, Ours, all};
-use super::setting::Setting;
+use super::Setting;
+use super::run::{Case, Ours, Path, all};
 use crate::stats::fair_from;
 use crate::table::{Section, Table, cells, percent};
 
@@ -19,12 +18,10 @@ const SETTLED: u64 = 6;
 
 /// Between the starts of flows of one kind (s).
 const APART_S: u64 = 2;
-
 const FLOWS: u64 = 4;
 
 /// Over how long Jain's index is taken (s).
 const SPAN_S: u64 = 10;
-
 const JAIN: f64 = 0.95;
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
@@ -49,17 +46,10 @@ fn of(kinds: &[Kind], rtts_ms: &[u64], setting: Setting) -> anyhow::Result<Secti
     let courses = all("fairness", &cases)?;
     let from = seconds / SETTLED;
     let (mut table, mut numbers) = (
-        Table::new([
-            "controller, round trip",
-            "ours beside cubic",
-            "cubic's",
-            "queue (ms)",
-            "four: fair from (s)",
-            "Jain, 20–30 s",
-            "Jain, after the start",
-            "% of the bottleneck",
-            "queue (ms)",
-        ]),
+        Table::titled(
+            "controller, round trip | ours beside cubic | cubic's | queue (ms) | four: fair from (s) | \
+             Jain, 20–30 s | Jain, after the start | % of the bottleneck | queue (ms)",
+        ),
         Vec::new(),
     );
     for (case, course) in cases.chunks(2).zip(courses.chunks(2)) {

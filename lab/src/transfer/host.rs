@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use barograph_forecast::{Battery, Config, Loss};
 use barograph_sim::Chance;
+use clap::ValueEnum;
 
-/// What keeps the receiver from reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Busy {
     /// A CPU quota: it runs 25 of 100 ms.
     Quota,
@@ -16,13 +17,6 @@ pub(crate) enum Busy {
 }
 
 impl Busy {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Quota => "quota",
-            Self::Generator => "generator",
-        }
-    }
-
     /// When the receiver does not run, up to `until`.
     fn stalls(self, seed: u64, until: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
@@ -56,7 +50,6 @@ const MS: Duration = Duration::from_millis(1);
 /// For how long a process runs when others want to (Linux: 2.8 ms and more).
 const SLICE: Duration = Duration::from_millis(3);
 
-/// The host: its socket buffer, and when it reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
     /// While it runs (bytes a second).
@@ -100,18 +93,14 @@ impl Host {
         Some(read)
     }
 
-    /// When the last packet in the socket is read.
     pub(crate) fn last_read(&self) -> Duration {
         self.last_read
     }
 
-    /// The first time from `at` on when it runs.
     pub(crate) fn runs_from(&self, at: Duration) -> Duration {
-        let over = self.stalls.partition_point(|(_, end)| *end <= at);
-        self.stalls.get(over).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
+        self.stall_at(at).map_or(at, |(_, end)| end)
     }
 
-    /// The stall that it is in at `at`.
     pub(crate) fn stall_at(&self, at: Duration) -> Option<(Duration, Duration)> {
         let over = self.stalls.partition_point(|(_, end)| *end <= at);
         self.stalls.get(over).copied().filter(|(start, _)| *start <= at)
@@ -148,6 +137,128 @@ impl Host {
         }
         bytes / (to - from).as_secs_f64()
     }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Hold {
+    /// It does not ask.
+    Never,
+    /// What its feedback showed of those that were.
+    Predicted,
+    /// All, also of those to come: what a predictor could bring at the most.
+    Known,
+}
+
+impl Hold {
+    pub(crate) const ALL: [Self; 3] = [Self::Never, Self::Predicted, Self::Known];
+}
+
+/// Predicts stalls from silences: a host that stalls sends no feedback either.
+///
+/// Two series are forecast by the project's own battery: for how long the host runs, and for how long it does not. Only if the intervals of both
+/// are narrow is anything held: a quota is strictly periodic, the paper's generator is not.
+#[derive(Debug)]
+pub(crate) struct Predictor {
+    round_trip: Duration,
+    coming: VecDeque<Duration>,
+    heard: Option<Duration>,
+    /// When the last stall ended, in times of sending.
+    woke: Option<Duration>,
+    runs: Battery,
+    stalls: Battery,
+    count: u32,
+    next: Option<(Duration, Duration)>,
+}
+
+impl Predictor {
+    pub(crate) fn new(round_trip: Duration) -> Self {
+        let battery = || Battery::new(&Config { levels: vec![LEVEL], ..Config::default() });
+        Self {
+            round_trip,
+            coming: VecDeque::new(),
+            heard: None,
+            woke: None,
+            runs: battery(),
+            stalls: battery(),
+            count: 0,
+            next: None,
+        }
+    }
+
+    /// Feedback that comes at `at`.
+    pub(crate) fn hears(&mut self, at: Duration) {
+        self.coming.push_back(at);
+    }
+
+    /// Until when nothing is to be sent, at `now`.
+    pub(crate) fn holds(&mut self, now: Duration) -> Option<Duration> {
+        while let Some(at) = self.coming.front().copied().filter(|at| *at <= now) {
+            self.coming.pop_front();
+            self.learn(at);
+        }
+        self.next.filter(|(from, to)| *from <= now && now < *to).map(|(_, to)| to)
+    }
+
+    fn learn(&mut self, at: Duration) {
+        let silent = self.heard.filter(|before| SILENCE_MIN <= at.saturating_sub(*before));
+        self.heard = Some(at);
+        let Some(before) = silent else { return };
+        // What is sent a round trip before feedback comes is what that tells of.
+        let [from, to] = [before, at].map(|time| time.saturating_sub(self.round_trip));
+        self.next = None;
+        if let Some(woke) = self.woke.filter(|woke| *woke < from) {
+            let taken = [(&mut self.runs, from - woke), (&mut self.stalls, to - from)]
+                .into_iter()
+                .all(|(battery, time)| battery.update(time.as_secs_f64()).is_ok());
+            self.count += u32::from(taken);
+            self.next = self.forecast(to);
+        }
+        self.woke = Some(to);
+    }
+
+    /// When the next stall is, after one that ended at `woke`; the one after it in case the next is not seen.
+    fn forecast(&self, woke: Duration) -> Option<(Duration, Duration)> {
+        if self.count < COUNT_MIN {
+            return None;
+        }
+        let (runs, run_s) = ahead(&self.runs)?;
+        let (stalls, stall_s) = ahead(&self.stalls)?;
+        if SPREAD_MAX * stalls < run_s + stall_s {
+            return None;
+        }
+        let from = woke + Duration::from_secs_f64(runs) + INTO;
+        let to = (woke + Duration::from_secs_f64(runs + stalls)).saturating_sub(EARLY);
+        (from < to).then_some((from, to))
+    }
+}
+
+/// What is expected, and how wide its interval is (s).
+fn ahead(battery: &Battery) -> Option<(f64, f64)> {
+    let value = battery.forecast(Loss::Absolute)?.value;
+    let interval = battery.interval(LEVEL)?;
+    (0.0 < value && value < STALL_MAX_S).then_some((value, interval.upper - interval.lower))
+}
+
+const LEVEL: f64 = 0.9;
+/// Feedback comes four times a round trip or more often, and a round trip is 20 ms here; a sender that is held, or a queue that fills, is silent
+/// for 8 to 25 ms by itself (seed 11).
+const SILENCE_MIN: Duration = Duration::from_millis(30);
+/// What was seen less often has no interval worth the name.
+const COUNT_MIN: u32 = 10;
+/// Both intervals together, of a stall: what is held for nothing costs as much as is won.
+const SPREAD_MAX: f64 = 0.25;
+/// Longer is no stall but an outage.
+const STALL_MAX_S: f64 = 10.0;
+/// So late in a stall holding begins: the socket has room for a little, and where nothing comes, the beginning of a stall is not seen.
+const INTO: Duration = Duration::from_millis(4);
+/// So early it ends.
+const EARLY: Duration = Duration::from_millis(1);
+
+/// What one who knows holds: stalls shorter than the buffer lasts cost nothing.
+pub(crate) fn known(host: &Host, arrives: Duration) -> Option<Duration> {
+    let (from, to) = host.stall_at(arrives)?;
+    let (from, to) = (from + INTO, to.saturating_sub(EARLY));
+    (from <= arrives && arrives < to).then(|| to - arrives)
 }
 
 #[cfg(test)]

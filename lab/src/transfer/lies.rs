@@ -3,9 +3,8 @@
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::path::Path;
-use super::run::{Case, Ours, all};
-use super::setting::{START_S, Setting};
+use super::run::{Case, Ours, Path, all};
+use super::{START_S, Setting};
 use crate::table::{Section, Table, cells, percent, shown};
 
 const MBIT_S: u64 = 100;
@@ -31,14 +30,10 @@ fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Section> {
         .collect();
     let courses = all("lies", &cases)?;
     let (mut table, mut numbers) = (
-        Table::new([
-            "path, controller",
-            "honest",
-            "lying",
-            "lying ÷ honest",
-            "cubic beside the honest",
-            "beside the liar",
-        ]),
+        Table::titled(
+            "path, controller | honest | lying | lying ÷ honest | cubic beside the honest | \
+             beside the liar",
+        ),
         Vec::new(),
     );
     for ((name, path), courses) in paths.iter().zip(courses.chunks(2 * kinds.len())) {

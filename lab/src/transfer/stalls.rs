@@ -1,41 +1,29 @@
 //! Holding packets while the receiver's host is expected to stall (Dickens §8): with a predictor, and with one that knows.
 
-use std::time::Duration;
-
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::hold::Hold;
-use super::host::{Busy, Host};
-use super::path::{PACKET, Path};
-use super::run::{Case, Ours, all};
-use super::setting::{START_S, Setting};
+use super::contention::{BUFFERS, MBIT_S, RTT_MS, paths};
+use super::host::{Busy, Hold};
+use super::run::{Case, Ours, Path, all};
+use super::{START_S, Setting};
+use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
-const MBIT_S: u64 = 300;
-const RTT_MS: u64 = 20;
-const READS_MBIT_S: u64 = 600;
-const BUFFERS: [u64; 2] = [4_000_000, 212_000];
 /// `fixed` without an ear sends at 95 % of the path whatever is lost: there, what holding saves is seen alone.
 const KINDS: [(Kind, bool); 3] = [(Kind::Fixed, false), (Kind::Model, true), (Kind::HighSpeed, true)];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
-    let (from, to) = (Duration::from_secs(START_S), Duration::from_secs(seconds));
     let (mut cases, mut names) = (Vec::new(), Vec::new());
-    for busy in [Busy::Quota, Busy::Generator] {
-        for buffer in BUFFERS {
-            let host = Host::new(busy, READS_MBIT_S, buffer, setting.seed, to);
-            let plain = Path { host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
-            let drains = host.drains_bytes_s(plain.bytes_s(), PACKET, from, to);
-            for (kind, has_ear) in KINDS {
-                names.push((busy, buffer, kind, drains));
-                cases.extend(Hold::ALL.map(|hold| Case {
-                    path: Path { hold, ..plain.clone() },
-                    flows: vec![Ours { has_ear, ..Ours::new(kind) }],
-                    seconds,
-                }));
-            }
+    for (plain, busy, buffer, drains) in paths(&[Busy::Quota, Busy::Generator], &BUFFERS, 0.0, setting) {
+        for (kind, has_ear) in KINDS {
+            names.push((busy, buffer, kind, drains));
+            cases.extend(Hold::ALL.map(|hold| Case {
+                path: Path { hold, ..plain.clone() },
+                flows: vec![Ours { has_ear, ..Ours::new(kind) }],
+                seconds,
+            }));
         }
     }
     let courses = all("stalls", &cases)?;
@@ -45,7 +33,7 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     );
     for ((busy, buffer, kind, drains), courses) in names.iter().zip(courses.chunks(Hold::ALL.len())) {
         let mut row = cells![
-            format!("{}, {} kB", busy.name(), buffer / 1000),
+            format!("{}, {} kB", name(*busy), buffer / 1000),
             format!("{:.0}", drains / 125_000.0),
             kind.name(),
         ];
@@ -54,7 +42,7 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
             let dropped = course.dropped(0, START_S, seconds);
             row.push(format!("{:.1} / {}", goodput / 125_000.0, percent(dropped)));
             numbers.push(json!({
-                "host": busy.name(), "buffer_bytes": buffer, "controller": kind.name(), "hold": hold.name(),
+                "host": name(*busy), "buffer_bytes": buffer, "controller": kind.name(), "hold": name(hold),
                 "mbit_s": goodput / 125_000.0, "could_drain_mbit_s": drains / 125_000.0, "thrown_away": dropped,
             }));
         }

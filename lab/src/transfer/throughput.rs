@@ -3,9 +3,8 @@
 use barograph_transfer::testkit::controller::{Kind, Response};
 use serde_json::json;
 
-use super::path::{PACKET, Path};
-use super::run::{Case, Course, Ours, all};
-use super::setting::{START_S, Setting};
+use super::run::{Case, Course, Ours, PACKET, Path, all};
+use super::{START_S, Setting};
 use crate::stats::{mean, range};
 use crate::table::{Section, Table, bold, cells, percent};
 
@@ -77,7 +76,6 @@ fn cases(path: &Path, seconds: u64) -> Vec<Case> {
     ours.into_iter().chain([cubic]).collect()
 }
 
-/// What a flow came to.
 struct Found {
     share: f64,
     lost: f64,

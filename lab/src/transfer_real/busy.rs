@@ -6,12 +6,12 @@ use barograph_sim::{Link, Network, Switch};
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::cells::{AROUND, Plan, for_people};
-use super::flow::{self, Flow, Ours, SenderSaid};
-use super::goal::{self, Bound};
+use super::flow::{Flow, Ours, SenderSaid};
 use super::raw::Flood;
-use super::session::Session;
-use crate::signatures::host::{self, Load, limit_to};
+use super::session::{AROUND, Bound, Plan, Session, for_people};
+use super::{flow, session};
+use crate::signatures::host;
+use crate::signatures::host::{Load, limit_to};
 use crate::signatures::plan::Host;
 use crate::table::{Table, cells, dash, number, percent};
 
@@ -33,7 +33,6 @@ const TROUBLES: [Trouble; 3] = [
 const SOME: [Kind; 3] = [Kind::Model, Kind::HighSpeed, Kind::Paper];
 const ALL: [Kind; 5] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Paper];
 
-/// A trouble, a buffer, and what is tried on it.
 struct Group {
     trouble: Trouble,
     buffer: usize,
@@ -93,29 +92,21 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         for_people(measured(session)),
         for_people(START)
     );
-    let table = Table::new([
-        "trouble, buffer",
-        "could drain",
-        "ours at fixed rate",
-        "controller",
-        "classifier on",
-        "classifier off",
-        "host: told packets / drops counted",
-        "network: told packets / drops counted",
-        "unknown",
-    ]);
+    let table = Table::titled(
+        "trouble, buffer | could drain | ours at fixed rate | controller | classifier on | \
+         classifier off | host: told packets / drops counted | network: told packets / drops counted | \
+         unknown",
+    );
     session.report.begin("A busy host", &legend, table, groups(session).iter().map(Group::name))?;
     let mut lines = Vec::new();
     for group in groups(session) {
         let name = group.name();
-        session.note(format!("{name}: a flood"));
-        let drains = flood(session, &group)?;
-        session.done(Plan::of(1, cell_time(session), 1));
-        session.note(format!("{name}: {}", Kind::Fixed));
+        let plan = Plan::of(1, cell_time(session), 1);
+        let drains = session.cell(format!("{name}: a flood"), plan, || flood(session, &group))?;
         let fixed = Ours { has_ear: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
-        let fixed_bps = one(session, group.trouble, &fixed).map(|course| course.bps);
-        session.done(Plan::of(1, cell_time(session), 1));
-        let fixed_bps = fixed_bps
+        let run = || one(session, group.trouble, &fixed).map(|course| course.bps);
+        let fixed_bps = session
+            .cell(format!("{name}: {}", Kind::Fixed), plan, run)
             .inspect_err(|error| lines.push(format!("- {name}: fixed did not run: {error:#}\n")))
             .ok();
         for kind in group.kinds.iter().copied() {
@@ -123,10 +114,9 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
             for has_ear in [true, false] {
-                session.note(format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" }));
+                let what = format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" });
                 let ours = Ours { has_ear, receive_buffer: group.buffer, ..ours(session, kind) };
-                let found = one(session, group.trouble, &ours);
-                session.done(Plan::of(1, cell_time(session), 1));
+                let found = session.cell(what, plan, || one(session, group.trouble, &ours));
                 let Course { bps, said, socket_drops, link_drops } = match found {
                     Ok(course) => course,
                     Err(error) => {
@@ -150,7 +140,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 }
                 if has_ear && kind == Kind::DEFAULT && group.trouble.loss == 0.0 {
                     let what = format!("{name}: {kind} with the classifier ÷ what could be drained");
-                    lines.push(goal::line(&what, Bound::Least(0.9), Some(bps / drains)));
+                    lines.push(session::goal_line(&what, Bound::Least(0.9), Some(bps / drains)));
                     lines.extend(fixed_bps.map(|fixed| {
                         format!(
                             "- {name}: {kind} with the classifier ÷ ours at fixed rate: {:.2}\n",
@@ -224,7 +214,6 @@ fn link(trouble: Trouble) -> Link {
 }
 
 impl Trouble {
-    /// Until what is returned is dropped.
     fn start(
         self,
         session: &Session,
@@ -250,7 +239,6 @@ fn ours(session: &Session, kind: Kind) -> Ours {
 
 /// What is asked for (bytes): half of Linux's default, as the kernel counts twice that, and what a program that may asks for.
 const BUFFERS: [usize; 2] = [106_496, 2 << 20];
-
 pub(crate) const RATE: u64 = 1_000_000_000;
 
 /// A little less, for the line counts Ethernet's headers too.
@@ -263,7 +251,6 @@ pub(crate) const GENERATOR: Host =
 /// A twentieth of a processor, which a gigabit is too much for.
 const QUOTA_US: u32 = 5_000;
 const PERIOD_US: u32 = 100_000;
-
 const SECONDS_MIN: u64 = 6;
 const START: Duration = Duration::from_secs(2);
 

@@ -1,15 +1,173 @@
-//! Beside traffic that does not ask: throughput of every controller, and what the others keep.
+//! A flow of ours, and others beside it on the same path: what each of them gets; of every controller beside traffic that does not ask.
 
-use std::time::Duration;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+use barograph_sim::Network;
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::beside::{Beside, Other, Window, beside};
-use super::cells::{AROUND, Lanes, Plan};
+use super::flow::{Course, Flow, Ours, now_ms};
 use super::path::Path;
-use super::session::Session;
+use super::session::{AROUND, Lanes, Plan, Session};
+use crate::emulation::void;
+use crate::iperf;
+use crate::signatures::plan::Others;
+use crate::signatures::sender::Timeline;
+use crate::stats::mean_of_some;
 use crate::table::{Table, dash, percent};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Other {
+    Tcp {
+        congestion: &'static str,
+        flows: u32,
+    },
+    /// Datagrams of four sources, each of an eighth of the bottleneck for a second, then silent for a second (means; exponential): a quarter of it
+    /// in the mean, up to half at times.
+    OnOff,
+}
+
+/// For how long it goes on, and from when on it is measured (s).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) seconds: u64,
+    pub(crate) from: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Beside {
+    pub(crate) ours_bps: f64,
+    pub(crate) other_bps: f64,
+    /// What the other sent, where nothing makes it slow down.
+    pub(crate) offered_bps: Option<f64>,
+    /// The median queue that ours meets: its smoothed round trip less the path's.
+    pub(crate) queue_ms: Option<f64>,
+    pub(crate) void: Option<String>,
+}
+
+impl Other {
+    pub(crate) fn name(self) -> String {
+        match self {
+            Self::Tcp { congestion, flows: 1 } => congestion.to_owned(),
+            Self::Tcp { congestion, flows } => format!("{flows} × {congestion}"),
+            Self::OnOff => "on-off datagrams".to_owned(),
+        }
+    }
+}
+
+pub(crate) fn beside(
+    path: &Path,
+    kind: Kind,
+    other: Other,
+    window: Window,
+    seed: u64,
+) -> anyhow::Result<Beside> {
+    let network = Network::new(path.link())?;
+    let Window { seconds, from } = window;
+    let ours = ours(path, kind, seed);
+    let (course, began_ms, other_bps, offered_bps) = match other {
+        Other::Tcp { congestion, flows } => {
+            let _server = iperf::serve(&network.b, PORT)?;
+            let flow = Flow::start(&network, &ours)?;
+            let began_ms = now_ms();
+            let (time, flows) = (seconds.to_string(), flows.to_string());
+            let options = ["-i", "1", "-t", &time, "-C", congestion, "-P", &flows];
+            let report =
+                iperf::report(&network.a, (network.b.v4(), PORT), seconds + iperf::GRACE_S, &options);
+            let course = flow.stop()?;
+            let report = report?;
+            let intervals = report["intervals"].as_array().context("iperf3 tells no intervals")?;
+            let rates = intervals.iter().skip(from as usize);
+            let rates: Vec<f64> =
+                rates.filter_map(|interval| interval["sum"]["bits_per_second"].as_f64()).collect();
+            (course, began_ms, mean_of_some(&rates).unwrap_or(0.0), None)
+        }
+        Other::OnOff => {
+            let flow = Flow::start(&network, &ours)?;
+            let began_ms = now_ms();
+            let datagrams = on_off(&network, path, window, seed);
+            let course = flow.stop()?;
+            let [sent, came] = datagrams?.map(|count| count as f64 * PACKET_BITS / (seconds - from) as f64);
+            (course, began_ms, came, Some(sent))
+        }
+    };
+    let (from_ms, to_ms) = (began_ms + 1000 * from, began_ms + 1000 * seconds);
+    Ok(Beside {
+        ours_bps: course.bps(from_ms, to_ms),
+        other_bps,
+        offered_bps,
+        queue_ms: queue_ms(&course, path, from_ms, to_ms),
+        void: void(&network),
+    })
+}
+
+/// Sends until the window ends; datagrams that left within it, and that came.
+fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::Result<[u64; 2]> {
+    let to = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
+    let from = network.a.run(|| UdpSocket::bind((network.a.v4(), 0)))??;
+    from.connect(to.local_addr()?)?;
+    to.set_read_timeout(Some(TICK))?;
+    let (sent, came, is_over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+    let counts = || [sent.load(Ordering::Relaxed), came.load(Ordering::Relaxed)];
+    let mut timeline = Timeline::of_others(others(path), seed);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buffer = [0; 2048];
+            while !is_over.load(Ordering::Relaxed) {
+                if to.recv(&mut buffer).is_ok() {
+                    came.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        scope.spawn(|| {
+            let began = Instant::now();
+            while let Some(event) = timeline.next().filter(|_| !is_over.load(Ordering::Relaxed)) {
+                // Silence may be longer than the run.
+                while began.elapsed() < event.due && !is_over.load(Ordering::Relaxed) {
+                    thread::sleep(event.due.saturating_sub(began.elapsed()).min(TICK));
+                }
+                for _ in 0..event.burst {
+                    // A packet that the kernel refuses is one that is lost.
+                    let _ = from.send(&[0; DATAGRAM_BYTES]);
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        thread::sleep(Duration::from_secs(window.from));
+        let before = counts();
+        thread::sleep(Duration::from_secs(window.seconds - window.from));
+        let after = counts();
+        is_over.store(true, Ordering::Relaxed);
+        Ok([after[0] - before[0], after[1] - before[1]])
+    })
+}
+
+fn others(path: &Path) -> Others {
+    let pps = path.bps() as f64 / 8.0 / PACKET_BITS;
+    Others { sources: 4, pps, burst: 4, is_poisson: false, on_ms: 1000.0, off_ms: 1000.0 }
+}
+
+pub(crate) fn ours(path: &Path, kind: Kind, seed: u64) -> Ours {
+    let rate_bytes_s = (kind == Kind::Fixed).then_some(path.bps() as f64 / 8.0);
+    Ours { rate_bytes_s, seed, ..Ours::new(kind) }
+}
+
+/// The median of what a flow's smoothed round trip is above the path's.
+pub(crate) fn queue_ms(course: &Course, path: &Path, from_ms: u64, to_ms: u64) -> Option<f64> {
+    let [median, _] = course.rtts_s(from_ms, to_ms)?;
+    Some((1e3 * median - path.rtt_ms as f64).max(0.0))
+}
+
+const PORT: u16 = 5202;
+
+/// What fills an Ethernet packet over IPv4 and UDP; and the whole packet, as the relay counts.
+const DATAGRAM_BYTES: usize = 1472;
+const PACKET_BITS: f64 = 8.0 * 1500.0;
+const TICK: Duration = Duration::from_millis(50);
 
 const OTHERS: [Other; 3] = [
     Other::OnOff,
@@ -53,10 +211,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         for other in OTHERS {
             let name = format!("{} ms, {}", path.rtt_ms, other.name());
             let measure = |kind: &Kind| {
-                session.note(format!("{name}: {kind}"));
-                let found = beside(&path, *kind, other, window, session.seed);
-                session.done(plan_of(session, &path, 1));
-                found
+                let measure = || beside(&path, *kind, other, window, session.seed);
+                session.cell(format!("{name}: {kind}"), plan_of(session, &path, 1), measure)
             };
             let is_spoilt =
                 |found: &anyhow::Result<Beside>| found.as_ref().map_or(true, |of| of.void.is_some());
@@ -96,6 +252,18 @@ const START_S: u64 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn datagrams_that_come_and_go_take_a_quarter_of_the_path() {
+        let path = Path { mbit_s: 100, rtt_ms: 20, loss: 0.0, seed: 1 };
+        let mut timeline = Timeline::of_others(others(&path), 7);
+        let (mut packets, end) = (0, Duration::from_secs(400));
+        while let Some(event) = timeline.next().filter(|event| event.due < end) {
+            packets += event.burst;
+        }
+        let share = f64::from(packets) * PACKET_BITS / 400.0 / path.bps() as f64;
+        assert!((0.22..0.28).contains(&share), "{share}");
+    }
 
     #[test]
     fn a_cell_says_what_both_get() {

@@ -8,18 +8,16 @@ use barograph_sim::Network;
 use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
-use super::beside::{Beside, Other, Window, beside, ours, queue_ms};
-use super::cells::{AROUND, Lanes, Plan};
+use super::cross::{Beside, Other, Window, beside, ours, queue_ms};
 use super::flow::{Course, Flow, now_ms};
-use super::goal::{self, Bound};
 use super::path::Path;
-use super::session::Session;
+use super::session;
+use super::session::{AROUND, Bound, Lanes, Plan, Session};
 use crate::emulation::void;
 use crate::stats::{fair_from, jain};
 use crate::table::{Table, dash, number, percent};
 
 const MBIT_S: u64 = 100;
-/// An equal share of two.
 const HALF_BPS: f64 = MBIT_S as f64 * 1e6 / 2.0;
 const FLOWS: u64 = 4;
 /// Between the starts of flows of one kind (s).
@@ -34,7 +32,6 @@ const JAIN: f64 = 0.95;
 /// Over how long Jain's index is taken (s).
 const SPAN_S: u64 = 7;
 
-/// What is measured of a controller.
 #[derive(Clone, Copy)]
 enum What {
     Four,
@@ -51,7 +48,6 @@ const JOBS: [(u64, What); 6] = [
     (100, What::Beside("bbr")),
 ];
 
-/// What came of it.
 enum Found {
     Four(Four),
     Beside(Beside),
@@ -99,17 +95,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         FULL_S + SPAN_S,
         FULL_S / SETTLED
     );
-    let table = Table::new([
-        "controller, round trip",
-        "ours / cubic",
-        "queue (ms)",
-        "ours / bbr",
-        "queue (ms)",
-        "Jain of four",
-        "fair after (s)",
-        "% of the bottleneck",
-        "queue (ms)",
-    ]);
+    let table = Table::titled(
+        "controller, round trip | ours / cubic | queue (ms) | ours / bbr | queue (ms) | Jain of four | \
+         fair after (s) | % of the bottleneck | queue (ms)",
+    );
     let names = session.kinds().into_iter().map(|kind| format!("{kind}, 100 ms"));
     session.report.begin("Fairness", &legend, table, names)?;
     let mut goals = Vec::new();
@@ -117,20 +106,19 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for kind in session.kinds() {
         let measure = |(rtt_ms, what): &(u64, What)| {
             let path = path(session, *rtt_ms);
-            let found = match what {
-                What::Four => {
-                    session.note(format!("four of {kind}, {rtt_ms} ms"));
+            let plan = plan_of(session, *what);
+            match what {
+                What::Four => session.cell(format!("four of {kind}, {rtt_ms} ms"), plan, || {
                     four(session, &path, kind).map(Found::Four)
-                }
+                }),
                 What::Beside(congestion) => {
-                    session.note(format!("{kind} beside {congestion}, {rtt_ms} ms"));
                     let window = Window { seconds, from: seconds / SETTLED };
                     let other = Other::Tcp { congestion, flows: 1 };
-                    beside(&path, kind, other, window, session.seed).map(Found::Beside)
+                    session.cell(format!("{kind} beside {congestion}, {rtt_ms} ms"), plan, || {
+                        beside(&path, kind, other, window, session.seed).map(Found::Beside)
+                    })
                 }
-            };
-            session.done(plan_of(session, *what));
-            found
+            }
         };
         let is_spoilt = |found: &anyhow::Result<Found>| found.as_ref().map_or(true, Found::is_void);
         let mut found = lanes.run(&JOBS, measure, is_spoilt);
@@ -146,7 +134,6 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     session.report.end(&goals)
 }
 
-/// One controller at one round trip.
 struct Row {
     kind: Kind,
     rtt_ms: u64,
@@ -223,23 +210,21 @@ impl Row {
         let (fair, in_time) =
             (of("seconds after the last start from when on four stay fair"), Bound::Most(FULL_S as f64));
         vec![
-            goal::line(&of("beside cubic ÷ an equal share"), Bound::Within(0.5, 2.0), share),
-            goal::line(&of("Jain's index of four"), Bound::Least(JAIN), four.map(|four| four.jain)),
+            session::goal_line(&of("beside cubic ÷ an equal share"), Bound::Within(0.5, 2.0), share),
+            session::goal_line(&of("Jain's index of four"), Bound::Least(JAIN), four.map(|four| four.jain)),
             match four.map(|four| four.fair_after_s) {
-                Some(None) => goal::never(&fair, in_time),
-                after => goal::line(&fair, in_time, after.flatten().map(|seconds| seconds as f64)),
+                Some(None) => session::goal_never(&fair, in_time),
+                after => session::goal_line(&fair, in_time, after.flatten().map(|seconds| seconds as f64)),
             },
         ]
     }
 }
 
-/// What four of a kind make of a path.
 #[derive(Clone, Debug)]
 struct Four {
     jain: f64,
     /// Since the last start.
     fair_after_s: Option<u64>,
-    /// Of the bottleneck.
     share: f64,
     queue_ms: Option<f64>,
     is_void: bool,

@@ -8,15 +8,13 @@ use plotters::style::text_anchor::{HPos, VPos};
 use plotters::style::{Color as _, RGBColor};
 use serde_json::Value;
 
-use super::args::Part;
-use crate::figure::chart::largest;
+use super::Part;
 use crate::figure::{
-    Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, svg, text,
-    write as label,
+    Area, Axes, BLUE, GREEN, INK, Mark, NORMAL, ORANGE, PURPLE, SKY, SMALL, Scale, VERMILION, largest, svg,
+    text, write as label,
 };
 use crate::output::save;
 
-/// Writes a part's figure to a folder, where it has one and there is something in it.
 pub(crate) fn write(part: Part, rows: &[Value], folder: &Path) -> anyhow::Result<()> {
     let (name, figure) = match part {
         Part::Network => ("transfer-network.svg", network(rows)?),
@@ -142,7 +140,6 @@ const RTT_MS: u64 = 100;
 
 /// Where no loss stands on a logarithmic axis.
 const NO_LOSS: f64 = 2e-5;
-
 const COLOURS: [RGBColor; 7] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, INK];
 
 /// Pixels.

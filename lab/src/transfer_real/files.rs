@@ -1,22 +1,23 @@
 //! From disk to disk: what the disk writes, the peers that copy files, and `barograph send` to `barograph recv`.
 
-mod copies;
-mod limited;
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use std::time::Duration;
-
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use barograph_sim::{Link, Network};
 use serde_json::json;
 
-use self::limited::Disk;
-use super::cells::{AROUND, Plan};
-use super::goal::{self, Bound};
-use super::job::Job;
-use super::peer::Peer;
-use super::peer::bench::Bench;
-use super::session::{Rounds, Session, prepare_tcp, ratio};
+use super::peer::{Bench, Copied, Job, NAME, Peer, SECONDS_MAX};
+use super::session;
+use super::session::{AROUND, Bound, Plan, Rounds, Session, prepare_tcp, ratio};
+use crate::process::Process;
 use crate::table::{Section, Table, cells, number, shown};
+use crate::tool;
+use crate::tool::Ended;
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for make in [one, limited, many] {
@@ -36,7 +37,6 @@ pub(crate) fn plan(session: &Session) -> Plan {
         + of(6, 1, many)
 }
 
-/// Of the three tables.
 fn rounds(session: &Session) -> [usize; 3] {
     if session.is_full { [3, 3, 5] } else { [2, 1, 1] }
 }
@@ -45,7 +45,6 @@ fn file_bytes(session: &Session) -> u64 {
     if session.is_full { 4 * BYTES } else { BYTES }
 }
 
-/// One file, as fast as it goes.
 fn one(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let bytes = file_bytes(session);
@@ -66,7 +65,6 @@ fn one(session: &Session) -> anyhow::Result<Section> {
     Ok(study.table("File to file", &legend, Subject::Written, &goals))
 }
 
-/// One file to a disk that is the limit.
 fn limited(session: &Session) -> anyhow::Result<Section> {
     let title = "File to file, where the disk is the limit";
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
@@ -94,7 +92,6 @@ fn limited(session: &Session) -> anyhow::Result<Section> {
     Ok(study.table(title, &legend, Subject::Copied, &goals))
 }
 
-/// Many small files.
 fn many(session: &Session) -> anyhow::Result<Section> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let job = Job::tree(folder.path(), folder.path(), FILES)?;
@@ -112,7 +109,6 @@ fn many(session: &Session) -> anyhow::Result<Section> {
     Ok(study.table("Many small files", &legend, Subject::Copied, &goals))
 }
 
-/// A row.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Written,
@@ -137,9 +133,9 @@ impl Subject {
     /// Its rate (bit/s).
     fn measure(self, session: &Session, job: &Job) -> anyhow::Result<f64> {
         match self {
-            Self::Written => copies::written(job).map(bits),
-            Self::Copied => copies::copied(job).map(bits),
-            Self::Ours { is_clear, has_ear } => copies::barograph(session, job, is_clear, has_ear).map(bits),
+            Self::Written => written(job).map(bits),
+            Self::Copied => copied(job).map(bits),
+            Self::Ours { is_clear, has_ear } => barograph(session, job, is_clear, has_ear).map(bits),
             Self::Peer(peer) => {
                 peer.version(&session.tools).map_err(anyhow::Error::msg)?;
                 let network = Network::new(Link::Veth { rate_bps: None })?;
@@ -155,7 +151,6 @@ fn bits(bytes_s: f64) -> f64 {
     8.0 * bytes_s
 }
 
-/// Rows of one table.
 struct Study<'a> {
     session: &'a Session,
     job: &'a Job,
@@ -188,7 +183,6 @@ impl<'a> Study<'a> {
         }
     }
 
-    /// The best of some.
     fn best(&self, is_meant: impl Fn(Subject) -> bool) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| is_meant(row.subject));
         rows.filter_map(|row| row.rounds.median()).max_by(f64::total_cmp)
@@ -201,7 +195,7 @@ impl<'a> Study<'a> {
         if self.rounds < ROUNDS_MIN {
             return format!("- {what}: no verdict of fewer than {ROUNDS_MIN} rounds\n");
         }
-        goal::line(&what, bound, ours_bps.zip(best).map(|(ours, best)| ours / best))
+        session::goal_line(&what, bound, ours_bps.zip(best).map(|(ours, best)| ours / best))
     }
 
     /// Never more than 3 % behind.
@@ -231,12 +225,10 @@ impl<'a> Study<'a> {
     }
 }
 
-/// What the goals are about.
 const SEALED: Subject = Subject::Ours { is_clear: false, has_ear: true };
 const NO_EAR: Subject = Subject::Ours { is_clear: false, has_ear: false };
 const CLEAR: Subject = Subject::Ours { is_clear: true, has_ear: true };
 
-/// Those that copy files.
 const PEERS: [Subject; 8] = [
     Subject::Peer(Peer::UdtFile),
     Subject::Peer(Peer::Uftp { has_control: false }),
@@ -258,3 +250,135 @@ const BYTES_S: u64 = 300_000_000;
 const SLOW_BYTES_S: u64 = 100_000_000;
 /// Each of a few pages: names, times and room cost more than their bytes.
 const FILES: u64 = 10_000;
+
+/// What the disk takes (bytes a second), synced.
+pub(super) fn written(job: &Job) -> anyhow::Result<f64> {
+    let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let place = job.place()?;
+    let began = Instant::now();
+    let mut file = fs::File::create(place.path().join(NAME))?;
+    for _ in 0..job.bytes >> 20 {
+        file.write_all(&block)?;
+    }
+    file.sync_all()?;
+    Ok(job.bytes as f64 / began.elapsed().as_secs_f64())
+}
+
+pub(super) fn copied(job: &Job) -> anyhow::Result<f64> {
+    let Copied { seconds, synced_s, bytes } = job.copied(&|from, to, limit_s| {
+        let mut command = Command::new("timeout");
+        // Bytes are copied, not shared.
+        command.args([&limit_s.to_string(), "cp", "-r", "--reflink=never"]).args([from, to]);
+        ensure!(command.stdin(Stdio::null()).status()?.success(), "cp failed");
+        Ok(Ended::Done(String::new()))
+    })?;
+    Ok(bytes as f64 / (seconds + synced_s))
+}
+
+/// `barograph send` to `barograph recv` (bytes a second): from the sender's start to its end, when all is verified and durable.
+pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: bool) -> anyhow::Result<f64> {
+    let program = session.program.to_string_lossy();
+    let mut asked = Command::new(&session.program);
+    asked.args(["send", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let knows = asked.status().with_context(|| format!("{program} cannot be run"))?;
+    ensure!(knows.success(), "{program} has no `send`");
+    let network = Network::new(Link::Veth { rate_bps: None })?;
+    let to = job.place()?;
+    let address = network.b.v4().to_string();
+    let mut receiver = network.b.command(&program);
+    receiver.args(["recv", "--once", "--quiet", "--host", &address, "--listen", &address]).arg(to.path());
+    if is_clear {
+        receiver.arg("--clear");
+    }
+    let mut receiver = Process::spawn(receiver.stdout(Stdio::piped()).stderr(Stdio::null()))?;
+    let (lines, until) = (receiver.lines()?, Instant::now() + START_MAX);
+    let line = loop {
+        let line = lines.recv_timeout(until.saturating_duration_since(Instant::now()));
+        let line = line.context("`barograph recv` prints no line")?;
+        // A line may be a command to paste, with the address in it.
+        if let Some(found) = line.split_whitespace().find(|word| word.starts_with("brg://")) {
+            break found.to_owned();
+        }
+    };
+    let source_text = job.source().to_string_lossy();
+    let mut words = vec![&*program, "send", "--quiet"];
+    words.extend(is_clear.then_some("--clear"));
+    words.extend((!has_ear).then_some("--no-classifier"));
+    words.extend([&*source_text, &line]);
+    let began = Instant::now();
+    let Ended::Done(_) = tool::run(&network.a, &words, SECONDS_MAX)? else {
+        bail!("`barograph send` did not end within {SECONDS_MAX} s");
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    job.check(to.path())?;
+    Ok(job.bytes as f64 / seconds)
+}
+
+const START_MAX: Duration = Duration::from_secs(10);
+
+/// A mounted disk; gone when it is dropped.
+pub(super) struct Disk {
+    mounted: PathBuf,
+    /// `losetup`'s name of it.
+    device: Option<String>,
+    /// Its numbers, once its writes are limited.
+    limited: Option<String>,
+}
+
+impl Disk {
+    /// Of so many bytes, in a file below `folder`; it writes `bytes_s` at most.
+    ///
+    /// By the control groups' version 1: there the root group's limit holds for all who write to the device, the kernel's write-back too.
+    ///
+    /// # Errors
+    /// What is missing here.
+    pub(super) fn new(folder: &Path, bytes: u64, bytes_s: u64) -> anyhow::Result<Self> {
+        ensure!(
+            Path::new(LIMITS).is_file(),
+            "there is no {LIMITS} (blkio of control groups, version 1), by which a disk is slowed down"
+        );
+        let (image, mounted) = (folder.join("disk"), folder.join("mounted"));
+        // Taken beforehand, so that none is looked for while it is written to.
+        printed(Command::new("fallocate").args(["-l", &bytes.to_string()]).arg(&image))?;
+        fs::create_dir(&mounted)?;
+        let mut disk = Self { mounted, device: None, limited: None };
+        let device =
+            printed(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
+        let device = disk.device.insert(device.trim().to_owned()).clone();
+        let made = ["-q", "-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+        printed(Command::new("mkfs.ext4").args(made).arg(&device))?;
+        printed(Command::new("mount").arg(&device).arg(&disk.mounted))?;
+        let number = fs::metadata(&device)?.rdev();
+        // As it is for a loop device: a small major number, and a minor one of 8 bits.
+        let numbers = format!("{}:{}", number >> 8 & 0xfff, number & 0xff);
+        fs::write(LIMITS, format!("{numbers} {bytes_s}"))
+            .with_context(|| format!("cannot write {LIMITS}"))?;
+        disk.limited = Some(numbers);
+        Ok(disk)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.mounted
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // First, so that what is left is written quickly. What cannot be undone stays, and is seen in `losetup`.
+        let _ = self.limited.as_ref().map(|numbers| fs::write(LIMITS, format!("{numbers} 0")));
+        if let Some(device) = &self.device {
+            let _ = printed(Command::new("umount").arg(&self.mounted));
+            let _ = printed(Command::new("losetup").args(["-d", device]));
+        }
+    }
+}
+
+fn printed(command: &mut Command) -> anyhow::Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("{program} cannot be run"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} failed: {}", said.lines().last().unwrap_or_default());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+const LIMITS: &str = "/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device";

@@ -1,29 +1,32 @@
-//! Barograph's own flows from memory to memory: an object without end, its two ends in two hosts.
+//! Barograph's own flows from memory to memory: an object without end, its two ends as processes of this program in two hosts.
 
+use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread::{self, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver as Lines;
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use barograph_sim::Network;
+use barograph_sim::{Host, Network};
 use barograph_transfer::testkit::controller::{Config, Kind};
-use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Outflow, Watch};
+use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Socket, SocketConfig};
 use barograph_transfer::testkit::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 use barograph_transfer::testkit::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::memory::{COLD_BYTES, HOT_BYTES, Memory};
-use super::worker::{Ready, Worker, say};
-use crate::process::input_ends;
+use crate::process::{Process, input_ends};
 use crate::signatures::host::pin;
 use crate::stats::{Rank, quantile, sorted};
 
-/// How a flow is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ours {
     #[serde(with = "by_name")]
@@ -62,7 +65,6 @@ impl Ours {
     }
 }
 
-/// A controller by its name.
 mod by_name {
     use barograph_transfer::controller::Kind;
     use serde::{Deserialize as _, Deserializer, Serializer, de};
@@ -89,7 +91,6 @@ pub(crate) struct ReceivePlan {
     ours: Ours,
 }
 
-/// What the sender says at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SenderSaid {
     pub(crate) sent_packets: u64,
@@ -102,11 +103,9 @@ pub(crate) struct SenderSaid {
     pub(crate) classifier_s: f64,
     /// Smoothed round trips: when (ms since the epoch), and how long (s).
     pub(crate) rtts: Vec<(u64, f64)>,
-    /// Why it ended before it was told to.
     pub(crate) failure: Option<String>,
 }
 
-/// What the receiver says at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ReceiverSaid {
     /// When (ms since the epoch), and bytes of the object written until then.
@@ -114,21 +113,18 @@ pub(crate) struct ReceiverSaid {
     pub(crate) failure: Option<String>,
 }
 
-/// A flow under way.
 pub(crate) struct Flow {
     sender: Worker,
     receiver: Worker,
     at: SocketAddr,
 }
 
-/// What became of it.
 pub(crate) struct Course {
     pub(crate) sender: SenderSaid,
     pub(crate) receiver: ReceiverSaid,
 }
 
 impl Flow {
-    /// From A to B.
     pub(crate) fn start(network: &Network, ours: &Ours) -> anyhow::Result<Self> {
         Self::prepare(network, ours)?.go(network)
     }
@@ -164,7 +160,6 @@ impl Flow {
     }
 }
 
-/// A receiver that waits for its sender.
 pub(crate) struct Waiting {
     receiver: Worker,
     ours: Ours,
@@ -230,7 +225,6 @@ pub(crate) fn measured(start: Duration, time: Duration) -> [u64; 2] {
     })
 }
 
-/// The sending process.
 pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     let SendPlan { to, ours } = *plan;
     ours.sender_cpu.map_or(Ok(()), pin)?;
@@ -278,7 +272,6 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     })
 }
 
-/// The receiving process.
 pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     let ReceivePlan { at, from, ours } = *plan;
     ours.receiver_cpu.map_or(Ok(()), pin)?;
@@ -350,7 +343,6 @@ const FEEDBACK: [u8; 32] = [2; 32];
 
 /// More than is sent in a day at 100 Gbit/s.
 const OBJECT_BYTES: u64 = 1 << 51;
-
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 /// Of IPv4 (without options) and UDP.
 const IP_UDP_BYTES: usize = 28;
@@ -361,6 +353,148 @@ const FEEDBACK_BYTES_MAX: usize = 1200;
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 const SAMPLE_EACH: Duration = Duration::from_millis(100);
 
+/// A part of memory that stands for all of the object, read or written over and over.
+pub(crate) struct Memory {
+    block: Vec<u8>,
+    bytes: Arc<AtomicU64>,
+    hasher: Option<blake3::Hasher>,
+}
+
+impl Memory {
+    pub(crate) fn new(block_bytes: usize, is_hashed: bool) -> Self {
+        Self {
+            block: vec![7; block_bytes.max(1)],
+            bytes: Arc::default(),
+            hasher: is_hashed.then(blake3::Hasher::new),
+        }
+    }
+
+    pub(crate) fn count(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.bytes)
+    }
+
+    /// Calls for each piece of the block that a range comes to, with its place in the range.
+    fn pieces(
+        block: usize,
+        offset: u64,
+        len: usize,
+        mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
+    ) {
+        let mut done = 0;
+        while done < len {
+            let from = ((offset + done as u64) % block as u64) as usize;
+            let part = (len - done).min(block - from);
+            each(from..from + part, done..done + part);
+            done += part;
+        }
+    }
+}
+
+impl Origin for Memory {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
+        let block = &self.block;
+        Self::pieces(block.len(), offset, out.len(), |from, to| {
+            if let (Some(from), Some(to)) = (block.get(from), out.get_mut(to)) {
+                to.copy_from_slice(from);
+            }
+        });
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(out);
+        }
+        Ok(())
+    }
+
+    /// It is memory; but a hash beside is work for a thread of its own.
+    fn is_immediate(&self) -> bool {
+        self.hasher.is_none()
+    }
+}
+
+impl Sink for Memory {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        let block = &mut self.block;
+        Self::pieces(block.len(), offset, bytes.len(), |to, from| {
+            if let (Some(to), Some(from)) = (block.get_mut(to), bytes.get(from)) {
+                to.copy_from_slice(from);
+            }
+        });
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), FlowError> {
+        Ok(())
+    }
+
+    /// It is memory; but a hash beside is work for a thread of its own.
+    fn is_immediate(&self) -> bool {
+        self.hasher.is_none()
+    }
+}
+
+/// What iperf3 sends over and over: it stays in a processor's cache, as the train of the raw limit does, so that all move the same memory.
+pub(crate) const HOT_BYTES: usize = 128 << 10;
+/// More than caches hold: each byte comes from memory, and goes there.
+pub(crate) const COLD_BYTES: usize = 64 << 20;
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    pub(crate) port: u16,
+    /// As the kernel counts (bytes).
+    pub(crate) buffer_bytes: u64,
+}
+
+pub(crate) fn say(what: &impl Serialize) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(what)?)?;
+    Ok(out.flush()?)
+}
+
+/// Such a process, seen from the experiment. It prints a line of JSON when it is ready, and one when its input ends.
+pub(crate) struct Worker {
+    process: Process,
+    lines: Lines<String>,
+}
+
+impl Worker {
+    pub(crate) fn start(host: &Host, role: &str, plan: &impl Serialize) -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["transfer-real", "--role", &json!({ role: plan }).to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        // A process is in the namespace of the thread that starts it.
+        let mut process = host.run(|| Process::spawn(&mut command))??;
+        Ok(Self { lines: process.lines()?, process })
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn hear<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        self.hear_after(Duration::ZERO)
+    }
+
+    /// The next line, of a process that has to work for so long first.
+    pub(crate) fn hear_after<T: DeserializeOwned>(&self, work: Duration) -> anyhow::Result<T> {
+        let line = self
+            .lines
+            .recv_timeout(LIMIT + work)
+            .context("a process of the experiment ended, or does not answer")?;
+        serde_json::from_str(&line).context("a process of the experiment says something else")
+    }
+
+    pub(crate) fn finish<T: DeserializeOwned>(mut self) -> anyhow::Result<T> {
+        drop(self.process.take_stdin());
+        self.hear()
+    }
+}
+
+/// Far more than any of them needs to begin or to end.
+const LIMIT: Duration = Duration::from_secs(20);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -368,8 +502,8 @@ mod tests {
     #[test]
     fn a_sockets_drops_are_found_by_its_port() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue ref pointer drops\n  \
-                     1: 020000C0:1F90 00000000:0000 07 00000000:00000000 2 00000000 0\n  \
-                     2: 020000C0:08AE 00000000:0000 07 00000000:00000000 2 00000000 417\n";
+                 1: 020000C0:1F90 00000000:0000 07 00000000:00000000 2 00000000 0\n  \
+                 2: 020000C0:08AE 00000000:0000 07 00000000:00000000 2 00000000 417\n";
         assert_eq!(drops_of(table, 0x08ae), Some(417));
         assert_eq!(drops_of(table, 0x08af), None);
     }
@@ -380,5 +514,16 @@ mod tests {
         let at = |ms| interpolated(&samples, ms);
         assert_eq!([at(900), at(1050), at(1100), at(1200), at(2000)], [0.0, 50.0, 100.0, 300.0, 500.0]);
         assert_eq!(interpolated(&[], 5), 0.0);
+    }
+
+    #[test]
+    fn an_object_is_the_block_again_and_again() {
+        let mut memory = Memory::new(HOT_BYTES, false);
+        Sink::write(&mut memory, HOT_BYTES as u64 - 2, &[1, 2, 3, 4])
+            .unwrap_or_else(|error| panic!("{error}"));
+        let mut out = [0; 4];
+        memory.read(3 * HOT_BYTES as u64 - 2, &mut out).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(out, [1, 2, 3, 4]);
+        assert_eq!(memory.count().load(Ordering::Relaxed), 4);
     }
 }

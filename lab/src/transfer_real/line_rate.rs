@@ -8,11 +8,9 @@ use barograph_sim::{Link, Network, Switch};
 use barograph_transfer::controller::Kind;
 use serde_json::json;
 
-use super::cells::{AROUND, Plan};
 use super::flow::Ours;
-use super::goal::{self, Bound};
-use super::raw;
-use super::session::{Session, gbit_s};
+use super::session::{AROUND, Bound, Plan, Session, gbit_s};
+use super::{raw, session};
 use crate::stats::{mean, mean_and_error, mean_of_some};
 use crate::table::{Section, Table, cells};
 
@@ -21,17 +19,19 @@ fn pairs(session: &Session) -> u64 {
 }
 
 pub(crate) fn plan(session: &Session) -> Plan {
-    let limit = Plan { cells: 1, time: raw::time(raw::step_ms(session.seconds)) };
-    limit + Plan::of(3 * 2 * pairs(session), START + MEASURED + AROUND, 1)
+    limit_plan(session) + Plan::of(3 * 2 * pairs(session), START + MEASURED + AROUND, 1)
+}
+
+fn limit_plan(session: &Session) -> Plan {
+    Plan { cells: 1, time: raw::time(raw::step_ms(session.seconds)) }
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let pairs = pairs(session);
-    session.note("the limit");
-    let network = Network::new(Link::Veth { rate_bps: None })?;
-    let limit = raw::limit(&network, true, session.cpus, raw::step_ms(session.seconds))?;
-    drop(network);
-    session.done(Plan { cells: 1, time: raw::time(raw::step_ms(session.seconds)) });
+    let limit = session.cell("the limit", limit_plan(session), || {
+        let network = Network::new(Link::Veth { rate_bps: None })?;
+        raw::limit(&network, true, session.cpus, raw::step_ms(session.seconds))
+    })?;
     let limit_bps = limit.lossless_bps.unwrap_or(limit.unpaced_bps * (1.0 - limit.unpaced_loss));
     let lines = [
         ("1 Gbit/s".to_owned(), Link::Veth { rate_bps: Some(GIGABIT) }, GIGABIT as f64),
@@ -47,14 +47,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             GIGABIT as f64,
         ),
     ];
-    let mut table = Table::new([
-        "line",
-        "pairs",
-        "without (%)",
-        "with (%)",
-        "with − without (points)",
-        "thread clock (%)",
-    ]);
+    let mut table =
+        Table::titled("line | pairs | without (%) | with (%) | with − without (points) | thread clock (%)");
     let (mut rows, mut goals) = (Vec::new(), Vec::new());
     for (name, link, line_bps) in lines {
         let flow = |has_ear| Ours {
@@ -65,16 +59,18 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         };
         let (mut on, mut off, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs {
-            session.note(format!("{name}: pair {} of {pairs}", pair + 1));
             // Each other pair the other way round, so that a machine that slows down favours neither.
             let (mut with, mut without) = (None, None);
             for has_ear in if pair % 2 == 0 { [true, false] } else { [false, true] } {
-                match session.ours(&link, &flow(has_ear), START, MEASURED) {
+                let (what, plan) = (
+                    format!("{name}: pair {} of {pairs}", pair + 1),
+                    Plan::of(1, START + MEASURED + AROUND, 1),
+                );
+                match session.cell(what, plan, || session.ours(&link, &flow(has_ear), START, MEASURED)) {
                     Ok(run) if has_ear => with = Some(run),
                     Ok(run) => without = Some(run),
                     Err(error) => goals.push(format!("- {name}: a pair is left out: {error:#}\n")),
                 }
-                session.done(Plan::of(1, START + MEASURED + AROUND, 1));
             }
             if let Some((with, without)) = with.zip(without) {
                 on.push(with.bps / line_bps);
@@ -94,7 +90,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             format!("{:+.2} ± {:.2}", 100.0 * difference, 100.0 * half),
             share.map_or_else(|| "not told".to_owned(), |share| format!("{:.4}", 100.0 * share)),
         ]);
-        goals.push(goal::line(
+        goals.push(session::goal_line(
             &format!("{name}: the classifier's % of the CPU time"),
             Bound::Most(1.0),
             share.map(|share| 100.0 * share),
@@ -123,7 +119,6 @@ fn interval(values: &[f64]) -> (f64, f64) {
     (mean, 1.96 * error)
 }
 
-/// The paper's.
 const GIGABIT: u64 = 1_000_000_000;
 
 /// As much as the worst paths of `network` lose.

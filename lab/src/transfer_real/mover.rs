@@ -1,10 +1,9 @@
 //! Section 8 of the paper: a receiver that the generator keeps from reading, kept on its processor, left to the scheduler, or moved to the
 //! processor that has most time to spare.
 
-use std::fs;
 use std::sync::atomic::Ordering;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use barograph_sim::{Link, Network};
 use barograph_transfer::controller::Kind;
@@ -13,9 +12,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::busy::{GENERATOR, RATE};
-use super::cells::Plan;
 use super::flow::{Flow, Ours, measured};
-use super::session::{Run, Session};
+use super::session::{Plan, Run, Session};
 use crate::jobs::Task;
 use crate::signatures::host::Load;
 use crate::stats::median;
@@ -44,9 +42,12 @@ impl Place {
     }
 }
 
-/// An estimate.
 pub(crate) fn plan(session: &Session) -> Plan {
-    Plan::of(ROUNDS * Place::ALL.len() as u64, Duration::from_secs(START_S + LONGER * session.seconds + 1), 1)
+    Plan::of(ROUNDS * Place::ALL.len() as u64, cell_time(session), 1)
+}
+
+fn cell_time(session: &Session) -> Duration {
+    Duration::from_secs(START_S + LONGER * session.seconds + 1)
 }
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
@@ -57,8 +58,10 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for round in 0..ROUNDS {
         let mut row = cells![format!("seed {}", session.seed + round)];
         for (place, all) in Place::ALL.iter().zip(&mut all) {
-            session.note(format!("round {round}: {}", place.name()));
-            let (run, moves) = one(session, *place, session.seed + round)?;
+            let what = format!("round {round}: {}", place.name());
+            let (run, moves) = session.cell(what, Plan::of(1, cell_time(session), 1), || {
+                one(session, *place, session.seed + round)
+            })?;
             let said = &run.course.sender;
             let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
             let moves = if *place == Place::Moved { format!(", {moves} moves") } else { String::new() };

@@ -6,14 +6,12 @@ use barograph_sim::{Link, LinkSpec, Loss, Queue, RelayOptions, Switch};
 use barograph_transfer::testkit::controller::{Kind, Response};
 use serde_json::{Value, json};
 
-use super::cells::{AROUND, Lanes, Plan};
 use super::flow::Ours;
-use super::goal::{self, Bound};
 use super::peer::Peer;
-use super::session::Session;
+use super::session;
+use super::session::{AROUND, Bound, Lanes, Plan, Session};
 use crate::table::{Table, dash, percent};
 
-/// A path: its bottleneck, its round trip and its random loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Path {
     pub(crate) mbit_s: u64,
@@ -80,7 +78,6 @@ const PEERS: [Peer; 7] = [
     Peer::RsyncDaemon,
 ];
 
-/// A cell of a row.
 #[derive(Clone, Copy)]
 enum Column {
     Ours(Kind),
@@ -113,7 +110,6 @@ impl Column {
         }
     }
 
-    /// An estimate, which is too long for peers that are missing.
     fn time(self, session: &Session, path: &Path) -> Duration {
         let extra = match self {
             Self::Ours(_) => return path.start() + session.time() + AROUND,
@@ -175,10 +171,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             lanes = Lanes::new(key.1);
         }
         let measure = |column: &Column| {
-            session.note(format!("{}: {}", path.name(), column.name()));
-            let measured = column.measure(session, &path);
-            session.done(plan_of(session, &path, &[*column]));
-            measured
+            let what = format!("{}: {}", path.name(), column.name());
+            session.cell(what, plan_of(session, &path, &[*column]), || column.measure(session, &path))
         };
         let is_spoilt = |measured: &Measured| measured.as_ref().map_or(true, |(_, void)| void.is_some());
         let measured = lanes.run(&columns, measure, is_spoilt);
@@ -204,7 +198,7 @@ fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
     let ours = of(Kind::DEFAULT.name());
     let mut goals = Vec::new();
     let mut add = |what: String, bound, found| {
-        goals.push(goal::line(&format!("{}: {what}", path.name()), bound, found))
+        goals.push(session::goal_line(&format!("{}: {what}", path.name()), bound, found))
     };
     if path.rtt_ms == 100 && path.loss == 1e-3 {
         let (default, line) = (Kind::DEFAULT, path.bps() as f64);

@@ -1,25 +1,25 @@
 //! What Barograph is compared with: each peer's programs, version, and rate over a network.
 
-pub(crate) mod bench;
-mod gridftp;
-mod quinn;
-mod ssh;
-mod udt;
-mod uftp;
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Instant;
 
-use anyhow::Context as _;
-
-use bench::{Bench, Tools};
+use anyhow::{Context as _, bail, ensure};
+use barograph_sim::{Host, Network};
+use tempfile::TempDir;
 
 use crate::iperf;
-use crate::tool::{find, package_version};
+use crate::process::Process;
+use crate::stats::mean;
+use crate::tool::{Ended, find, make_file, package_version, run, wait_for_port};
 
-/// A program, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// iperf3 with this congestion control.
     Tcp(&'static str),
-    /// iperf3, as fast as it can.
     Udp,
     /// Debian's example `appclient`.
     UdtMemory,
@@ -29,11 +29,9 @@ pub(crate) enum Peer {
     Uftp {
         has_control: bool,
     },
-    /// So many TCP connections at once.
     GridFtp {
         streams: u32,
     },
-    /// `lab/quinn` with this congestion control.
     Quinn(&'static str),
     Scp,
     RsyncSsh,
@@ -41,7 +39,6 @@ pub(crate) enum Peer {
 }
 
 impl Peer {
-    /// Those of the table of an uncontended path.
     pub(crate) const ALL: [Self; 14] = [
         Self::Tcp("cubic"),
         Self::Tcp("bbr"),
@@ -75,7 +72,6 @@ impl Peer {
         }
     }
 
-    /// Whether what it sends is sealed.
     pub(crate) fn is_sealed(self) -> bool {
         matches!(self, Self::Quinn(_) | Self::Scp | Self::RsyncSsh)
     }
@@ -91,8 +87,8 @@ impl Peer {
     /// What is missing here.
     pub(crate) fn version(self, tools: &Tools) -> Result<String, String> {
         if let Self::Quinn(_) = self {
-            quinn::built(tools)?;
-            return Ok(quinn::version());
+            quinn_built(tools)?;
+            return Ok(quinn_version());
         }
         let (programs, packages): (&[&str], &[&str]) = match self {
             Self::Tcp(_) | Self::Udp => (&["iperf3"], &["iperf3"]),
@@ -110,7 +106,7 @@ impl Peer {
             return Err(format!("there is no {missing} (Debian: {})", packages.join(", ")));
         }
         if matches!(self, Self::UdtMemory | Self::UdtFile) {
-            udt::built(tools)?;
+            udt_built(tools)?;
         }
         let version = |package: &&str| package_version(package).unwrap_or_else(|| "?".to_owned());
         Ok(packages.iter().map(version).collect::<Vec<String>>().join(", "))
@@ -135,14 +131,14 @@ impl Peer {
                 let (sent, lost) = sent.zip(lost).context("iperf3 tells no rate")?;
                 Ok(sent * (1.0 - lost / 100.0))
             }
-            Self::UdtMemory => udt::memory(bench),
-            Self::UdtFile => udt::file(bench),
-            Self::Uftp { has_control } => uftp::measure(bench, has_control),
-            Self::GridFtp { streams } => gridftp::measure(bench, streams),
-            Self::Quinn(congestion) => quinn::measure(bench, congestion),
-            Self::Scp => ssh::scp(bench),
-            Self::RsyncSsh => ssh::rsync(bench),
-            Self::RsyncDaemon => ssh::rsync_daemon(bench),
+            Self::UdtMemory => udt_memory(bench),
+            Self::UdtFile => udt_file(bench),
+            Self::Uftp { has_control } => uftp(bench, has_control),
+            Self::GridFtp { streams } => gridftp(bench, streams),
+            Self::Quinn(congestion) => quinn(bench, congestion),
+            Self::Scp => scp(bench),
+            Self::RsyncSsh => rsync(bench),
+            Self::RsyncDaemon => rsync_daemon(bench),
         }
     }
 }
@@ -152,3 +148,573 @@ fn report(bench: &Bench<'_>, options: &[&str]) -> anyhow::Result<serde_json::Val
     let options = [options, &["-t", &seconds]].concat();
     iperf::measured(bench.network, bench.seconds + iperf::GRACE_S, &options)
 }
+
+pub(crate) struct Bench<'a> {
+    pub(crate) network: &'a Network,
+    pub(crate) tools: &'a Tools,
+    /// Of a run, roughly.
+    pub(crate) seconds: u64,
+    /// The bottleneck, where there is one (bit/s).
+    pub(crate) rate_bps: Option<u64>,
+    /// What is copied, and where to; else files in memory that the run makes.
+    pub(crate) job: Option<&'a Job>,
+}
+
+pub(crate) struct Tools {
+    /// In memory where there is such a place: files that peers copy, and what is built.
+    folder: TempDir,
+    pub(crate) udt: OnceLock<Result<PathBuf, String>>,
+    pub(crate) quinn: OnceLock<Result<PathBuf, String>>,
+}
+
+impl Tools {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
+        // The anonymous user of GridFTP's server writes there.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
+        Ok(Self { folder, udt: OnceLock::new(), quinn: OnceLock::new() })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Bench<'_> {
+    /// The rate of a program that copies a file from one folder to another, less what it takes for a file of one byte.
+    ///
+    /// Of a [`Job`]: set-up and what makes it durable counted. Else, on a path of a known rate, the file is four fifths of what that carries in the run's time; else it grows until the copy takes half of that.
+    ///
+    /// # Errors
+    /// It fails, or what it made has another length.
+    pub(super) fn copied(
+        &self,
+        copy: impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
+    ) -> anyhow::Result<f64> {
+        if let Some(job) = self.job {
+            let Copied { seconds, synced_s, bytes } = job.copied(&copy)?;
+            return Ok(8.0 * bytes as f64 / (seconds + synced_s));
+        }
+        let set_up_s = self.copied_in(&copy, 1, self.limit_s())?.seconds;
+        // Who fills the path ends in time; whoever does not is stopped then, so that no path takes longer than others.
+        let mut bytes = self.rate_bps.map_or(FILE_BYTES_MIN, |rate| rate / 10 * self.seconds);
+        let limit_s = self.rate_bps.map_or(self.limit_s(), |_| self.seconds + set_up_s.ceil() as u64);
+        loop {
+            let Copied { seconds, bytes: arrived, .. } = self.copied_in(&copy, bytes, limit_s)?;
+            let seconds = (seconds - set_up_s).max(1e-3);
+            if self.rate_bps.is_some()
+                || FILE_BYTES_MAX <= bytes
+                || self.seconds as f64 / 2.0 <= seconds
+                || arrived < bytes
+            {
+                return Ok(8.0 * arrived as f64 / seconds);
+            }
+            // A little more than it takes, for the next may be quicker.
+            let wanted = bytes as f64 * 0.75 * self.seconds as f64 / seconds;
+            bytes = (wanted as u64).max(2 * bytes).min(FILE_BYTES_MAX);
+        }
+    }
+
+    /// One copy of a file of so many bytes, or of the job, stopped after so many seconds.
+    fn copied_in(
+        &self,
+        copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
+        bytes: u64,
+        limit_s: u64,
+    ) -> anyhow::Result<Copied> {
+        if let Some(job) = self.job {
+            return job.copied(copy);
+        }
+        let folder = tempfile::tempdir_in(self.tools.path())?;
+        let (from, to) = (folder.path().join("source"), folder.path().join("there"));
+        fs::create_dir(&to)?;
+        for path in [folder.path(), &to] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+        }
+        make_file(&from, bytes)?;
+        let began = Instant::now();
+        let ended = copy(&from, &to, limit_s)?;
+        let seconds = began.elapsed().as_secs_f64();
+        let arrived = match ended {
+            Ended::Done(_) => {
+                let length = fs::metadata(to.join("source")).context("no copy was made")?.len();
+                ensure!(length == bytes, "the copy has {length} bytes, expected {bytes}");
+                bytes
+            }
+            // What is there so far, whatever it is called: those that write in any order leave holes.
+            Ended::TimeUp => written(&to)?.min(bytes),
+        };
+        Ok(Copied { seconds, synced_s: 0.0, bytes: arrived })
+    }
+
+    /// A server in a host, which has this port (of `tcp` or `udp`) when it returns.
+    pub(super) fn serve(
+        &self,
+        host: &Host,
+        program: &Path,
+        words: &[&str],
+        port: (&str, u16),
+    ) -> anyhow::Result<Process> {
+        let mut command = host.command(&program.to_string_lossy());
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Process::spawn(&mut command)?;
+        wait_for_port(host, port.0, port.1)?;
+        Ok(server)
+    }
+
+    /// What all copies are below.
+    pub(super) fn root(&self) -> &Path {
+        self.job.map_or(self.tools.path(), Job::to)
+    }
+
+    /// When a run that should have ended is stopped.
+    pub(super) fn limit_s(&self) -> u64 {
+        2 * self.seconds + GRACE_S
+    }
+}
+
+/// Bytes on the disk of all files of a folder.
+fn written(folder: &Path) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        bytes += 512 * entry?.metadata()?.blocks();
+    }
+    Ok(bytes)
+}
+
+/// Where nothing is known of the path: 0.1 s at 5 Gbit/s.
+const FILE_BYTES_MIN: u64 = 64 << 20;
+/// Twice that, source and copy, is in memory.
+const FILE_BYTES_MAX: u64 = 2 << 30;
+
+/// Set-up over 100 ms, and a machine with other things to do.
+pub(super) const GRACE_S: u64 = 6;
+
+pub(super) fn gridftp(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {
+    let (address, streams) = (bench.network.b.v4().to_string(), streams.to_string());
+    let log = bench.tools.path().join("gridftp.log").to_string_lossy().into_owned();
+    let words = ["-p", GRIDFTP_PORT_TEXT, "-aa", "-anonymous-user", "nobody", "-anonymous-group", "nogroup"];
+    let words = [&words[..], &["-data-interface", &address, "-l", &log]].concat();
+    let program = Path::new("globus-gridftp-server");
+    let _server = bench.serve(&bench.network.b, program, &words, ("tcp", GRIDFTP_PORT))?;
+    bench.copied(|from, to, limit_s| {
+        let from = format!("file://{}", from.display());
+        let to = format!("ftp://{address}:{GRIDFTP_PORT_TEXT}{}/source", to.display());
+        run(&bench.network.a, &["globus-url-copy", "-p", &streams, &from, &to], limit_s)
+    })
+}
+
+const GRIDFTP_PORT: u16 = 2811;
+const GRIDFTP_PORT_TEXT: &str = "2811";
+
+pub(super) fn quinn_built(tools: &Tools) -> Result<PathBuf, String> {
+    tools.quinn.get_or_init(|| build_quinn().map_err(|error| format!("{error:#}"))).clone()
+}
+
+fn build_quinn() -> anyhow::Result<PathBuf> {
+    let folder = quinn_folder();
+    ensure!(folder.join("Cargo.toml").is_file(), "the sources of lab/quinn are not here");
+    let target = match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(target) => PathBuf::from(target).join("quinn"),
+        None => folder.join("target"),
+    };
+    let built = Command::new("cargo")
+        .args(["build", "--release", "--locked", "--quiet", "--manifest-path"])
+        .arg(folder.join("Cargo.toml"))
+        .env("CARGO_TARGET_DIR", &target)
+        .stdin(Stdio::null())
+        .output()
+        .context("lab/quinn cannot be built")?;
+    let said = String::from_utf8_lossy(&built.stderr);
+    ensure!(built.status.success(), "lab/quinn cannot be built: {}", said.lines().next().unwrap_or("?"));
+    Ok(target.join("release/quinn-bulk"))
+}
+
+fn quinn_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("quinn")
+}
+
+/// The library's, as its lock file has it.
+pub(super) fn quinn_version() -> String {
+    let lock = std::fs::read_to_string(quinn_folder().join("Cargo.lock")).unwrap_or_default();
+    let named = lock.split("[[package]]").find(|package| package.contains("name = \"quinn\"\n"));
+    let version = named.and_then(|package| package.split("version = \"").nth(1)?.split('"').next());
+    version.unwrap_or("?").to_owned()
+}
+
+pub(super) fn quinn(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64> {
+    let program = quinn_built(bench.tools).map_err(anyhow::Error::msg)?;
+    let program = program.to_string_lossy();
+    let at = format!("{}:{QUINN_PORT}", bench.network.b.v4());
+    let mut server = bench.network.b.command("timeout");
+    server.args([&bench.limit_s().to_string(), &*program, "serve", &at]).stdout(Stdio::piped());
+    let mut server = Process::spawn(server.stderr(Stdio::null()))?;
+    let lines = server.lines()?;
+    lines.recv().context("quinn's server ended before it listened")?;
+    let seconds = bench.seconds.to_string();
+    run(&bench.network.a, &[&program, "send", &at, &seconds, congestion], bench.limit_s())?;
+    let said = lines.recv().context("quinn's server ended without a word")?;
+    let (bytes, seconds) = said.split_once(' ').context("quinn's server says no rate")?;
+    let (bytes, seconds): (f64, f64) = (bytes.parse()?, seconds.parse()?);
+    ensure!(0.0 < seconds, "quinn moved nothing");
+    Ok(8.0 * bytes / seconds)
+}
+
+const QUINN_PORT: u16 = 4433;
+
+pub(super) fn scp(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let server = SshServer::start(bench)?;
+    let address = bench.network.b.v4();
+    bench.copied(|from, to, limit_s| {
+        let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/", to.display()));
+        let mut words = vec!["scp", "-q", "-r", "-P", SSH_PORT_TEXT];
+        words.extend(server.options.iter().map(String::as_str));
+        words.extend([&*from, &to]);
+        run(&bench.network.a, &words, limit_s)
+    })
+}
+
+pub(super) fn rsync(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let server = SshServer::start(bench)?;
+    let address = bench.network.b.v4();
+    let shell = format!("ssh -p {SSH_PORT_TEXT} {}", server.options.join(" "));
+    bench.copied(|from, to, limit_s| {
+        let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/", to.display()));
+        run(
+            &bench.network.a,
+            &["rsync", "--whole-file", "--inplace", "-r", "-e", &shell, &from, &to],
+            limit_s,
+        )
+    })
+}
+
+pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let folder = tempfile::tempdir_in(bench.tools.path())?;
+    let config = folder.path().join("rsyncd.conf");
+    let root = bench.root().display();
+    fs::write(
+        &config,
+        format!(
+            "port = {RSYNC_PORT}\nuse chroot = no\nuid = root\ngid = root\n[there]\npath = {root}\nread only = no\n"
+        ),
+    )?;
+    let words = ["--daemon", "--no-detach", &format!("--config={}", config.display())];
+    let _server = bench.serve(&bench.network.b, Path::new("rsync"), &words, ("tcp", RSYNC_PORT))?;
+    let address = bench.network.b.v4();
+    bench.copied(|from, to, limit_s| {
+        let below = to.strip_prefix(bench.root()).context("copies are below the folder")?;
+        let to = format!("rsync://{address}:{RSYNC_PORT}/there/{}/", below.display());
+        run(
+            &bench.network.a,
+            &["rsync", "--whole-file", "--inplace", "-r", &from.to_string_lossy(), &to],
+            limit_s,
+        )
+    })
+}
+
+/// An sshd that takes one key, and the options with which it is asked.
+struct SshServer {
+    _process: Process,
+    _keys: TempDir,
+    options: Vec<String>,
+}
+
+impl SshServer {
+    fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
+        let keys = tempfile::tempdir()?;
+        let (host, user) = (keys.path().join("host"), keys.path().join("user"));
+        for key in [&host, &user] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(key)
+                .stdin(Stdio::null())
+                .status()?;
+            ensure!(made.success(), "ssh-keygen makes no key");
+        }
+        let config = keys.path().join("sshd_config");
+        let address = bench.network.b.v4();
+        fs::write(
+            &config,
+            format!(
+                "Port {SSH_PORT_TEXT}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}.pub\n\
+                 StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\n",
+                host.display(),
+                user.display()
+            ),
+        )?;
+        // Where sshd separates its privileges; a system that has not started it since boot lacks the folder.
+        fs::create_dir_all("/run/sshd").context("sshd needs /run/sshd")?;
+        let program = find("sshd").unwrap_or_else(|| PathBuf::from("sshd"));
+        let words = ["-D", "-e", "-f", &config.to_string_lossy()];
+        let process = bench.serve(&bench.network.b, &program, &words, ("tcp", SSH_PORT))?;
+        let options = ["-F", "none", "-i", &user.to_string_lossy()].map(str::to_owned);
+        let settings =
+            ["UserKnownHostsFile=/dev/null", "StrictHostKeyChecking=no", "LogLevel=ERROR", "BatchMode=yes"];
+        let settings = settings.iter().flat_map(|setting| ["-o".to_owned(), (*setting).to_owned()]);
+        let options = options.into_iter().chain(settings).collect();
+        Ok(Self { _process: process, _keys: keys, options })
+    }
+}
+
+const SSH_PORT: u16 = 2222;
+const SSH_PORT_TEXT: &str = "2222";
+const RSYNC_PORT: u16 = 8730;
+
+pub(super) fn udt_built(tools: &Tools) -> Result<PathBuf, String> {
+    tools.udt.get_or_init(|| build_udt(tools.path()).map_err(|error| format!("{error:#}"))).clone()
+}
+
+fn build_udt(folder: &Path) -> anyhow::Result<PathBuf> {
+    let source = Path::new("/usr/share/doc/libudt-dev/examples");
+    let folder = folder.join("udt");
+    fs::create_dir(&folder)?;
+    for name in ["cc.h", "test_util.h", "sendfile.cpp", "recvfile.cpp", "appclient.cpp", "appserver.cpp"] {
+        let text = read_example(source, name).context("no examples of UDT (Debian: libudt-dev)")?;
+        fs::write(folder.join(name), text)?;
+    }
+    for name in ["sendfile", "recvfile", "appclient", "appserver"] {
+        let built = Command::new("g++")
+            .args(["-O2", "-w", "-I/usr/include/udt", "-o", name, &format!("{name}.cpp")])
+            .args(["-ludt", "-lpthread"])
+            .current_dir(&folder)
+            .stdin(Stdio::null())
+            .output()?;
+        let said = String::from_utf8_lossy(&built.stderr);
+        ensure!(
+            built.status.success(),
+            "{name} of UDT cannot be built: {}",
+            said.lines().next().unwrap_or("?")
+        );
+    }
+    Ok(folder)
+}
+
+/// A file of the documentation; Debian compresses those of some length.
+fn read_example(folder: &Path, name: &str) -> anyhow::Result<String> {
+    let plain = folder.join(name);
+    if plain.is_file() {
+        return Ok(fs::read_to_string(plain)?);
+    }
+    let packed = fs::File::open(folder.join(format!("{name}.gz")))?;
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(packed).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The rate that its client shows each second, all but the first.
+pub(super) fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
+    let _server =
+        bench.serve(&bench.network.b, &folder.join("appserver"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
+    let (to, client) = (bench.network.b.v4().to_string(), folder.join("appclient"));
+    let log = folder.join("appclient.log");
+    // It ends after 100 GB, which is stopped before, so its output goes to a file.
+    let line = format!(
+        "exec timeout {} stdbuf -oL {} {to} {UDT_PORT_TEXT} > {}",
+        bench.seconds + 2,
+        client.display(),
+        log.display()
+    );
+    let _ = run(&bench.network.a, &["sh", "-c", &line], bench.seconds + GRACE_S)?;
+    let text = fs::read_to_string(&log)?;
+    let rates: Vec<f64> =
+        text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).skip(1).collect();
+    ensure!(!rates.is_empty(), "appclient showed no rate");
+    Ok(1e6 * mean(&rates))
+}
+
+/// A file, which the far host asks for.
+pub(super) fn udt_file(bench: &Bench<'_>) -> anyhow::Result<f64> {
+    let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
+    let client = folder.join("recvfile");
+    let _server =
+        bench.serve(&bench.network.a, &folder.join("sendfile"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
+    let from_host = bench.network.a.v4().to_string();
+    bench.copied(|from, to, limit_s| -> anyhow::Result<Ended> {
+        let (from, to) = (from.to_string_lossy(), to.join("source"));
+        let (client, to) = (client.to_string_lossy(), to.to_string_lossy());
+        run(&bench.network.b, &[&client, &from_host, UDT_PORT_TEXT, &from, &to], limit_s)
+    })
+}
+
+const UDT_PORT: u16 = 9000;
+const UDT_PORT_TEXT: &str = "9000";
+
+/// At the rate it is told: that of the bottleneck, else the best of some. Its own time counts, for it waits three seconds for receivers first.
+pub(super) fn uftp(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
+    if has_control {
+        // TFMCC finds its rate; `-R` is where it begins.
+        return uftp_at(bench, bench.rate_bps.map_or(1_000_000, |rate| rate / 10_000), true);
+    }
+    match bench.rate_bps {
+        // Its headers go on top of what it is told.
+        Some(rate) => uftp_at(bench, rate / 1000 * 94 / 100, false),
+        None => {
+            let rates = RATES_KBIT_S.map(|rate| uftp_at(bench, rate, false));
+            let best = rates.into_iter().flatten().max_by(f64::total_cmp);
+            best.context("UFTP ended at no rate")
+        }
+    }
+}
+
+fn uftp_at(bench: &Bench<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Result<f64> {
+    let bytes = bench.rate_bps.map_or(rate_kbit_s * 125, |rate| rate / 10) * bench.seconds;
+    let time = |text: &str| -> Option<f64> {
+        let line = text.lines().find(|line| line.starts_with("Total elapsed time:"))?;
+        line.split_whitespace().nth(3)?.parse().ok()
+    };
+    let own = std::cell::Cell::new(None);
+    let copied = bench.copied_in(
+        &|from: &Path, to: &Path, limit_s| {
+            let words = ["-d", "-I", DEVICE, "-B", BUFFER_BYTES, "-D", &to.to_string_lossy()];
+            let _server = bench.serve(&bench.network.b, Path::new("uftpd"), &words, ("udp", UFTP_PORT))?;
+            let to = bench.network.b.v4().to_string();
+            let (rate, from) = (rate_kbit_s.to_string(), from.to_string_lossy());
+            let mut words = vec!["uftp", "-M", &to, "-P", &to, "-I", DEVICE, "-R", &rate, "-B", BUFFER_BYTES];
+            if has_control {
+                words.extend(["-C", "tfmcc"]);
+            }
+            words.extend(["-Y", "none", &from]);
+            let ended = run(&bench.network.a, &words, limit_s + ANNOUNCE_S)?;
+            if let Ended::Done(text) = &ended {
+                own.set(time(text));
+            }
+            Ok(ended)
+        },
+        bytes,
+        bench.rate_bps.map_or(bench.limit_s(), |_| bench.seconds),
+    )?;
+    let seconds = own.get().unwrap_or(copied.seconds - ANNOUNCE_S as f64) + copied.synced_s;
+    if seconds <= 0.0 {
+        bail!("UFTP took no time");
+    }
+    Ok(8.0 * copied.bytes as f64 / seconds)
+}
+
+/// Of `uftpd`, unless told.
+const UFTP_PORT: u16 = 1044;
+/// Of a network's hosts.
+const DEVICE: &str = "link0";
+/// What it asks for: as others, more than the system's default.
+const BUFFER_BYTES: &str = "8000000";
+/// How long it waits for receivers (three times its estimate of a round trip, at first 1 s).
+const ANNOUNCE_S: u64 = 3;
+/// Where no rate is known, from what it can do at all to what nobody has reported.
+const RATES_KBIT_S: [u64; 4] = [500_000, 1_000_000, 2_000_000, 4_000_000];
+
+pub(crate) struct Job {
+    source: PathBuf,
+    to: PathBuf,
+    pub(crate) bytes: u64,
+    pub(crate) files: u64,
+}
+
+pub(crate) struct Copied {
+    pub(crate) seconds: f64,
+    /// What it took then to make it durable.
+    pub(crate) synced_s: f64,
+    pub(crate) bytes: u64,
+}
+
+impl Job {
+    /// A file of so many bytes below `from`, to be copied to folders below `to`.
+    pub(crate) fn file(from: &Path, to: &Path, bytes: u64) -> anyhow::Result<Self> {
+        let source = from.join(NAME);
+        make_file(&source, bytes)?;
+        Self::new(source, to, bytes, 1)
+    }
+
+    /// So many files of 4 to 16 KiB in folders of 100.
+    pub(crate) fn tree(from: &Path, to: &Path, files: u64) -> anyhow::Result<Self> {
+        let source = from.join(NAME);
+        let mut bytes = 0;
+        for number in 0..files {
+            let folder = source.join(format!("{:04}", number / 100));
+            fs::create_dir_all(&folder)?;
+            // All lengths are there, in an order without one (Knuth's multiplicative hash).
+            let length = 4096 + (number * 2_654_435_761) % 12_289;
+            make_file(&folder.join(format!("{:02}", number % 100)), length)?;
+            bytes += length;
+        }
+        Self::new(source, to, bytes, files)
+    }
+
+    fn new(source: PathBuf, to: &Path, bytes: u64, files: u64) -> anyhow::Result<Self> {
+        // The anonymous user of GridFTP's server reads and writes there.
+        let to = to.to_owned();
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o777))?;
+        let job = Self { source, to, bytes, files };
+        job.sync(&job.source)?;
+        Ok(job)
+    }
+
+    pub(crate) fn source(&self) -> &Path {
+        &self.source
+    }
+
+    pub(crate) fn to(&self) -> &Path {
+        &self.to
+    }
+
+    pub(crate) fn place(&self) -> anyhow::Result<TempDir> {
+        let place = tempfile::tempdir_in(&self.to)?;
+        fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777))?;
+        Ok(place)
+    }
+
+    /// Copies, and makes it durable.
+    ///
+    /// # Errors
+    /// It does not end in time, or what it made is not what it should be.
+    pub(crate) fn copied(
+        &self,
+        copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
+    ) -> anyhow::Result<Copied> {
+        let place = self.place()?;
+        let began = Instant::now();
+        let Ended::Done(_) = copy(&self.source, place.path(), SECONDS_MAX)? else {
+            bail!("it did not end within {SECONDS_MAX} s");
+        };
+        let seconds = began.elapsed().as_secs_f64();
+        self.sync(&place.path().join(NAME))?;
+        let synced_s = began.elapsed().as_secs_f64() - seconds;
+        self.check(place.path())?;
+        Ok(Copied { seconds, synced_s, bytes: self.bytes })
+    }
+
+    pub(crate) fn check(&self, place: &Path) -> anyhow::Result<()> {
+        let (mut bytes, mut files) = (0, 0);
+        let mut left = vec![place.join(NAME)];
+        while let Some(path) = left.pop() {
+            let found = fs::symlink_metadata(&path).context("no copy was made")?;
+            if found.is_dir() {
+                for entry in fs::read_dir(&path)? {
+                    left.push(entry?.path());
+                }
+            } else {
+                (bytes, files) = (bytes + found.len(), files + 1);
+            }
+        }
+        ensure!(
+            (bytes, files) == (self.bytes, self.files),
+            "the copy has {files} files, {bytes} bytes; expected {}, {}",
+            self.files,
+            self.bytes
+        );
+        Ok(())
+    }
+
+    /// A file by itself; of many, all of their file system.
+    fn sync(&self, path: &Path) -> anyhow::Result<()> {
+        if path.is_file() {
+            return Ok(fs::File::open(path)?.sync_all()?);
+        }
+        let synced = Command::new("sync").arg("-f").arg(path).status()?;
+        ensure!(synced.success(), "`sync -f` failed");
+        Ok(())
+    }
+}
+
+pub(crate) const NAME: &str = "source";
+pub(crate) const SECONDS_MAX: u64 = 120;

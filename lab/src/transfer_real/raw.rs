@@ -20,8 +20,7 @@ use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce, UdpGroSegment, UdpGsoS
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
-use super::memory::{HOT_BYTES, Memory};
-use super::worker::{Ready, Worker, say};
+use super::flow::{HOT_BYTES, Memory, Ready, Worker, say};
 use crate::process::input_ends;
 use crate::signatures::host::{Cpus, pin};
 
@@ -31,7 +30,6 @@ pub(crate) struct SendPlan {
     is_sealed: bool,
     /// Bytes of datagrams a second; as fast as it goes without.
     rate_bytes_s: Option<f64>,
-    /// Datagrams that are sent at once.
     train: usize,
     milliseconds: u64,
     cpu: usize,
@@ -48,14 +46,12 @@ pub(crate) struct ReceivePlan {
     cpu: usize,
 }
 
-/// What was sent.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Sent {
     datagrams: u64,
     seconds: f64,
 }
 
-/// What came.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Came {
     datagrams: u64,
@@ -66,7 +62,6 @@ struct Came {
 }
 
 impl ReceivePlan {
-    /// A receiver that waits, and where.
     fn start(&self, network: &Network) -> anyhow::Result<(Worker, SocketAddr)> {
         let receiver = Worker::start(&network.b, "RawReceive", self)?;
         let Ready { port, .. } = receiver.hear()?;
@@ -161,7 +156,6 @@ pub(crate) struct Flood {
 }
 
 impl Flood {
-    /// Receives, opens and copies.
     pub(crate) fn prepare(network: &Network, buffer_bytes: usize, cpu: usize) -> anyhow::Result<Self> {
         let at = IpAddr::V4(network.b.v4());
         let plan = ReceivePlan { at, is_sealed: true, buffer_bytes, is_copied: true, cpu };
@@ -194,7 +188,6 @@ impl Flood {
     }
 }
 
-/// The sending process.
 pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     pin(plan.cpu)?;
     let any = if plan.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -237,7 +230,6 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     say(&Sent { datagrams: number, seconds: began.elapsed().as_secs_f64() })
 }
 
-/// The receiving process.
 pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     pin(plan.cpu)?;
     let socket = UdpSocket::bind((plan.at, 0))?;
@@ -288,13 +280,10 @@ fn suite(is_sealed: bool) -> Suite {
     if is_sealed { Suite::Aes128Gcm } else { Suite::Clear }
 }
 
-/// Opens and seals nothing but this experiment.
 const SECRET: [u8; 32] = [9; 32];
 
 /// What an Ethernet packet of 1500 bytes carries over IPv4 and UDP.
 const SEGMENT_BYTES: usize = 1472;
-
-/// All of that packet.
 const PACKET_BYTES: f64 = 1500.0;
 
 /// As many as UDP's length allows: 65 507 bytes.
@@ -324,7 +313,6 @@ const LOSSLESS: f64 = 1e-4;
 
 /// Finds the rate to about a fiftieth of it.
 const STEPS: u32 = 6;
-
 const _: () = assert!(TRAIN * SEGMENT_BYTES <= 65_507 && HEADER_BYTES + SEAL_BYTES < SEGMENT_BYTES);
 
 /// For how long the limit is tried at each rate, where nothing else is said.

@@ -1,5 +1,6 @@
-//! A run of the study: what all its parts share, and its printing.
+//! A run of the study: what all its parts share, how long its cells take, and its printing.
 
+use std::ops::{Add, AddAssign};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,21 +8,19 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use barograph_sim::{Link, Network};
 use barograph_transfer::controller::Kind;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
 
-use super::args::Args;
-use super::cells::{Plan, for_people};
+use super::Args;
 use super::flow::{Course, Flow, Ours, measured};
-use super::peer::Peer;
-use super::peer::bench::{Bench, Tools};
-use super::report::Report;
+use super::peer::{Bench, Peer, Tools};
 use crate::emulation::{forget_connections, set_tcp, void};
+use crate::jobs::{self, bar_like};
 use crate::output::Output;
 use crate::signatures::host::Cpus;
 use crate::stats::median;
-use crate::table::shown;
+use crate::table::{Section, Table, Widths, shown};
 
-/// What all parts share.
 pub(crate) struct Session {
     /// For how long a run is measured (s).
     pub(crate) seconds: u64,
@@ -49,9 +48,7 @@ struct Progress {
 
 impl Session {
     pub(crate) fn new(args: &Args, page: Option<&std::path::Path>) -> anyhow::Result<Self> {
-        let bar = ProgressBar::new(0);
-        let style = ProgressStyle::with_template("{bar:30} {msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let bar = bar_like(0, "{bar:30} {msg}");
         Ok(Self {
             seconds: args.seconds.unwrap_or(if args.full { 20 } else { 2 }),
             is_full: args.full,
@@ -74,7 +71,6 @@ impl Session {
         })
     }
 
-    /// Begins with so much to do.
     pub(crate) fn begin(&self, all: Plan) {
         self.bar.set_length(all.time.as_secs());
         self.progress().all = all;
@@ -89,7 +85,6 @@ impl Session {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says what is under way.
     pub(crate) fn note(&self, what: impl Into<String>) {
         let text = {
             let progress = self.progress();
@@ -100,10 +95,13 @@ impl Session {
         self.bar.set_message(text);
     }
 
-    /// Counts what is done.
-    pub(crate) fn done(&self, plan: Plan) {
+    /// Measures what was planned so, and says so meanwhile.
+    pub(crate) fn cell<T>(&self, what: impl Into<String>, plan: Plan, measure: impl FnOnce() -> T) -> T {
+        self.note(what);
+        let found = measure();
         let now = self.progress().done + plan;
         self.reach(now);
+        found
     }
 
     pub(crate) fn reach(&self, done: Plan) {
@@ -111,17 +109,14 @@ impl Session {
         self.bar.set_position(done.time.as_secs());
     }
 
-    /// For how long a run is measured.
     pub(crate) fn time(&self) -> Duration {
         Duration::from_secs(self.seconds)
     }
 
-    /// Whether a path of this name is asked for.
     pub(crate) fn wants_path(&self, name: &str) -> bool {
         self.paths.is_empty() || self.paths.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// Whether what has this name is asked for.
     pub(crate) fn wants(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
@@ -218,11 +213,9 @@ impl Progress {
     }
 }
 
-/// A run of one flow of ours.
 pub(crate) struct Run {
     pub(crate) bps: f64,
     pub(crate) course: Course,
-    /// Why the emulator is to blame for it, if it is.
     pub(crate) void: Option<String>,
 }
 
@@ -257,7 +250,6 @@ impl Rounds {
     }
 }
 
-/// A rate for people.
 pub(crate) fn gbit_s(bps: f64) -> String {
     if bps < 1e9 { format!("{:.0} Mbit/s", bps / 1e6) } else { format!("{:.2} Gbit/s", bps / 1e9) }
 }
@@ -265,4 +257,264 @@ pub(crate) fn gbit_s(bps: f64) -> String {
 /// A ratio of two rates; a dash where there is none.
 pub(crate) fn ratio(bps: f64, to: Option<f64>) -> String {
     shown(to.filter(|to| 0.0 < *to), |to| format!("{:.2}", bps / to))
+}
+
+/// The output of all parts, and all numbers that went there.
+pub(crate) struct Report {
+    output: Output,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    part: String,
+    rows: Vec<(String, Value)>,
+    /// A table whose first row is yet to come, and how wide its first cells will be.
+    coming: Option<(Table, usize)>,
+    widths: Widths,
+}
+
+impl Report {
+    pub(crate) fn new(output: Output) -> Self {
+        Self { output, state: Mutex::default() }
+    }
+
+    pub(crate) fn begin_part(&self, name: &str) {
+        name.clone_into(&mut self.state().part);
+    }
+
+    pub(crate) fn say(&self, text: &str) -> anyhow::Result<()> {
+        self.output.print(text)
+    }
+
+    /// The head of a table; its rows follow, whose first cells will be these.
+    pub(crate) fn begin(
+        &self,
+        title: &str,
+        legend: &str,
+        table: Table,
+        first_cells: impl Iterator<Item = String>,
+    ) -> anyhow::Result<()> {
+        let width = first_cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+        self.state().coming = Some((table, width));
+        self.say(&format!("\n## {title}\n\n{legend}\n\n"))
+    }
+
+    /// One row, and the numbers that it is made of. The first one sets the columns' widths.
+    pub(crate) fn row(&self, cells: &[String], numbers: Vec<Value>) -> anyhow::Result<()> {
+        let text = {
+            let mut state = self.state();
+            let head = state.coming.take().map(|(table, first_width)| table.head(cells, first_width));
+            let head = head.map(|(widths, head)| {
+                state.widths = widths;
+                head
+            });
+            head.unwrap_or_default() + &state.widths.line(cells)
+        };
+        self.say(&text)?;
+        self.numbers(numbers)
+    }
+
+    pub(crate) fn end(&self, lines: &[String]) -> anyhow::Result<()> {
+        self.say(&format!("\n{}", lines.concat()))
+    }
+
+    pub(crate) fn section(&self, section: Section) -> anyhow::Result<()> {
+        self.say(&section.text)?;
+        self.numbers(section.rows)
+    }
+
+    pub(crate) fn rows_of(&self, part: &str) -> Vec<Value> {
+        let state = self.state();
+        state.rows.iter().filter(|(of, _)| of == part).map(|(_, row)| row.clone()).collect()
+    }
+
+    fn numbers(&self, numbers: Vec<Value>) -> anyhow::Result<()> {
+        let part = self.state().part.clone();
+        for row in numbers {
+            self.output.json(&json!({ "part": part, "row": row }))?;
+            self.state().rows.push((part.clone(), row));
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Plan {
+    pub(crate) cells: u64,
+    pub(crate) time: Duration,
+}
+
+impl Plan {
+    /// So many cells that take so long, so many at once.
+    pub(crate) fn of(cells: u64, each: Duration, at_once: usize) -> Self {
+        Self { cells, time: each * u32::try_from(cells).unwrap_or(u32::MAX) / at_once.max(1) as u32 }
+    }
+}
+
+impl Add for Plan {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { cells: self.cells + other.cells, time: self.time + other.time }
+    }
+}
+
+impl AddAssign for Plan {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl std::iter::Sum for Plan {
+    fn sum<I: Iterator<Item = Self>>(plans: I) -> Self {
+        plans.fold(Self::default(), Add::add)
+    }
+}
+
+/// How many jobs run at once, as long as that does them no harm.
+pub(crate) struct Lanes(usize);
+
+impl Lanes {
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self(at_once.max(1))
+    }
+
+    /// Runs all jobs, and returns what came of them in their order. What is void, as others ran beside it, is run again alone; when that is more
+    /// than a third, jobs run alone from now on.
+    pub(crate) fn run<J: Sync, T: Send>(
+        &mut self,
+        jobs: &[J],
+        run: impl Fn(&J) -> T + Sync,
+        is_void: impl Fn(&T) -> bool,
+    ) -> Vec<T> {
+        if self.0 == 1 {
+            return jobs.iter().map(run).collect();
+        }
+        let found = jobs::at_once(jobs, self.0, &run);
+        let spoilt = found.iter().filter(|came| is_void(came)).count();
+        if jobs.len() < 3 * spoilt {
+            self.0 = 1;
+        }
+        let again = |(came, job): (T, &J)| if is_void(&came) { run(job) } else { came };
+        found.into_iter().zip(jobs).map(again).collect()
+    }
+}
+
+pub(crate) fn for_people(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
+}
+
+/// What a run takes beside its own time: two namespaces, two processes, their end (0.3 s here), and a little for a machine that is busy.
+pub(crate) const AROUND: Duration = Duration::from_millis(400);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Bound {
+    Least(f64),
+    Most(f64),
+    Within(f64, f64),
+}
+
+/// A line that says what was to be reached, what was found, and whether that does.
+pub(crate) fn goal_line(what: &str, bound: Bound, found: Option<f64>) -> String {
+    let text = bound_name(bound);
+    let found = match found.filter(|found| found.is_finite()) {
+        Some(found) => format!("{found:.3}, {}", if is_within(found, bound) { "met" } else { "MISSED" }),
+        None => "not measured".to_owned(),
+    };
+    format!("- {what}, {text}: {found}\n")
+}
+
+/// The same where it was measured that what was to come never did.
+pub(crate) fn goal_never(what: &str, bound: Bound) -> String {
+    format!("- {what}, {}: never, MISSED\n", bound_name(bound))
+}
+
+fn bound_name(bound: Bound) -> String {
+    match bound {
+        Bound::Least(least) => format!("at least {least}"),
+        Bound::Most(most) => format!("at most {most}"),
+        Bound::Within(least, most) => format!("{least} to {most}"),
+    }
+}
+
+fn is_within(found: f64, bound: Bound) -> bool {
+    match bound {
+        Bound::Least(least) => least <= found,
+        Bound::Most(most) => found <= most,
+        Bound::Within(least, most) => (least..=most).contains(&found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_kept_by_part() {
+        let report = Report::new(Output::new(None, false));
+        for (part, number) in [("network", 1), ("busy", 2), ("network", 3)] {
+            report.begin_part(part);
+            report.numbers(vec![json!(number)]).unwrap_or_else(|error| panic!("{error}"));
+        }
+        assert_eq!(report.rows_of("network"), [json!(1), json!(3)]);
+        assert!(report.rows_of("files").is_empty());
+    }
+
+    #[test]
+    fn what_is_void_is_run_again_alone() {
+        let runs = AtomicUsize::new(0);
+        let jobs: Vec<usize> = (0..20).collect();
+        // Of the first time that each is run, the odd ones are void.
+        let seen: Mutex<Vec<usize>> = Mutex::default();
+        let mut lanes = Lanes::new(3);
+        let found = lanes.run(
+            &jobs,
+            |job| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_first = !seen.contains(job);
+                seen.push(*job);
+                (*job, is_first && job % 2 == 1)
+            },
+            |(_, is_void)| *is_void,
+        );
+        assert_eq!(found, jobs.iter().map(|job| (*job, false)).collect::<Vec<_>>());
+        assert_eq!(runs.load(Ordering::Relaxed), 30);
+        assert_eq!(lanes.0, 1, "half of them were spoilt");
+    }
+
+    #[test]
+    fn alone_nothing_is_run_twice() {
+        let runs = AtomicUsize::new(0);
+        let found =
+            Lanes::new(1).run(&[1, 2, 3], |job| (runs.fetch_add(1, Ordering::Relaxed), *job).1, |_| true);
+        assert_eq!(found, [1, 2, 3]);
+        assert_eq!(runs.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn plans_add_up() {
+        let plan = Plan::of(6, Duration::from_secs(10), 2) + Plan::of(1, Duration::from_secs(5), 1);
+        assert_eq!(plan, Plan { cells: 7, time: Duration::from_secs(35) });
+        assert_eq!(for_people(plan.time), "35 s");
+        assert_eq!(for_people(Duration::from_secs(600)), "10 min");
+    }
+
+    #[test]
+    fn a_line_says_whether_it_is_met() {
+        assert_eq!(goal_line("a", Bound::Least(0.8), Some(0.9)), "- a, at least 0.8: 0.900, met\n");
+        assert_eq!(goal_line("a", Bound::Most(0.8), Some(0.9)), "- a, at most 0.8: 0.900, MISSED\n");
+        assert_eq!(goal_line("a", Bound::Within(0.5, 2.0), Some(2.1)), "- a, 0.5 to 2: 2.100, MISSED\n");
+        assert_eq!(goal_never("a", Bound::Most(30.0)), "- a, at most 30: never, MISSED\n");
+        assert_eq!(goal_line("a", Bound::Least(0.8), None), "- a, at least 0.8: not measured\n");
+        assert_eq!(goal_line("a", Bound::Least(0.8), Some(f64::NAN)), "- a, at least 0.8: not measured\n");
+    }
 }

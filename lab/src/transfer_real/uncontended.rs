@@ -6,26 +6,23 @@ use barograph_sim::{Link, Network};
 use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
-use super::cells::{AROUND, Plan};
 use super::flow::Ours;
-use super::goal::{self, Bound};
 use super::peer::Peer;
-use super::raw::{self, Limit, digest_bytes_s, rest};
-use super::session::{Rounds, Session, gbit_s, ratio};
+use super::raw::{Limit, digest_bytes_s, rest};
+use super::session::{AROUND, Bound, Plan, Rounds, Session, gbit_s, ratio};
+use super::{raw, session};
 use crate::signatures::host::Cpus;
 use crate::stats::median;
 use crate::table::{Section, Table, cells, dash};
 
 const LINK: Link = Link::Veth { rate_bps: None };
 
-/// A row: what is measured in each round.
 #[derive(Clone, Copy)]
 enum Subject {
     Peer(Peer),
     Ours(Ours),
 }
 
-/// What came of a row.
 #[derive(Default)]
 struct Found {
     rounds: Rounds,
@@ -43,7 +40,6 @@ fn rounds(session: &Session) -> u32 {
 }
 
 impl Subject {
-    /// An estimate.
     fn time(&self, session: &Session) -> Duration {
         let time = match self {
             Self::Ours(_) => START + session.time(),
@@ -77,16 +73,17 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let mut limits: [Vec<Limit>; 2] = Default::default();
     // Each round measures everything, so that what the machine does beside is in all rows alike.
     for _ in 0..rounds {
-        for (is_sealed, limits) in [true, false].into_iter().zip(&mut limits) {
-            session.note("the limit");
-            let network = Network::new(LINK)?;
-            limits.push(raw::limit(&network, is_sealed, session.cpus, raw::step_ms(session.seconds))?);
-        }
-        session.done(limits_plan(session));
+        session.cell("the limit", limits_plan(session), || {
+            [true, false].into_iter().zip(&mut limits).try_for_each(|(is_sealed, limits)| {
+                let network = Network::new(LINK)?;
+                let step_ms = raw::step_ms(session.seconds);
+                limits.push(raw::limit(&network, is_sealed, session.cpus, step_ms)?);
+                anyhow::Ok(())
+            })
+        })?;
         for (subject, found) in subjects.iter().zip(&mut found) {
-            session.note(name(subject));
-            found.add(session, subject);
-            session.done(Plan::of(1, subject.time(session), 1));
+            let plan = Plan::of(1, subject.time(session), 1);
+            session.cell(name(subject), plan, || found.add(session, subject));
             rest();
         }
     }
@@ -161,17 +158,17 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     }
     let mut goals: Vec<String> = void.into_iter().collect();
     goals.extend([
-        goal::line("sealed ÷ the sealed limit", Bound::Least(0.8), over(ours, sealed)),
-        goal::line("clear ÷ the clear limit", Bound::Least(0.75), over(in_clear, clear)),
-        goal::line(
+        session::goal_line("sealed ÷ the sealed limit", Bound::Least(0.8), over(ours, sealed)),
+        session::goal_line("clear ÷ the clear limit", Bound::Least(0.75), over(in_clear, clear)),
+        session::goal_line(
             "clear ÷ iperf3's cubic (a goal, not a floor)",
             Bound::Least(1.0),
             over(free_clear, cubic),
         ),
-        goal::line("sealed ÷ quinn's best", Bound::Least(2.0), over(free, of_peer("quinn"))),
+        session::goal_line("sealed ÷ quinn's best", Bound::Least(2.0), over(free, of_peer("quinn"))),
     ]);
     for other in ["UDT", "UFTP", "GridFTP", "scp", "rsync"] {
-        goals.push(goal::line(
+        goals.push(session::goal_line(
             &format!("sealed ÷ {other}'s best"),
             Bound::Least(0.97),
             over(free, of_peer(other)),

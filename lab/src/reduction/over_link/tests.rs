@@ -1,9 +1,10 @@
 //! The engine computes what the real link does.
 
-use super::*;
-use crate::reduction::{load, tree};
-use crate::stats::mean;
 use std::path::Path;
+
+use super::*;
+use crate::reduction::{engine, load};
+use crate::stats::mean;
 
 fn scenario(text: &str) -> Scenario {
     // A period instead of a pause: what is late by milliseconds does not add up over the reductions.
@@ -20,7 +21,7 @@ fn scenario(text: &str) -> Scenario {
 fn check_equal(scenario: &Scenario, strategy: Strategy, owners: &[usize]) {
     let each = if matches!(strategy, Strategy::Static(_)) { 0.002 } else { 0.005 };
     let mut allowed = vec![0.0; scenario.reductions];
-    let engine = tree::run_owned(scenario, 1, strategy, owners, |sent| {
+    let engine = engine::run_tree_owned(scenario, 1, strategy, owners, |sent| {
         allowed[sent.reduction] += each * f64::from(sent.attempts);
     });
     let link = run_owned(scenario, strategy, Copies::Vanish, owners).expect("nothing is handled twice");
@@ -34,7 +35,6 @@ fn check_equal(scenario: &Scenario, strategy: Strategy, owners: &[usize]) {
     assert!(0 < link.retries, "{name}: nothing was put to the test");
 }
 
-/// Each path learns for itself, so that the order in which hosts hear of things is no matter.
 fn alone(scenario: &Scenario) -> Vec<usize> {
     (0..2 * (scenario.nodes - 1)).collect()
 }
@@ -67,7 +67,7 @@ fn load_of_cancelled_copies_costs_the_same_over_the_real_link() {
 fn a_host_that_hears_in_another_order_makes_little_difference() {
     for text in [ROUGH, LOADED] {
         let scenario = scenario(text);
-        let engine = tree::run(&scenario, 1, Strategy::Default, |_| {});
+        let engine = engine::run_tree(&scenario, 1, Strategy::Default, |_| {});
         let link = run(&scenario, Strategy::Default, Copies::Vanish).expect("nothing is handled twice");
         let ratio = mean(&link.times) / mean(&engine.times);
         assert!((0.95..1.05).contains(&ratio), "{ratio}");
@@ -78,7 +78,7 @@ fn a_host_that_hears_in_another_order_makes_little_difference() {
 fn copies_that_arrive_late_are_handled_once_and_slow_nobody() {
     let scenario = scenario(LATE);
     let strategy = Strategy::Static(5.0);
-    let engine = tree::run(&scenario, 1, strategy, |_| {});
+    let engine = engine::run_tree(&scenario, 1, strategy, |_| {});
     let link = run(&scenario, strategy, Copies::ArriveLate).expect("nothing is handled twice");
     assert!(20 < link.duplicates, "{}", link.duplicates);
     for (one, other) in link.times.iter().zip(&engine.times) {

@@ -4,18 +4,18 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+use barograph_sim::Chance;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message, SenderId, Tcp};
+use barograph_timeout::{Attempt, Decision, Ended, LIMIT, Reason, Timeout};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{Receiver, channel};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::hosts::Hosts;
-use super::round::{Round, decode, encode, raise};
-use super::timeouts::Patient;
+use super::turns::Hosts;
+use crate::reduction::strategy::Strategy;
 
-/// The nodes of one strategy.
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     listeners: Vec<Arc<Listener<TcpListener>>>,
@@ -30,7 +30,6 @@ pub(crate) struct Reduced {
     pub(crate) sent: Vec<Sent>,
 }
 
-/// A message that was acknowledged.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
     /// From the start of its first attempt to its acknowledgement.
@@ -42,7 +41,6 @@ pub(crate) struct Sent {
     pub(crate) duplicate: bool,
 }
 
-/// A message as it came in.
 struct Arrival {
     /// Which direction of which edge it came on: 2 · (child − 1) upwards, one more downwards.
     path: usize,
@@ -59,7 +57,6 @@ struct Node {
     down: Vec<Way>,
 }
 
-/// A link to a neighbour.
 struct Way {
     link: Link<Tcp, Patient>,
     tries: u32,
@@ -199,7 +196,6 @@ impl Node {
     }
 }
 
-/// Sends the result to all children at once.
 async fn hand_on(down: &mut [Way], result: &[u32]) -> anyhow::Result<Vec<Sent>> {
     let message = encode(result);
     Ok(match down {
@@ -223,3 +219,161 @@ impl Way {
 
 /// Many times what the longest may take: TCP gives up no sooner, but who looks on does.
 const REDUCTION_MAX: Duration = Duration::from_secs(180);
+
+/// Each node's integers, and what each must send up.
+#[derive(Debug)]
+pub(crate) struct Round {
+    pub(crate) own: Vec<Vec<u32>>,
+    /// The maxima of each node's subtree; those of node 0 are the result.
+    pub(crate) expected: Vec<Vec<u32>>,
+}
+
+impl Round {
+    /// Every round has other integers, so that a message of an earlier one would be told from its own.
+    pub(crate) fn draw(nodes: usize, integers: usize, seed: u64, number: usize) -> Self {
+        let of_node = |node: usize| {
+            let mut draws = Chance::new(seed, ((number as u64) << 16) | node as u64);
+            (0..integers).map(|_| (draws.bits() >> 32) as u32).collect()
+        };
+        let own: Vec<Vec<u32>> = (0..nodes).map(of_node).collect();
+        let mut expected = own.clone();
+        for child in (1..nodes).rev() {
+            let (before, from) = expected.split_at_mut(child);
+            raise(&mut before[(child - 1) / 2], &from[0]);
+        }
+        Self { own, expected }
+    }
+}
+
+/// Raises each number to the other where that is larger; both are equally long.
+pub(crate) fn raise(numbers: &mut [u32], others: &[u32]) {
+    for (number, other) in numbers.iter_mut().zip(others) {
+        *number = (*number).max(*other);
+    }
+}
+
+/// As a message: four bytes a number, the least significant first.
+pub(crate) fn encode(numbers: &[u32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// The numbers of a message, which must be so many.
+pub(crate) fn decode(bytes: &[u8], count: usize) -> anyhow::Result<Vec<u32>> {
+    ensure!(bytes.len() == 4 * count, "a message of {} bytes instead of {}", bytes.len(), 4 * count);
+    let (fours, _) = bytes.as_chunks::<4>();
+    Ok(fours.iter().map(|four| u32::from_le_bytes(*four)).collect())
+}
+
+/// An estimator for one direction of a link, whose last try is not the end.
+///
+/// A message whose tries are used up makes its reduction an abandoned one; it is then waited for without a
+/// timeout, and of that the estimator is not told. It stays the same message to the link, under the same
+/// identifier, so that copies of before and after are handled once together.
+pub(crate) struct Patient {
+    inner: Box<dyn Timeout + Send>,
+    tries: u32,
+}
+
+impl Patient {
+    /// Tries of a link for so many of the estimator's: some more, of which only those are used up that get
+    /// no connection.
+    pub(crate) fn link_tries(tries: u32) -> u32 {
+        tries + CONNECTING_MAX
+    }
+
+    fn within(&self, attempt: &Attempt) -> Option<Attempt> {
+        (attempt.number < self.tries).then_some(Attempt { tries: self.tries, ..*attempt })
+    }
+}
+
+impl Timeout for Patient {
+    fn decide(&self, attempt: &Attempt) -> Decision {
+        match self.within(attempt) {
+            Some(attempt) => self.inner.decide(&attempt),
+            None => Decision {
+                timeout: LIMIT,
+                forecast: None,
+                error: None,
+                expected_timeouts: f64::NAN,
+                help: f64::NAN,
+                reason: Reason::LastTry,
+            },
+        }
+    }
+
+    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+        if let Some(attempt) = self.within(attempt) {
+            self.inner.record(&attempt, ended);
+        }
+    }
+
+    fn connected(&mut self, took: Duration) {
+        self.inner.connected(took);
+    }
+}
+
+/// A timeout for each path; see [`Strategy::timeouts`].
+pub(crate) fn timeouts(
+    strategy: Strategy,
+    owners: &[usize],
+    scale: f64,
+    tries: u32,
+) -> anyhow::Result<Vec<Patient>> {
+    if matches!(strategy, Strategy::StaticBest | Strategy::DefaultHedged) {
+        bail!("{} cannot be run over TCP: a link has one attempt at a time", strategy.name());
+    }
+    let patient = |inner| Patient { inner, tries };
+    Ok(strategy.timeouts(owners, scale).into_iter().map(patient).collect())
+}
+
+/// A message that gets no connection so many times in a row has no network to go over.
+const CONNECTING_MAX: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use barograph_timeout::{Exchange, START};
+
+    use super::*;
+
+    #[test]
+    fn the_root_expects_the_maxima_of_all() {
+        let round = Round::draw(7, 50, 3, 2);
+        for i in 0..50 {
+            let of = |nodes: &[usize]| nodes.iter().map(|node| round.own[*node][i]).max();
+            assert_eq!(Some(round.expected[0][i]), of(&[0, 1, 2, 3, 4, 5, 6]));
+            assert_eq!(Some(round.expected[2][i]), of(&[2, 5, 6]));
+            assert_eq!(Some(round.expected[6][i]), of(&[6]));
+        }
+        assert_ne!(round.own, Round::draw(7, 50, 3, 3).own);
+        assert_eq!(decode(&encode(&round.own[4]), 50).expect("its own"), round.own[4]);
+        assert!(decode(&[0; 199], 50).is_err() && decode(&[0; 204], 50).is_err());
+    }
+
+    #[test]
+    fn the_estimator_sees_its_own_tries_and_nothing_after() {
+        let mut paths = timeouts(Strategy::NwsEscalating, &[1], 0.1, 2).expect("a strategy for links");
+        let mut exchange = Exchange::new(65_536, Patient::link_tries(2));
+        let first = exchange.attempt(Duration::ZERO);
+        assert_eq!(paths[0].timeout(&first), START.mul_f64(0.1));
+        assert!(exchange.again());
+        let last = exchange.attempt(Duration::from_secs(1));
+        assert!(!last.is_last(), "not to the link");
+        assert_eq!(paths[0].decide(&last).reason, Reason::LastTry, "but to the estimator");
+        assert!(exchange.again());
+        let uncut = exchange.attempt(Duration::from_secs(2));
+        let before = paths[0].decide(&first);
+        for _ in 0..5 {
+            paths[0].record(&uncut, Ended::Answered(Duration::from_secs(9)));
+        }
+        assert_eq!((paths[0].timeout(&uncut), paths[0].decide(&first).timeout), (LIMIT, before.timeout));
+    }
+
+    #[test]
+    fn what_a_link_cannot_do_is_refused() {
+        for strategy in [Strategy::StaticBest, Strategy::DefaultHedged] {
+            assert!(
+                timeouts(strategy, &[0], 1.0, 5).is_err_and(|e| e.to_string().contains(&strategy.name()))
+            );
+        }
+    }
+}

@@ -5,9 +5,8 @@ use std::time::Duration;
 use barograph_sim::{Link, LinkSpec, Loss, network_or_skip};
 use indicatif::ProgressBar;
 
-use super::super::strategy::Strategy;
-use super::hosts::Hosts;
-use super::turns::{Contestant, Outcome, Plan, take_turns};
+use super::turns::{Contestant, Hosts, Outcome, Plan, take_turns};
+use crate::reduction::strategy::Strategy;
 
 const PLAN: Plan = Plan {
     nodes: 7,

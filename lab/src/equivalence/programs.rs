@@ -1,6 +1,7 @@
-//! The browser, driven by a script of Node over JSON lines.
+//! What measures: the native communicator, a native client of the pages' WebSocket, and the browser, driven by a script of Node over JSON lines.
 
 use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
@@ -8,17 +9,154 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
-use barograph_sim::Host;
+use anyhow::{Context, bail, ensure};
+use barograph_probe::io::{Cancel, run_one};
+use barograph_probe::wire::{Reply, Request};
+use barograph_probe::{Direction, Experiment, Measured, Target, io};
+use barograph_sim::{Host, Network};
+use barograph_study::compare::{Better, Kernel};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::{Message, WebSocket, client};
 
-use super::args::{Args, ClockName};
-use super::asked::Asked;
+use super::{Args, ClockName};
 use crate::process::Process;
 use crate::tool::find;
 
-/// A browser on a host, and the script that drives it; both end when this is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Quantity {
+    Rtt,
+    RttNagle,
+    /// Up, without any correction, as in the paper's study (§2.1.1).
+    Goodput,
+}
+
+impl Quantity {
+    pub(crate) const ALL: [Self; 3] = [Self::Rtt, Self::RttNagle, Self::Goodput];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Rtt => "rtt",
+            Self::RttNagle => "rtt_nagle",
+            Self::Goodput => "goodput",
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        if self.is_transfer() { "bit/s" } else { "s" }
+    }
+
+    /// Whether bytes are moved, and larger values are better.
+    pub(crate) fn is_transfer(self) -> bool {
+        self == Self::Goodput
+    }
+
+    pub(crate) fn better(self) -> Better {
+        if self.is_transfer() { Better::Larger } else { Better::Smaller }
+    }
+}
+
+pub(crate) struct Asked {
+    pub(crate) quantity: Quantity,
+    pub(crate) bytes: u64,
+    /// Bytes of a write of the native program; `None` is its default.
+    pub(crate) write_bytes: Option<usize>,
+    /// Bytes of a message of the page; `None` is its default.
+    pub(crate) message_bytes: Option<usize>,
+}
+
+/// One sample on a connection of its own, in seconds, or in bit/s without any correction; with what the kernel said.
+pub(crate) fn native_measure(
+    network: &Network,
+    target: &Target,
+    asked: &Asked,
+    cancel: &Cancel,
+) -> anyhow::Result<(f64, Kernel)> {
+    let experiment = match asked.quantity {
+        Quantity::Rtt => Experiment::Rtt { n: 1 },
+        Quantity::RttNagle => Experiment::RttNagle { n: 1 },
+        Quantity::Goodput => Experiment::Goodput { direction: Direction::Up, bytes: asked.bytes },
+    };
+    let measured = one(network, target, experiment, DEADLINE, asked.write_bytes, cancel)?;
+    let kernel = measured
+        .tcp_info
+        .map(|info| Kernel { retrans: Some(info.total_retrans.into()), min_rtt_s: info.min_rtt_s });
+    Ok((measured.raw.unwrap_or(measured.value), kernel.unwrap_or_default()))
+}
+
+pub(crate) fn native_exchanges(
+    network: &Network,
+    target: &Target,
+    n: u32,
+    cancel: &Cancel,
+) -> anyhow::Result<Vec<f64>> {
+    Ok(one(network, target, Experiment::Rtt { n }, DEADLINE, None, cancel)?.samples)
+}
+
+pub(crate) fn one(
+    network: &Network,
+    target: &Target,
+    experiment: Experiment,
+    deadline: Duration,
+    write_bytes: Option<usize>,
+    cancel: &Cancel,
+) -> anyhow::Result<Measured> {
+    let mut context = io::Context { deadline, cancel: cancel.clone(), ..Default::default() };
+    context.write_bytes = write_bytes.unwrap_or(context.write_bytes);
+    let mut readings = network.a.run(|| run_one(target, experiment, &context))?;
+    let reading = readings.pop().context("an experiment gives a reading")?;
+    Ok(reading.result?)
+}
+
+/// Far beyond what any sample takes on these links.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The times of `n` exchanges one after another on one connection (docs/spec/echo.md), in seconds.
+pub(crate) fn websocket_exchanges(
+    network: &Network,
+    station: SocketAddr,
+    n: u32,
+) -> anyhow::Result<Vec<f64>> {
+    // A socket stays in the namespace in which it was made.
+    let stream = network.a.run(|| TcpStream::connect_timeout(&station, WAIT_MAX))??;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(WAIT_MAX))?;
+    stream.set_write_timeout(Some(WAIT_MAX))?;
+    let mut request = format!("ws://{station}/v1/echo").into_client_request()?;
+    let protocol = HeaderValue::from_static("barograph-probe.1");
+    request.headers_mut().insert("sec-websocket-protocol", protocol);
+    let (mut socket, _) = client(request, stream).map_err(|error| anyhow::anyhow!("{error}"))?;
+    socket.send(Message::binary(Request::Rtt { n }.encode().to_vec()))?;
+    let reply = Reply::decode(&take_binary(&mut socket)?).context("the station's reply")?;
+    ensure!(matches!(reply, Reply::Ready { .. }), "the station declines: {reply:?}");
+    let mut times_s = Vec::new();
+    for i in 0..n {
+        // Two bytes, as the page sends them.
+        let message = (i as u16).to_be_bytes().to_vec();
+        let began = Instant::now();
+        socket.send(Message::binary(message))?;
+        take_binary(&mut socket)?;
+        times_s.push(began.elapsed().as_secs_f64());
+    }
+    socket.close(None)?;
+    Ok(times_s)
+}
+
+fn take_binary(socket: &mut WebSocket<TcpStream>) -> anyhow::Result<Vec<u8>> {
+    loop {
+        match socket.read()? {
+            Message::Binary(bytes) => return Ok(bytes.to_vec()),
+            Message::Ping(_) | Message::Pong(_) => {}
+            other => bail!("the station sent {other:?}"),
+        }
+    }
+}
+
+/// Far beyond what any step takes on loopback.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
 pub(crate) struct Browser {
     process: Process,
     requests: Option<ChildStdin>,
@@ -28,35 +166,29 @@ pub(crate) struct Browser {
     is_lost: bool,
 }
 
-/// What a browser said of itself.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Ready {
     /// The smallest step of the page's clock.
     pub(crate) clock_resolution_s: f64,
     /// Whether the page is isolated from other origins, and so has the finer clock.
     pub(crate) isolated: bool,
-    /// Its name and version.
     pub(crate) browser: String,
 }
 
 #[derive(Deserialize)]
-struct Measured {
+struct PageMeasured {
     value: f64,
     samples: Vec<f64>,
 }
 
-/// One value of the page.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub(crate) struct Shown {
     #[serde(rename(deserialize = "value"))]
     pub(crate) bit_s: f64,
-    /// Whether the page calls it a lower bound.
     pub(crate) at_least: bool,
-    /// How much the transfer moved that counted.
     pub(crate) bytes: u64,
 }
 
-/// A cycle of the page: what it shows of both directions.
 #[derive(Deserialize)]
 pub(crate) struct Cycle {
     pub(crate) goodput: Shown,
@@ -81,7 +213,6 @@ pub(crate) fn missing(chromium: &Path) -> Option<String> {
 }
 
 impl Browser {
-    /// Starts the script on a host.
     pub(crate) fn start(host: &Host) -> anyhow::Result<Self> {
         let mut command = host.command("node");
         // A group of its own: an interrupt from the terminal is for us, and what runs is to end in order.
@@ -91,7 +222,6 @@ impl Browser {
         Ok(Self { process, requests, answers, id: 0, is_lost: false })
     }
 
-    /// Opens the station's page.
     pub(crate) fn open(&mut self, url: &str, args: &Args, clock: ClockName) -> anyhow::Result<Ready> {
         let fine_clock = clock == ClockName::Fine;
         let request = json!({"do": "open", "url": url, "chromium": args.chromium, "fine_clock": fine_clock});
@@ -108,13 +238,13 @@ impl Browser {
             "message_bytes": asked.message_bytes,
             "fresh": true,
         });
-        Ok(self.ask::<Measured>(&request)?.value)
+        Ok(self.ask::<PageMeasured>(&request)?.value)
     }
 
     /// The times of `n` exchanges one after another, in seconds, on the connection that there is.
     pub(crate) fn exchanges(&mut self, n: u32) -> anyhow::Result<Vec<f64>> {
         let request = json!({"do": "measure", "quantity": "rtt", "n": n, "fresh": false});
-        Ok(self.ask::<Measured>(&request)?.samples)
+        Ok(self.ask::<PageMeasured>(&request)?.samples)
     }
 
     /// What a whole cycle of the page shows of goodput, with transfers of so many bytes, or of its default sizes: `auto`.
@@ -139,7 +269,6 @@ impl Browser {
         serde_json::from_value(answer).with_context(|| format!("the script answered {line}"))
     }
 
-    /// The answer with the id of the request that is sent, and its text.
     fn answer_to(&mut self, request: &Value) -> anyhow::Result<(Value, String)> {
         let mut request = request.clone();
         request["id"] = self.id.into();
@@ -181,7 +310,6 @@ impl Drop for Browser {
     }
 }
 
-/// The page's folder, where the tools are installed.
 fn web() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../web")
 }
@@ -193,8 +321,6 @@ fn driver() -> PathBuf {
 /// Longer than a transfer may take and than a browser may need to start, for which the script has limits of its own
 /// (150 s; and four of 30 s or less, of which one at most is used up).
 const ANSWER_MAX: Duration = Duration::from_secs(180);
-
-/// How long a browser may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
