@@ -61,15 +61,14 @@ impl Sweep {
             _ => (store.transact(|transaction, index| Crowding::sample(transaction, index))?, SAMPLE_STEPS),
         };
         let (removed, is_over) = store.transact(|transaction, index| {
-            Ok(match crowding.remove(transaction, index)? {
-                Some(removed) => (removed, false),
-                None => {
-                    let removed = remove_first(transaction, index)?;
-                    (removed, removed == 0)
-                }
-            })
+            let removed = crowding.remove(transaction, index)?;
+            if !crowding.is_end || crowding.has_removed {
+                return Ok((removed, false));
+            }
+            let removed = remove_first(transaction, index)?;
+            Ok((removed, removed == 0))
         })?;
-        self.crowding = Some((crowding, steps - 1));
+        self.crowding = (!crowding.is_done()).then_some((crowding, steps - 1));
         self.removed += removed;
         Ok(is_over)
     }
@@ -81,8 +80,21 @@ impl Sweep {
 /// What their records take is estimated from records at places spread over the whole archive: to count all
 /// would take seconds, in which no append is stored. What the names of their series take is added.
 struct Crowding {
-    origins: HashSet<i64>,
+    /// How many records of each are to go.
+    origins: HashMap<i64, i64>,
     /// Their records are searched from this place on.
+    from: i64,
+    /// There were no further ones.
+    is_end: bool,
+    has_removed: bool,
+}
+
+/// What an origin has in the archive, as far as samples tell.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    records: i64,
+    bytes: i64,
+    /// No record of it is before.
     from: i64,
 }
 
@@ -93,59 +105,74 @@ impl Crowding {
         let first = first.unwrap_or(0);
         let width = ((index.cursor.cast_signed() - first) / SAMPLES).max(0) + 1;
         let mut one = transaction.prepare_cached(
-            "SELECT origin, octet_length(detail) FROM record
+            "SELECT cursor, origin, octet_length(detail) FROM record
              WHERE ?1 <= cursor AND cursor < ?2 ORDER BY cursor LIMIT 1",
         )?;
-        // Bytes, and the first place, of each.
-        let mut shares: HashMap<i64, (i64, i64)> = HashMap::new();
-        let mut sampled = 0;
+        let mut before = transaction.prepare_cached(
+            "SELECT coalesce(max(cursor), ?1 - 1) FROM record WHERE ?1 <= cursor AND cursor < ?2",
+        )?;
+        let mut shares: HashMap<i64, Share> = HashMap::new();
         for sample in 0..SAMPLES {
             let begin = first + sample * width;
             // Not at regular places: records may come in turns.
             let place = begin + sample * SCATTER % width;
             let mut rows = one.query([place, begin + width])?;
-            if let Some(row) = rows.next()? {
-                let bytes = bytes_in_file(row.get(1)?);
-                shares.entry(row.get(0)?).or_insert((0, begin)).0 += bytes;
-                sampled += 1;
-            }
+            let Some(row) = rows.next()? else { continue };
+            let (cursor, origin, bytes): (i64, _, _) = (row.get(0)?, row.get(1)?, bytes_in_file(row.get(2)?));
+            // It was found from any place since the record before it. Where others were removed there are many
+            // such places, and it stands for fewer records.
+            let places = cursor - before.query_row([begin, cursor], |row| row.get::<_, i64>(0))?;
+            let share =
+                shares.entry(origin).or_insert(Share { records: 0, bytes: 0, from: begin - 4 * width });
+            share.records += width / places;
+            share.bytes += bytes * width / places;
         }
         // An origin of which no record was sampled has few of them, and is left to a later sample.
         let names = index.names_bytes();
-        for (origin, (bytes, _)) in &mut shares {
-            *bytes = *bytes * index.records.cast_signed() / sampled.max(1) + names.get(origin).unwrap_or(&0);
+        for (origin, share) in &mut shares {
+            share.bytes += names.get(origin).unwrap_or(&0);
         }
-        let level = level(shares.values().map(|(bytes, _)| *bytes).collect());
-        shares.retain(|_, (bytes, _)| level < *bytes);
-        let from = shares.values().map(|&(_, place)| place - 4 * width).min().unwrap_or(0);
-        Ok(Self { origins: shares.into_keys().collect(), from })
+        let level = level(shares.values().map(|share| share.bytes).collect());
+        shares.retain(|_, share| level < share.bytes);
+        let from = shares.values().map(|share| share.from).min().unwrap_or(0);
+        let excess = |share: Share| {
+            i128::from(share.records) * i128::from(share.bytes - level) / i128::from(share.bytes)
+        };
+        // At least one, so that each sample gets further.
+        let count = |share| i64::try_from(excess(share)).unwrap_or(i64::MAX).max(1);
+        let origins = shares.into_iter().map(|(origin, share)| (origin, count(share))).collect();
+        Ok(Self { origins, from, is_end: false, has_removed: false })
     }
 
-    /// Removes their oldest records among the next [`SCAN`] records. Returns how many, perhaps 0; `None` at
-    /// the end of the archive.
-    fn remove(&mut self, transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<Option<u64>> {
-        if self.origins.is_empty() {
-            return Ok(None);
-        }
+    /// Whether shares are to be estimated anew.
+    fn is_done(&self) -> bool {
+        self.is_end || self.origins.values().all(|left| *left == 0)
+    }
+
+    /// Removes their oldest records among the next [`SCAN`] records, of each as many as are to go.
+    fn remove(&mut self, transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<u64> {
         let mut next = transaction.prepare_cached(
             "SELECT series, time_unix_ns, cursor, origin FROM record
              WHERE ?4 <= cursor AND NOT (origin = ?2 AND ?3 < seq) ORDER BY cursor LIMIT ?1",
         )?;
         let (origin, passed) = waiting(index);
         let mut rows = next.query([SCAN, origin, passed, self.from])?;
-        let (mut keys, mut is_end): (Vec<Key>, bool) = (Vec::new(), true);
+        let mut keys: Vec<Key> = Vec::new();
+        self.is_end = true;
         while let Some(row) = rows.next()?
             && (keys.len() as i64) < STEP
         {
             let cursor = row.get(2)?;
-            (self.from, is_end) = (cursor + 1, false);
-            if self.origins.contains(&row.get(3)?) {
+            (self.from, self.is_end) = (cursor + 1, false);
+            if let Some(left) = self.origins.get_mut(&row.get(3)?).filter(|left| 0 < **left) {
+                *left -= 1;
                 keys.push((row.get(0)?, row.get(1)?, cursor));
             }
         }
         drop(rows);
         remove_all(transaction, index, &keys)?;
-        Ok((!is_end).then_some(keys.len() as u64))
+        self.has_removed |= !keys.is_empty();
+        Ok(keys.len() as u64)
     }
 }
 

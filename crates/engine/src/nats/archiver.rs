@@ -435,10 +435,14 @@ async fn take(shared: &Arc<Shared>, message: Message) {
     // A server's answer to a read: published as a question's subject, the text that a station stored would be a
     // question in another's name.
     let is_answer = message.headers.as_ref().is_some_and(|headers| headers.get(walk::SUBJECT).is_some());
-    if is_answer || !shared.askers.is_heard(question::of_subject(&message.subject).0) {
+    if is_answer {
         return;
     }
     let asked = Asked::read(&message);
+    // Acknowledgements that are published so cannot be read, and must not count for the asker that they name.
+    if asked.as_ref().is_ok_and(|asked| !shared.askers.is_heard(&asked.asker)) {
+        return;
+    }
     let Some(reply) = reply(&message, asked.as_ref().ok(), shared.link.has_older_answers()) else { return };
     let slot = asked.and_then(|asked| {
         let slot = shared.askers.slot(&asked.asker);

@@ -226,6 +226,38 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     assert_eq!(engine.statistics().series, series, "a series goes with its last record");
 }
 
+/// What is left between records that were removed stands for no more than itself.
+#[tokio::test]
+async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
+    const ONE_IN: u64 = 10;
+    const RECORDS: u64 = 60_000;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Local::open(config(directory.path())).unwrap();
+    let of = |origin: &str, seq: u64| Record {
+        origin: name(origin),
+        series: Series { source: name(origin), ..record(seq).series },
+        detail: String::new(),
+        ..record(seq)
+    };
+    for batch in 0..RECORDS / 5000 {
+        let records = (batch * 5000 + 1..=(batch + 1) * 5000).map(|seq| match seq % ONE_IN {
+            0 => of("thin", seq / ONE_IN),
+            rest => of("dense", seq / ONE_IN * (ONE_IN - 1) + rest),
+        });
+        engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
+    }
+    // The thin one has two fifths of it: less than seven eighths of its half.
+    let limit = engine.statistics().bytes / 4;
+    drop(engine);
+    let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
+    engine.sweep().await.unwrap();
+    assert!(engine.statistics().bytes <= limit);
+    let left = crate::stored(&engine).await;
+    let thin = left.iter().filter(|(_, record)| record.origin == name("thin")).count() as u64;
+    assert_eq!(thin, RECORDS / ONE_IN, "of {} left", left.len());
+    assert!(6000 < left.len() as u64 - thin, "{} left", left.len());
+}
+
 /// Nobody asks for retention here, and the first pass is over before there is too much.
 #[tokio::test]
 async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
