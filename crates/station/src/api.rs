@@ -149,7 +149,7 @@ impl Shared {
         match peer.address.ip() {
             _ if peer.is_here() => Reader::Here,
             ip => match self.proved.prover(ip) {
-                Some(prover) => Reader::Proved(ip, prover.number()),
+                Some(prover) => Reader::Proved(ip, prover),
                 None => Reader::Stranger(ip),
             },
         }

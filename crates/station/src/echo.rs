@@ -4,7 +4,6 @@
 //! bytes cost. A page's own clock is coarser than a wake-up of the runtime.
 
 mod counters;
-mod limits;
 mod metered;
 mod places;
 pub(crate) mod reports;
@@ -25,12 +24,13 @@ use tokio_tungstenite::tungstenite::Bytes;
 use crate::config::EchoConfig;
 use crate::forecast::bank::Bank;
 use crate::limits::Limit;
-use crate::limits::admission::Kind;
 use crate::limits::connections::{Connections, Open};
 use crate::limits::proved::ProvedCallers;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
-use limits::{Accounts, Rate};
+use barograph_limits::accounts::Accounts;
+use barograph_limits::admission::Kind;
+use barograph_limits::bucket::Rate;
 use places::Places;
 use reports::Keeper;
 

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::{Error, TaskStatus};
 
-use crate::limits::credentials::{Credential, Line, WrongCredentials};
 use crate::limits::{Limit, Refusals, Severity};
 use crate::sync::lock;
+use barograph_limits::credentials::{Credential, Line, WrongCredentials};
 
 /// Shared by all threads of a station.
 #[derive(Debug)]

@@ -1,24 +1,19 @@
 //! The bounds of a station, and the work refused because of them: counted, and reported while it matters. Pure; times
 //! are those since the station's start.
 
-pub(crate) mod admission;
 pub(crate) mod allowance;
-pub(crate) mod callers;
 pub(crate) mod connections;
-pub(crate) mod credentials;
 #[cfg(test)]
 mod documented;
 pub(crate) mod heavy;
 pub(crate) mod proved;
-pub(crate) mod slowest;
 pub(crate) mod unread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use barograph_forecast::Name;
-
-use self::admission::Full;
+use barograph_limits::admission::Full;
 
 /// A bound of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

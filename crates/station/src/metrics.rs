@@ -15,10 +15,10 @@ use crate::echo::Counters;
 use crate::forecast::bank::{Account, Bank, in_order};
 use crate::health::Health;
 use crate::limits::Limit;
-use crate::limits::credentials::Credential;
 use crate::limits::heavy::visit;
 use crate::mesh::{BOUNDS_S, Figures, ROLES, STATES, Spread, TestFigures};
 use crate::sync::lock;
+use barograph_limits::credentials::Credential;
 
 pub(crate) use text::Format;
 use text::{Kind, Text};

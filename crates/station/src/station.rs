@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use barograph_engine::{Engine, Local, TaskStatus};
 use barograph_forecast::Name;
+use barograph_limits::admission::Kind;
 use tokio::sync::watch;
 
 use self::parts::{Opened, own_name};
@@ -17,7 +18,6 @@ use crate::api::Shared;
 use crate::config::Config;
 use crate::config::tls::{self, TlsError};
 use crate::http::server;
-use crate::limits::admission::Kind;
 use crate::limits::connections::Connections;
 use crate::limits::heavy::HeavyReads;
 use crate::limits::proved::ProvedCallers;

@@ -426,6 +426,18 @@ impl Index {
         self.origins.get(origin).is_none_or(|origin| origin.held.touches(first, last))
     }
 
+    /// What the names of each origin's series take of the file: they are in a table and in its index.
+    pub(super) fn names_bytes(&self) -> HashMap<i64, i64> {
+        let mut bytes = HashMap::new();
+        for Series { source, target, quantity } in self.series.keys() {
+            if let Some(origin) = self.origins.get(source) {
+                let names = source.as_str().len() + target.as_str().len() + quantity.as_str().len();
+                *bytes.entry(origin.id).or_insert(0) += 2 * (names + SERIES_BYTES) as i64;
+            }
+        }
+        bytes
+    }
+
     /// Forgets series that are gone.
     pub(super) fn forget_series(&mut self, gone: &HashSet<i64>) {
         self.series.retain(|_, id| !gone.contains(id));
@@ -511,6 +523,9 @@ pub(super) fn wall_unix_ns() -> i64 {
 
 /// Ten times the largest mesh that the engine behind it is meant for.
 const ORIGINS_MAX: usize = 100_000;
+
+/// What a row of a series takes of a page beside its names, in its table or in the index.
+const SERIES_BYTES: usize = 16;
 
 /// Batches that overtake each other, and numbers given to what was never stored, leave a few gaps;
 /// so many come from an origin that counts wrongly. A set of them takes half a megabyte.

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use futures_util::stream;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use super::read::{Reader, Stretch};
 use crate::{BoxStream, Cursor, Error, From, Record, Selector};
@@ -123,11 +124,13 @@ impl Subscription {
     /// Reads on to `until`; a scan waits for its turn, and then as long as the read took.
     ///
     /// On a task of its own: a subscriber whose peer reads nothing is not polled, and must keep neither the
-    /// turn nor the connection from others meanwhile.
+    /// turn nor the connection from others meanwhile. The task ends with its subscriber: those that come and go
+    /// leave no reads behind.
     async fn stretch(&self, until: u64) -> Result<Stretch, Error> {
         let (reader, selector) = (self.reader.clone(), self.selector.clone());
         let (place, was_scan) = (self.place, self.is_scan);
-        let read = tokio::spawn(async move {
+        let mut read = JoinSet::new();
+        read.spawn(async move {
             let _turn = if was_scan { Some(Arc::clone(&reader.scan).lock_owned().await) } else { None };
             let began = Instant::now();
             let stretch = reader.stretch(&selector, place, until).await?;
@@ -136,7 +139,8 @@ impl Subscription {
             }
             Ok(stretch)
         });
-        read.await.map_err(|error| Error::Unavailable(format!("the read was cut short: {error}")))?
+        let read = read.join_next().await.expect("one was spawned");
+        read.map_err(|error| Error::Unavailable(format!("the read was cut short: {error}")))?
     }
 
     fn fail(&mut self, error: Error) {
@@ -229,6 +233,37 @@ mod tests {
         drop(release);
         let found = timeout(LIMIT, engine.history(&records[0].series, &Range::newest(1))).await;
         assert_eq!(found.unwrap().unwrap().items, records);
+        busy.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_is_gone_leaves_no_read_behind() {
+        let state = tempfile::tempdir().unwrap();
+        let engine = open(&state);
+        engine.append(&records(1)).await.unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let reader = engine.reader.clone();
+        let busy = tokio::spawn(async move {
+            let wait = move |_: &rusqlite::Connection| {
+                let _ = released.recv_timeout(LIMIT);
+                Ok(())
+            };
+            reader.read(wait).await
+        });
+        tokio::task::yield_now().await;
+        let holders = || Arc::strong_count(&engine.reader.scan);
+        let before = holders();
+        for _ in 0..100 {
+            let mut gone = walk(&engine, "nobody");
+            assert!(gone.next().now_or_never().is_none(), "it waits for the connection");
+        }
+        let ended = async {
+            while before < holders() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(LIMIT, ended).await.expect("all their reads have ended");
+        drop(release);
         busy.await.unwrap().unwrap();
     }
 

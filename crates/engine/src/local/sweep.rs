@@ -78,8 +78,8 @@ impl Sweep {
 /// The origins that take most of the archive's bytes: cut down to one level, all of them together give
 /// up an eighth of it.
 ///
-/// Their shares are estimated from records at places spread over the whole archive: to count all would take
-/// seconds, in which no append is stored.
+/// What their records take is estimated from records at places spread over the whole archive: to count all
+/// would take seconds, in which no append is stored. What the names of their series take is added.
 struct Crowding {
     origins: HashSet<i64>,
     /// Their records are searched from this place on.
@@ -98,6 +98,7 @@ impl Crowding {
         )?;
         // Bytes, and the first place, of each.
         let mut shares: HashMap<i64, (i64, i64)> = HashMap::new();
+        let mut sampled = 0;
         for sample in 0..SAMPLES {
             let begin = first + sample * width;
             // Not at regular places: records may come in turns.
@@ -106,7 +107,13 @@ impl Crowding {
             if let Some(row) = rows.next()? {
                 let bytes = bytes_in_file(row.get(1)?);
                 shares.entry(row.get(0)?).or_insert((0, begin)).0 += bytes;
+                sampled += 1;
             }
+        }
+        // An origin of which no record was sampled has few of them, and is left to a later sample.
+        let names = index.names_bytes();
+        for (origin, (bytes, _)) in &mut shares {
+            *bytes = *bytes * index.records.cast_signed() / sampled.max(1) + names.get(origin).unwrap_or(&0);
         }
         let level = level(shares.values().map(|(bytes, _)| *bytes).collect());
         shares.retain(|_, (bytes, _)| level < *bytes);
@@ -137,7 +144,7 @@ impl Crowding {
             }
         }
         drop(rows);
-        remove(transaction, index, &keys)?;
+        remove_all(transaction, index, &keys)?;
         Ok((!is_end).then_some(keys.len() as u64))
     }
 }
@@ -187,14 +194,11 @@ fn remove_old(
          WHERE series = ?1 AND time_unix_ns < ?2 AND NOT (origin = ?4 AND ?5 < seq)
          ORDER BY time_unix_ns LIMIT ?3",
     )?;
-    let mut empty = transaction.prepare_cached(
-        "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE series = ?1)",
-    )?;
     let (origin, passed) = waiting(index);
     let last = ids.last().copied();
     let mut done = visited;
     let mut removed = 0;
-    let mut gone = HashSet::new();
+    let mut looked_at = Vec::new();
     for id in ids {
         let keys = old
             .query_map([id, cutoff_unix_ns, STEP - removed, origin, passed], |row| {
@@ -206,14 +210,10 @@ fn remove_old(
         if removed == STEP {
             break;
         }
-        if empty.execute([id])? == 1 {
-            gone.insert(id);
-        }
+        looked_at.push(id);
         done = id;
     }
-    if !gone.is_empty() {
-        index.forget_series(&gone);
-    }
+    remove_empty(transaction, index, looked_at)?;
     let go_on = if removed == STEP { Some(done) } else { last };
     Ok((go_on, removed.cast_unsigned()))
 }
@@ -228,7 +228,7 @@ fn remove_first(transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::R
     let keys = first
         .query_map([STEP, origin, passed], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<Vec<Key>>>()?;
-    remove(transaction, index, &keys)?;
+    remove_all(transaction, index, &keys)?;
     Ok(keys.len() as u64)
 }
 
@@ -253,6 +253,34 @@ fn remove(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rus
     index.removed = index.removed.max(highest);
     index.records -= keys.len() as u64;
     index.save_counters(transaction)
+}
+
+/// Removes records, and the series left empty: their names may take more than the records did.
+fn remove_all(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rusqlite::Result<()> {
+    remove(transaction, index, keys)?;
+    let series: HashSet<i64> = keys.iter().map(|&(series, ..)| series).collect();
+    remove_empty(transaction, index, series)
+}
+
+/// Removes those of the series that have no record.
+fn remove_empty(
+    transaction: &Transaction<'_>,
+    index: &mut Index,
+    series: impl IntoIterator<Item = i64>,
+) -> rusqlite::Result<()> {
+    let mut delete = transaction.prepare_cached(
+        "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE series = ?1)",
+    )?;
+    let mut gone = HashSet::new();
+    for id in series {
+        if delete.execute([id])? == 1 {
+            gone.insert(id);
+        }
+    }
+    if !gone.is_empty() {
+        index.forget_series(&gone);
+    }
+    Ok(())
 }
 
 /// Records removed, or series visited, in one transaction: about 10 ms.

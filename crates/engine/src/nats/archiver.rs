@@ -432,6 +432,12 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
 
 /// Answers a question in a task of its own, so that none holds up those after it.
 async fn take(shared: &Arc<Shared>, message: Message) {
+    // A server's answer to a read: published as a question's subject, the text that a station stored would be a
+    // question in another's name.
+    let is_answer = message.headers.as_ref().is_some_and(|headers| headers.get(walk::SUBJECT).is_some());
+    if is_answer || !shared.askers.is_heard(question::of_subject(&message.subject).0) {
+        return;
+    }
     let asked = Asked::read(&message);
     let Some(reply) = reply(&message, asked.as_ref().ok(), shared.link.has_older_answers()) else { return };
     let slot = asked.and_then(|asked| {

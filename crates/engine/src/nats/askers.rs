@@ -3,8 +3,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use barograph_limits::bucket::{Bucket, Rate};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 /// What the questions of all stations share.
 #[derive(Debug)]
@@ -12,6 +15,9 @@ pub(super) struct Askers {
     /// By the token in a question's subject, where permissions hold it; those with a question that is
     /// not answered yet.
     each: Mutex<HashMap<String, Asker>>,
+    /// By the same token; times are those since `began`.
+    paces: Mutex<HashMap<String, Bucket>>,
+    began: Instant,
     questions: Arc<Semaphore>,
     pages: Arc<Semaphore>,
     numbers: Arc<Semaphore>,
@@ -53,10 +59,28 @@ impl Askers {
         let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self {
             each: Mutex::default(),
+            paces: Mutex::default(),
+            began: Instant::now(),
             questions: semaphore(QUESTIONS_MAX),
             pages: semaphore(PAGES_AT_ONCE),
             numbers: semaphore(NUMBERS_AT_ONCE),
         }
+    }
+
+    /// Whether a question of `asker` is taken now: a server may copy the answer, whatever it says, to many
+    /// subscriptions of the asker, and does so in the archive's own connection. Stations of older versions share
+    /// the empty name, and are not told apart.
+    pub(super) fn is_heard(&self, asker: &str) -> bool {
+        if asker.is_empty() {
+            return true;
+        }
+        let now = self.began.elapsed();
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        if PACES_KEPT <= paces.len() {
+            paces.retain(|_, pace| !pace.is_full(now));
+        }
+        let full = || Bucket::new(Rate::per_s(QUESTIONS_PER_S), QUESTIONS_SAVED_UP);
+        paces.entry(asker.to_owned()).or_insert_with(full).take(1, now).is_ok()
     }
 
     /// A place for a question of `asker`.
@@ -102,6 +126,12 @@ impl Asker {
 const QUESTIONS_MAX: usize = 4096;
 /// Of one station: for itself it asks one or two at a time, and the rest are for callers of its API.
 const QUESTIONS_EACH: usize = 64;
+/// Of one station, in the long run: several times what a page with a hundred graphs asks for.
+const QUESTIONS_PER_S: u64 = 200;
+/// A page's graphs ask at once.
+const QUESTIONS_SAVED_UP: Duration = Duration::from_secs(5);
+/// Full ones are forgotten beyond so many: some hundred kilobytes.
+const PACES_KEPT: usize = 1024;
 /// Pages looked for at a time, each of some megabytes while that lasts.
 const PAGES_AT_ONCE: usize = 4;
 /// The archive's reads take turns in any case.
@@ -113,6 +143,22 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_without_a_pause_is_heard_at_the_pace() {
+        let askers = Askers::new();
+        let heard = (0..5000).filter(|_| askers.is_heard("greedy")).count();
+        assert_eq!(heard, 1000);
+        assert!(askers.is_heard("honest"));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!((0..5000).filter(|_| askers.is_heard("greedy")).count(), 200);
+        assert!((0..5000).all(|_| askers.is_heard("")));
+        for other in 0..2 * PACES_KEPT {
+            tokio::time::advance(Duration::from_millis(10)).await;
+            assert!(askers.is_heard(&other.to_string()));
+        }
+        assert!(askers.paces.lock().unwrap().len() <= PACES_KEPT);
+    }
 
     #[tokio::test]
     async fn who_asks_much_waits_behind_itself() {

@@ -13,7 +13,7 @@ use async_nats::{
 };
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::faults::{Faults, FaultsOf};
@@ -51,6 +51,8 @@ pub(super) struct Link {
     pub(super) stored: watch::Sender<()>,
     /// Questions to archives that are not answered yet.
     replies: Arc<Replies>,
+    /// Taken by each subscription of a single read or batch: a station has few (`subs` in `deploy/nats`).
+    pub(super) inboxes: Semaphore,
     /// Which archive gave the last page; 0 = none yet.
     pub(super) archive: AtomicU16,
     /// Subscriptions from now on that do not know yet where that is; appends wait for them.
@@ -348,6 +350,7 @@ pub(super) fn run(
             handle: Handle::current(),
             faults,
             renewal: TaskStatus::new("lease_renewal"),
+            inboxes: Semaphore::new(INBOXES_MAX),
             is_ready: AtomicBool::new(false),
             is_member: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
@@ -403,6 +406,10 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
         .map_err(failed)
         .map_err(|error| Trouble::NoAnswer(format!("an answer of the server cannot be read: {error}")))
 }
+
+/// Reads of a stream, and batches of records, at a time. Lists allow a station 20 subscriptions, and answers
+/// take three.
+const INBOXES_MAX: usize = 12;
 
 /// Messages kept for each subscription that are not read yet; more are dropped. Twice what an answer to us may have, and of
 /// the longest questions 8 MiB.

@@ -149,6 +149,7 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
     let mut faults = link.faults();
     let inbox = link.client.new_inbox();
     let nothing_sent = |error: &dyn std::fmt::Display| Error::Unavailable(error.to_string());
+    let _inbox = link.inboxes.acquire().await;
     let mut answers =
         link.client.subscribe(format!("{inbox}.*")).await.map_err(|error| nothing_sent(&error))?;
     let mut repeated = Vec::new();

@@ -46,6 +46,7 @@ pub(super) async fn stretch(
     let not_sent = |error: &dyn std::fmt::Display| Trouble::NotSent(error.to_string());
     let mut faults = link.faults();
     let inbox = link.client.new_inbox();
+    let _inbox = link.inboxes.acquire().await;
     let mut answers = link.client.subscribe(inbox.clone()).await.map_err(|error| not_sent(&error))?;
     link.client
         .publish_with_reply(request.clone(), inbox, json(&question))
@@ -176,7 +177,7 @@ pub(super) fn number(headers: Option<&HeaderMap>, name: &'static str) -> Option<
 
 /// The headers that the server adds to what it answers from a stream, or republishes.
 pub(super) const SEQUENCE: &str = "Nats-Sequence";
-const SUBJECT: &str = "Nats-Subject";
+pub(super) const SUBJECT: &str = "Nats-Subject";
 const TIME_STAMP: &str = "Nats-Time-Stamp";
 const LAST_SEQUENCE: &str = "Nats-Last-Sequence";
 const NUM_PENDING: &str = "Nats-Num-Pending";

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use barograph_engine::{Config, Cursor, Engine as _, Error, From, Local, Range, Record, Selector};
+use barograph_forecast::Series;
 use futures_util::StreamExt as _;
 
 use crate::{config, name, record, records, series, stored_seqs};
@@ -122,7 +123,7 @@ async fn a_full_archive_loses_of_those_who_take_too_much() {
     let engine = Local::open(config(directory.path())).unwrap();
     let of = |origin: &str, seq: u64| Record {
         origin: name(origin),
-        series: barograph_forecast::Series { source: name(origin), ..record(seq).series },
+        series: Series { source: name(origin), ..record(seq).series },
         detail: String::new(),
         ..record(seq)
     };
@@ -160,7 +161,7 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
     let engine = Local::open(config(directory.path())).unwrap();
     let of = |origin: &str, seq: u64, detail: &str| Record {
         origin: name(origin),
-        series: barograph_forecast::Series { source: name(origin), ..record(seq).series },
+        series: Series { source: name(origin), ..record(seq).series },
         detail: detail.to_owned(),
         ..record(seq)
     };
@@ -184,6 +185,45 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
         let kept = left.iter().filter(|(_, record)| record.origin == name(origin)).count();
         assert_eq!(kept as u64, KEPT, "{origin}");
     }
+}
+
+/// The names of a series count as what they take of the file, and go with its last record.
+#[tokio::test]
+async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
+    const KEPT: u64 = 6000;
+    const SERIES: u64 = 8000;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Local::open(config(directory.path())).unwrap();
+    let of = |origin: &str, seq: u64, target: &str| Record {
+        origin: name(origin),
+        series: Series { source: name(origin), target: name(target), ..record(seq).series },
+        detail: String::new(),
+        ..record(seq)
+    };
+    let honest = ["host", "south", "west"];
+    for origin in honest {
+        engine.absorb(&(1..=KEPT).map(|seq| of(origin, seq, "short")).collect::<Vec<_>>()).await.unwrap();
+    }
+    let limit = engine.statistics().bytes + (3 << 20);
+    let long = "long".repeat(60);
+    for batch in 0..SERIES / 500 {
+        let records =
+            (batch * 500 + 1..=(batch + 1) * 500).map(|seq| of(&long, seq, &format!("{seq:05}{long}")));
+        engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
+    }
+    assert!(2 * limit < engine.statistics().bytes);
+    drop(engine);
+    let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
+    engine.sweep().await.unwrap();
+    assert!(engine.statistics().bytes <= limit);
+    let left = crate::stored(&engine).await;
+    let kept = |origin: &str| left.iter().filter(|(_, record)| record.origin == name(origin)).count();
+    for origin in honest {
+        assert_eq!(kept(origin) as u64, KEPT, "{origin}");
+    }
+    assert!(100 < kept(&long), "{} are left of the long ones", kept(&long));
+    let series = (honest.len() + kept(&long)) as u64;
+    assert_eq!(engine.statistics().series, series, "a series goes with its last record");
 }
 
 /// Nobody asks for retention here, and the first pass is over before there is too much.

@@ -411,6 +411,9 @@ impl Mesh {
         let removed = self.north.remove(&name(SOUTH)).await;
         assert!(matches!(removed, Err(Error::Denied(_))), "{removed:?}");
 
+        if accounts == Accounts::Apart {
+            self.answers_are_no_questions(&attacker).await;
+        }
         self.questions_beyond_the_end(&attacker).await;
         self.forged_records(server, &attacker, accounts).await;
         self.a_taken_identity(&attacker).await;
@@ -454,6 +457,25 @@ impl Mesh {
         assert_eq!(found, [record(SOUTH, "x", 1)]);
         assert_eq!(Inventory::of(server), before);
         reflection::attack(attacker, server, &self.north).await;
+    }
+
+    /// What looks as an answer of the servers is not taken for a question: a text that a station stored may be one in
+    /// another's name where such an answer is published as the question's subject.
+    async fn answers_are_no_questions(&self, attacker: &Attacker) {
+        let north = token(NORTH);
+        let mut answers = attacker.client.subscribe(format!("barograph.b.{north}.answers.*")).await.unwrap();
+        let subject = format!("barograph.a.{north}.watermark");
+        let ask = |number: u8| {
+            json!({ "origin": NORTH, "after_place": 0, "answer": format!("answers.{number}") })
+                .to_string()
+                .into()
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Subject", "x");
+        attacker.client.publish_with_headers(subject.clone(), headers, ask(1)).await.unwrap();
+        attacker.client.publish(subject, ask(2)).await.unwrap();
+        let first = tokio::time::timeout(LIMIT, answers.next()).await.unwrap().unwrap();
+        assert!(first.subject.ends_with(".2"), "{first:?}");
     }
 
     /// Questions for places that the stream does not have do not keep the archive from answering.

@@ -22,5 +22,5 @@ pub use kernel::bulk_tcp_info;
 pub use payload::block as noise;
 pub use responder::{
     Agreement, BulkElsewhere, Consent, DatagramLoop, Limits, Listener, NoTest, Program, Responder,
-    SessionSlot, Settled, Wish, holder,
+    SessionSlot, Settled, Wish,
 };

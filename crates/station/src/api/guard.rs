@@ -18,10 +18,10 @@ use subtle::ConstantTimeEq;
 use super::{Refusal, Shared, State, engine};
 use crate::config::Config;
 use crate::limits::connections::Open;
-use crate::limits::credentials::Credential;
-use crate::limits::proved::Prover;
 use crate::limits::unread::{PIECE_BYTES, in_pieces};
 use crate::mesh::identity::SignatureError;
+use barograph_limits::credentials::Credential;
+use barograph_limits::proved::Prover;
 
 pub(super) use crate::http::peer::{Channel, Peer};
 

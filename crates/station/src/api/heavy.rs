@@ -78,7 +78,7 @@ enum Shown {
 /// Leave to make an answer, for its caller or for all.
 async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
     let reader = shared.reader(peer);
-    if !shared.unread.has_room(reader) {
+    if !shared.unread.has_room(&reader) {
         return Err(shared.too_much_unread());
     }
     let turn = shared.heavy.turn(from, if is_for_all { Reader::Here } else { reader }).await;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::callers::{Callers, holder, network};
 use crate::sync::lock;
+use barograph_limits::callers::{Callers, holder, network};
 
 /// The places of a station: one address gets at most an eighth, one network (/24, /48) a half, and callers
 /// from elsewhere together leave an eighth to this host, which is only bound by the number of all.

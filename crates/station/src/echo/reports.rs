@@ -10,13 +10,14 @@ use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 use serde::Deserialize;
 
 use super::Caller;
-use super::limits::{Accounts, Rate};
 use crate::config::EchoConfig;
 use crate::forecast::bank::{Bank, Measured, bounds};
-use crate::limits::callers::holder;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
+use barograph_limits::accounts::Accounts;
+use barograph_limits::bucket::Rate;
+use barograph_limits::callers::holder;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +96,7 @@ impl Keeper {
     pub(super) fn new(config: &EchoConfig, host: Name, inbox: Inbox, bank: Arc<Mutex<Bank>>) -> Self {
         let rate = config.keep_reports_per_hour;
         let book = Book {
-            sources: known_names(&lock(&bank)),
+            sources: known_names(&mut lock(&bank)),
             accounts: Accounts::new(Rate::per_hour(rate), Rate::per_hour(rate / EACH_SHARE)),
         };
         Self {
@@ -130,8 +131,12 @@ impl Keeper {
         let Report { source, quantity, value } = report;
         let series = Series { source, target: self.host.clone(), quantity };
         let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(value));
-        let is_kept = self.bank_has_room_for(&series)
-            && lock(&self.book).admits(&series.source, by, self.sources_max, now)
+        let is_admitted = self.bank_has_room_for(&series)
+            && lock(&self.book).admits(&series.source, by, self.sources_max, now);
+        if is_admitted {
+            lock(&self.bank).note_guest(&series.source);
+        }
+        let is_kept = is_admitted
             && self.inbox.offer_spare(Measured { series, time_unix_ns, outcome, detail: String::new() });
         self.crowded_out.fetch_add((!is_kept).into(), Ordering::Relaxed);
         is_kept
@@ -141,7 +146,8 @@ impl Keeper {
         self.crowded_out.load(Ordering::Relaxed)
     }
 
-    /// Names that come and go add series: they leave half of them all to what hosts measure.
+    /// Names that come and go add series: they leave half of them all to what hosts measure, and make room
+    /// for what was promised to stations.
     fn bank_has_room_for(&self, series: &Series) -> bool {
         let bank = lock(&self.bank);
         bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
@@ -149,10 +155,12 @@ impl Keeper {
 }
 
 /// Names of which there is history: they were in use when the station was started.
-fn known_names(bank: &Bank) -> HashMap<Name, Use> {
-    let known = bank.select(&barograph_engine::Selector::default()).into_iter();
-    let names = known.map(|(series, _)| &series.source).filter(|name| name.as_str().starts_with(PREFIX));
-    names.map(|name| (name.clone(), Use { by: None, last: Duration::ZERO })).collect()
+fn known_names(bank: &mut Bank) -> HashMap<Name, Use> {
+    let known = bank.names(&barograph_engine::Selector::default()).into_iter();
+    let names = known.map(|series| series.source).filter(|name| name.as_str().starts_with(PREFIX));
+    let known = names.map(|name| (name, Use { by: None, last: Duration::ZERO })).collect::<HashMap<_, _>>();
+    known.keys().for_each(|name| bank.note_guest(name));
+    known
 }
 
 impl Book {
@@ -218,6 +226,7 @@ const IDLE_MAX: Duration = Duration::from_hours(1);
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::forecast::bank::Observed;
 
     #[test]
     fn a_report_is_a_small_object_with_a_plain_name_and_a_possible_value() {
@@ -243,6 +252,31 @@ mod tests {
         assert_eq!(Report::parse(&long), None);
         let padded = format!(r#"{{"source":"a","quantity":"rtt","value":1{}}}"#, " ".repeat(256));
         assert_eq!(Report::parse(&padded), None);
+    }
+
+    #[test]
+    fn series_of_pages_make_room_for_what_is_promised_to_a_station() {
+        let mut bank = Bank::new(10);
+        let observe = |bank: &mut Bank, source: &str, target: u8| {
+            let source = Name::new(source).unwrap();
+            let series =
+                Series { source, target: Name::new(&format!("t{target}")).unwrap(), quantity: Quantity::RTT };
+            bank.observe(&Measured {
+                series,
+                time_unix_ns: 1,
+                outcome: Outcome::Value(1.0),
+                detail: String::new(),
+            })
+        };
+        for target in 0..10 {
+            observe(&mut bank, &format!("{PREFIX}{}", target / 5), target);
+        }
+        assert_eq!(known_names(&mut bank).len(), 2);
+        bank.reserve([(Name::new("a").unwrap(), 4)].into());
+        for target in 0..4 {
+            assert!(matches!(observe(&mut bank, "a", target), Observed::New(_)), "{target}");
+        }
+        assert!(matches!(observe(&mut bank, "a", 4), Observed::Refused), "it has what was promised");
     }
 
     fn named(source: &str, quantity: &str) -> Report {

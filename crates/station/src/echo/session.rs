@@ -23,7 +23,7 @@ use super::places::Place;
 use super::reports::Reporter;
 use super::{Caller, Echo, Socket};
 use crate::limits::connections::Open;
-use crate::limits::slowest::{SLOWEST_BYTES_PER_MS, transfer_max};
+use barograph_limits::pace::{SLOWEST_BYTES_PER_MS, transfer_max};
 
 /// Serves a session until either end closes it.
 pub(super) async fn run<S: Socket>(

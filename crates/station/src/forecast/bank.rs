@@ -112,8 +112,8 @@ pub struct Bank {
     excluded: BTreeMap<Name, i64>,
     /// How many series each source is to find room for.
     reserved: BTreeMap<Name, usize>,
-    /// Sources that are members: neither applications nor this host.
-    members: BTreeSet<Name>,
+    /// Sources whose series make room for others: members of a mesh and pages, not applications or this host.
+    guests: BTreeSet<Name>,
     series_max: usize,
     refused: u64,
     late: u64,
@@ -132,7 +132,7 @@ impl Bank {
             sources: BTreeMap::new(),
             excluded: BTreeMap::new(),
             reserved: BTreeMap::new(),
-            members: BTreeSet::new(),
+            guests: BTreeSet::new(),
             series_max,
             refused: 0,
             late: 0,
@@ -234,7 +234,7 @@ impl Bank {
     /// Whether a further series of a member is within its share: the room that is reserved for it, and
     /// beyond that a quarter of all series, as long as what is reserved for others stays free.
     pub fn has_share_for(&mut self, member: &Name) -> bool {
-        self.note_member(member);
+        self.note_guest(member);
         let count = self.count_of(member);
         if count < self.reserved_for(member) {
             return true;
@@ -245,21 +245,21 @@ impl Bank {
         }
     }
 
-    /// Notes that this source is a member: its series beyond its reserve may be dropped for others.
-    pub fn note_member(&mut self, source: &Name) {
-        if !self.members.contains(source) {
-            self.members.insert(source.clone());
+    /// Notes that this source is a member or a page: its series beyond its reserve may be dropped for others.
+    pub fn note_guest(&mut self, source: &Name) {
+        if !self.guests.contains(source) {
+            self.guests.insert(source.clone());
         }
     }
 
-    /// Where `source` has fewer series than are reserved for it, drops a series of the member that is
+    /// Where `source` has fewer series than are reserved for it, drops a series of the guest that is
     /// furthest above its own reserve: the series without a value for longest. Returns whether it did.
     fn make_room_for(&mut self, source: &Name) -> bool {
         if self.reserved_for(source) <= self.count_of(source) {
             return false;
         }
-        let above = |member: &&Name| self.count_of(member).saturating_sub(self.reserved_for(member));
-        let Some(most) = self.members.iter().max_by_key(above).filter(|member| 0 < above(member)) else {
+        let above = |guest: &&Name| self.count_of(guest).saturating_sub(self.reserved_for(guest));
+        let Some(most) = self.guests.iter().max_by_key(above).filter(|guest| 0 < above(guest)) else {
             return false;
         };
         let of_most = self.accounts.iter().filter(|(series, _)| series.source == *most);
@@ -267,9 +267,13 @@ impl Bank {
         let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
         self.accounts.remove(&series);
         match self.count_of(&series.source) {
-            0 | 1 => self.sources.remove(&series.source),
-            count => self.sources.insert(series.source, count - 1),
-        };
+            0 | 1 => {
+                self.sources.remove(&series.source);
+                // It is noted again with its next series.
+                self.guests.remove(&series.source);
+            }
+            count => drop(self.sources.insert(series.source, count - 1)),
+        }
         true
     }
 

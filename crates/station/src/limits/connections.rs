@@ -13,10 +13,10 @@ use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use crate::limits::admission::{Admission, Full, Id, Kind};
-use crate::limits::callers::holder;
-use crate::limits::proved::{ProvedCallers, Prover};
+use crate::limits::proved::ProvedCallers;
 use crate::sync::lock;
+use barograph_limits::admission::{Admission, Full, Id, Kind};
+use barograph_limits::proved::Prover;
 
 /// All connections of a station, or its seats of one kind; clones are the same ones.
 #[derive(Clone, Debug)]
@@ -112,7 +112,7 @@ impl Connections {
 
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.0.state).admission.len()
+        lock(&self.0.state).admission.open_count()
     }
 
     /// Waits until none is open.
@@ -189,7 +189,7 @@ impl Open {
         let (state, now) = (lock(&self.all.0.state), self.all.now());
         self.all.0.proved.with(|proved| {
             if state.admission.may_be_proved(self.ip, proved, now) {
-                proved.insert(holder(self.ip), by, now);
+                proved.insert(self.ip, by, now);
             }
         });
     }

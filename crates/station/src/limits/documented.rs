@@ -3,12 +3,15 @@
 use barograph_engine::Config as ArchiveConfig;
 use barograph_probe::io::Limits;
 
-use super::admission::{EACH_SHARE, HEAD_OF_PROVED, HEAD_OF_STRANGER, HERE_SHARE, STRANGERS_SHARE};
-use super::{allowance, credentials, heavy, unread};
+use super::{allowance, heavy, unread};
 use crate::config::{Config, EchoConfig};
 use crate::echo;
 use crate::forecast::bank::MEMBER_SHARE;
 use crate::mesh::members::MEMBERS_MAX;
+use barograph_limits::admission::{
+    EACH_SHARE, HEAD_OF_PROVED, HEAD_OF_STRANGER, HERE_SHARE, STRANGERS_SHARE,
+};
+use barograph_limits::credentials;
 
 #[test]
 fn the_tables_state_the_bounds_that_hold() {
@@ -121,7 +124,6 @@ fn members() -> String {
     let config = Config::default();
     let archive = ArchiveConfig::new(std::path::Path::new("archive"));
     let archive = ArchiveConfig { series_max: archive.series_max.max(2 * config.series_max), ..archive };
-    let mib = |bytes: f64| bytes / f64::from(1 << 20);
     let rows = [
         ["members".into(), format!("{MEMBERS_MAX} in all"), String::new()],
         [
@@ -139,8 +141,8 @@ fn members() -> String {
             "bytes appended".into(),
             format!(
                 "{} KiB a second, after {} MiB",
-                allowance::BYTES_PER_S / 1024.0,
-                mib(allowance::BYTES_BURST)
+                allowance::BYTES_PER_S / 1024,
+                allowance::BYTES_BURST >> 20
             ),
             String::new(),
         ],

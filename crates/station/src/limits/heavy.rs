@@ -11,9 +11,9 @@ use barograph_forecast::Series;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::forecast::bank::{Account, Bank};
-use crate::limits::callers::{Callers, holder, network};
 use crate::limits::unread::Reader;
 use crate::sync::lock;
+use barograph_limits::callers::{Callers, holder, network};
 
 /// What heavy reads share.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl HeavyReads {
         };
         let turn = async {
             let mut elsewhere = Vec::new();
-            for waited_for in turns.of(reader) {
+            for waited_for in turns.of(&reader) {
                 elsewhere.push(waited_for.acquire_owned().await.ok()?);
             }
             Some(Turn { _of_all: Arc::clone(&turns.all).acquire_owned().await.ok()?, _elsewhere: elsewhere })
@@ -126,23 +126,23 @@ impl Turns {
     }
 
     /// What a caller waits for before it waits for a turn, in this order.
-    fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
+    fn of(&self, reader: &Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
         // An address has one place in the queue of its network, however many connections it has, and so have
         // all addresses that one station proved. Each host of an IPv6 /64 counts by itself: otherwise a
         // stranger of the same LAN would hold up a member.
         let address = |ip: IpAddr| self.one(Callers::Address(ip.to_canonical()));
-        let network = |ip| network(holder(ip));
+        let network = |ip: IpAddr| network(holder(ip));
         match reader {
             Reader::Here => Vec::new(),
             Reader::Proved(ip, prover) => {
-                let prover = prover.map(|prover| self.one(Callers::Prover(prover)));
-                let of_network = [self.one(Callers::ProvedOfNetwork(network(ip))), elsewhere()];
-                [address(ip)].into_iter().chain(prover).chain(of_network).collect()
+                let prover = Callers::proved_by(prover).map(|prover| self.one(prover));
+                let of_network = [self.one(Callers::ProvedOfNetwork(network(*ip))), elsewhere()];
+                [address(*ip)].into_iter().chain(prover).chain(of_network).collect()
             }
             Reader::Stranger(ip) => {
                 let strangers = Arc::clone(&self.strangers);
-                vec![address(ip), self.one(Callers::Network(network(ip))), strangers, elsewhere()]
+                vec![address(*ip), self.one(Callers::Network(network(*ip))), strangers, elsewhere()]
             }
         }
     }
@@ -200,9 +200,15 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use barograph_forecast::Name;
+    use barograph_limits::proved::Prover;
     use futures_util::FutureExt as _;
 
     use super::*;
+
+    fn station(number: u8) -> Prover {
+        Prover::Station(Name::new(&format!("station-{number}")).unwrap())
+    }
 
     #[tokio::test]
     async fn strangers_have_one_turn_and_neither_members_nor_this_host_wait_for_them() {
@@ -215,8 +221,8 @@ mod tests {
         for wait in &mut waiting {
             assert!(wait.now_or_never().is_none(), "one is made for strangers");
         }
-        let member = turn(Reader::Proved(ip(100, 1), None)).await.unwrap();
-        let mut second = std::pin::pin!(turn(Reader::Proved(ip(101, 1), None)));
+        let member = turn(Reader::Proved(ip(100, 1), Prover::Operator)).await.unwrap();
+        let mut second = std::pin::pin!(turn(Reader::Proved(ip(101, 1), Prover::Operator)));
         assert!(second.as_mut().now_or_never().is_none(), "two are made for elsewhere");
         let here = turn(Reader::Here).await.unwrap();
         let mut third = std::pin::pin!(turn(Reader::Here));
@@ -225,8 +231,9 @@ mod tests {
         drop(third.await.unwrap());
         drop(member);
         drop(second.await.unwrap());
-        let archive = heavy.turn(From::Archive, Reader::Proved(ip(1, 2), None)).await.unwrap();
-        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, Reader::Proved(ip(1, 3), None)));
+        let archive = heavy.turn(From::Archive, Reader::Proved(ip(1, 2), Prover::Operator)).await.unwrap();
+        let mut neighbour =
+            std::pin::pin!(heavy.turn(From::Archive, Reader::Proved(ip(1, 3), Prover::Operator)));
         assert!(neighbour.as_mut().now_or_never().is_none(), "the turn of its network is not over");
         drop(archive);
         assert!(neighbour.await.is_some());
@@ -248,14 +255,14 @@ mod tests {
         }
         let mut neighbour = std::pin::pin!(turn(Reader::Stranger(ip(2))));
         assert!(neighbour.as_mut().now_or_never().is_none());
-        drop(turn(Reader::Proved(ip(3), None)).await.unwrap());
-        let proved = turn(Reader::Proved(ip(4), Some(1))).await.unwrap();
+        drop(turn(Reader::Proved(ip(3), Prover::Operator)).await.unwrap());
+        let proved = turn(Reader::Proved(ip(4), station(1))).await.unwrap();
         let mut crowd_of_one: Vec<_> =
-            (5..50).map(|host| Box::pin(turn(Reader::Proved(ip(host), Some(1))))).collect();
+            (5..50).map(|host| Box::pin(turn(Reader::Proved(ip(host), station(1))))).collect();
         for wait in &mut crowd_of_one {
             assert!(wait.now_or_never().is_none());
         }
-        let mut other = std::pin::pin!(turn(Reader::Proved(ip(60), Some(2))));
+        let mut other = std::pin::pin!(turn(Reader::Proved(ip(60), station(2))));
         assert!(other.as_mut().now_or_never().is_none());
         drop(proved);
         assert!(other.await.is_some(), "one station with many addresses is one in the queue");

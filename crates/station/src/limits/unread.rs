@@ -14,10 +14,11 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::limits::callers::{Callers, holder, network};
 use crate::limits::connections::Open;
-use crate::limits::slowest::transfer_max;
 use crate::sync::lock;
+use barograph_limits::callers::{Callers, holder, network};
+use barograph_limits::pace::transfer_max;
+use barograph_limits::proved::Prover;
 
 /// The texts of all answers that are not read yet; clones are the same ones.
 #[derive(Clone, Debug, Default)]
@@ -51,19 +52,19 @@ pub(crate) struct Held {
 }
 
 /// Who reads an answer.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Reader {
     /// A caller on this host.
     Here,
-    /// An address that a token or a signature has authorised, and the number of its prover.
-    Proved(IpAddr, Option<u64>),
+    /// An address that a token or a signature has authorised.
+    Proved(IpAddr, Prover),
     /// Any other address.
     Stranger(IpAddr),
 }
 
 impl UnreadAnswers {
     /// Whether there is room for a further answer.
-    pub(crate) fn has_room(&self, reader: Reader) -> bool {
+    pub(crate) fn has_room(&self, reader: &Reader) -> bool {
         let state = lock(&self.0);
         state.has_room(None, reader)
     }
@@ -72,11 +73,11 @@ impl UnreadAnswers {
     /// that is larger could never be read. Other shares are not smaller for that.
     pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
         let mut state = lock(&self.0);
-        if !state.has_room(Some(text), reader) {
+        if !state.has_room(Some(text), &reader) {
             return None;
         }
         state.all.add(text);
-        state.class(reader).add(text);
+        state.class(&reader).add(text);
         for share in reader.shares() {
             state.shares.entry(share).or_default().add(text);
         }
@@ -90,7 +91,7 @@ impl UnreadAnswers {
 }
 
 impl State {
-    fn has_room(&self, text: Option<&Bytes>, reader: Reader) -> bool {
+    fn has_room(&self, text: Option<&Bytes>, reader: &Reader) -> bool {
         let has_part = match reader {
             Reader::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
             Reader::Proved(..) => self.proved.bytes < PROVED_MAX || self.all.bytes < BYTES_MAX - HERE_MAX,
@@ -101,7 +102,7 @@ impl State {
         (has_part || is_in(&self.all)) && own.all(|own| own.bytes < SHARE_MAX || is_in(own))
     }
 
-    fn class(&mut self, reader: Reader) -> &mut Texts {
+    fn class(&mut self, reader: &Reader) -> &mut Texts {
         match reader {
             Reader::Here => &mut self.here,
             Reader::Proved(..) => &mut self.proved,
@@ -137,7 +138,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = lock(&self.unread.0);
         state.all.remove(&self.text);
-        state.class(self.reader).remove(&self.text);
+        state.class(&self.reader).remove(&self.text);
         for share in self.reader.shares() {
             let Some(own) = state.shares.get_mut(&share) else { continue };
             own.remove(&self.text);
@@ -150,14 +151,16 @@ impl Drop for Held {
 
 impl Reader {
     /// Whose shares an answer is of; callers on this host have none.
-    fn shares(self) -> impl Iterator<Item = Callers> {
-        let (ip, prover) = match self {
+    fn shares(&self) -> impl Iterator<Item = Callers> {
+        let network = |ip: &IpAddr| network(holder(*ip));
+        let (of_network, prover) = match self {
             Self::Here => (None, None),
-            Self::Proved(ip, prover) => (Some(ip), prover),
-            Self::Stranger(ip) => (Some(ip), None),
+            Self::Proved(ip, prover) => {
+                (Some(Callers::ProvedOfNetwork(network(ip))), Callers::proved_by(prover))
+            }
+            Self::Stranger(ip) => (Some(Callers::Network(network(ip))), None),
         };
-        let network = ip.map(|ip| Callers::Network(network(holder(ip))));
-        network.into_iter().chain(prover.map(Callers::Prover))
+        of_network.into_iter().chain(prover)
     }
 }
 
@@ -232,8 +235,16 @@ mod tests {
 
     use http_body_util::BodyExt as _;
 
+    use barograph_forecast::Name;
+    use barograph_limits::admission::Kind;
+
     use super::*;
     use crate::limits::connections::Connections;
+    use crate::limits::proved::ProvedCallers;
+
+    fn station(number: u8) -> Prover {
+        Prover::Station(Name::new(&format!("station-{number}")).unwrap())
+    }
 
     fn ip(host: u8, network: u8) -> IpAddr {
         IpAddr::from([198, 18, network, host])
@@ -245,15 +256,17 @@ mod tests {
         let text = || Bytes::from(vec![0; BYTES_MAX / 16]);
         let mut held: Vec<Held> =
             (0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 0)), &text()).unwrap()).collect();
-        let more = Reader::Proved(ip(9, 0), None);
-        assert!(unread.hold(more, &text()).is_none() && !unread.has_room(more));
+        let more = Reader::Stranger(ip(9, 0));
+        assert!(unread.hold(more.clone(), &text()).is_none() && !unread.has_room(&more));
+        let proved = Reader::Proved(ip(9, 0), Prover::Operator);
+        assert!(unread.has_room(&proved), "strangers of its network leave it its share");
         held.extend((0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 1)), &text()).unwrap()));
         let stranger = Reader::Stranger(ip(9, 2));
         assert!(unread.hold(stranger, &text()).is_none(), "half is kept for proved callers");
         held.extend(
-            (2..4)
-                .flat_map(|net| (0..4).map(move |host| (host, net)))
-                .filter_map(|(host, net)| unread.hold(Reader::Proved(ip(host, net), None), &text())),
+            (2..4).flat_map(|net| (0..4).map(move |host| (host, net))).filter_map(|(host, net)| {
+                unread.hold(Reader::Proved(ip(host, net), Prover::Operator), &text())
+            }),
         );
         assert_eq!(held.len(), 14, "an eighth is kept for this host");
         held.extend((0..2).map(|_| unread.hold(Reader::Here, &text()).unwrap()));
@@ -280,8 +293,11 @@ mod tests {
     fn an_answer_larger_than_a_share_leaves_the_others_theirs() {
         let huge = || Bytes::from(vec![0; BYTES_MAX]);
         let small = || Bytes::from(vec![0; 1]);
-        let (here, proved, stranger) =
-            (Reader::Here, |net| Reader::Proved(ip(1, net), None), |net| Reader::Stranger(ip(1, net)));
+        let (here, proved, stranger) = (
+            Reader::Here,
+            |net| Reader::Proved(ip(1, net), Prover::Operator),
+            |net| Reader::Stranger(ip(1, net)),
+        );
         let unread = UnreadAnswers::default();
         let strangers = unread.hold(stranger(1), &huge()).unwrap();
         assert!(unread.hold(stranger(2), &small()).is_none());
@@ -290,8 +306,8 @@ mod tests {
         assert!(unread.hold(proved(4), &small()).is_none());
         drop(strangers);
         drop(unread.hold(stranger(2), &small()).unwrap());
-        let first = unread.hold(here, &huge()).unwrap();
-        assert!(unread.hold(here, &small()).is_none());
+        let first = unread.hold(here.clone(), &huge()).unwrap();
+        assert!(unread.hold(here.clone(), &small()).is_none());
         drop(members);
         drop(unread.hold(proved(4), &small()).unwrap());
         drop(first);
@@ -302,24 +318,21 @@ mod tests {
     fn all_addresses_of_one_station_have_one_share() {
         let unread = UnreadAnswers::default();
         let huge = || Bytes::from(vec![0; BYTES_MAX / 2]);
-        let first = unread.hold(Reader::Proved(ip(1, 1), Some(1)), &huge()).unwrap();
-        assert!(unread.hold(Reader::Proved(ip(1, 2), Some(1)), &huge()).is_none(), "another network of it");
-        let honest = unread.hold(Reader::Proved(ip(1, 3), Some(2)), &huge()).unwrap();
+        let first = unread.hold(Reader::Proved(ip(1, 1), station(1)), &huge()).unwrap();
+        assert!(
+            unread.hold(Reader::Proved(ip(1, 2), station(1)), &huge()).is_none(),
+            "another network of it"
+        );
+        let honest = unread.hold(Reader::Proved(ip(1, 3), station(2)), &huge()).unwrap();
         drop(first);
-        assert!(unread.hold(Reader::Proved(ip(1, 2), Some(1)), &huge()).is_some());
+        assert!(unread.hold(Reader::Proved(ip(1, 2), station(1)), &huge()).is_some());
         drop(honest);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_reads_slower_than_a_megabit_a_second_is_cut() {
-        let open = Connections::new(
-            64,
-            crate::limits::admission::Kind::Connections,
-            crate::limits::proved::ProvedCallers::new(),
-        )
-        .accept(ip(1, 1), false)
-        .unwrap()
-        .0;
+        let open =
+            Connections::new(64, Kind::Connections, ProvedCallers::new()).accept(ip(1, 1), false).unwrap().0;
         let text = Bytes::from(vec![7; 10 * PIECE_BYTES + 1]);
         let body = |unread: &UnreadAnswers| {
             let held = unread.hold(Reader::Stranger(ip(1, 1)), &text).unwrap();

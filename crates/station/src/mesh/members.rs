@@ -214,11 +214,7 @@ impl Members {
     pub(crate) fn remove(&self, name_or_id: &str) -> Result<Arc<Member>, MembersError> {
         let _turn = lock(&self.turn);
         let mut list = lock(&self.list).clone();
-        let is_meant = |member: &Member| match member.name() {
-            Some(name) => name.as_str() == name_or_id,
-            None => member.known().id == name_or_id,
-        };
-        let digest = list.values().find(|member| is_meant(member)).map(|member| member.digest);
+        let digest = list.values().find(|member| member.is_called(name_or_id)).map(|member| member.digest);
         let member = digest.and_then(|digest| list.remove(&digest));
         let member = member.ok_or_else(|| MembersError::Unknown(name_or_id.into()))?;
         lock(&self.list).remove(&member.digest);
@@ -237,7 +233,8 @@ impl Members {
         if *name == self.host {
             return Err(MembersError::Own(name.clone()));
         }
-        if list.values().any(|member| member.name().as_ref() == Some(name)) {
+        // Nor the id of an open invitation, which would be withdrawn with it or in its place.
+        if list.values().any(|member| member.is_called(name.as_str())) {
             return Err(MembersError::Taken(name.clone()));
         }
         Ok(())
@@ -278,6 +275,14 @@ impl Member {
             groups: Mutex::new(None),
             removed,
             allowance: Allowance::new(),
+        }
+    }
+
+    /// Whether it has this name, or is an open invitation with this id.
+    fn is_called(&self, name_or_id: &str) -> bool {
+        match self.name() {
+            Some(name) => name.as_str() == name_or_id,
+            None => self.known().id == name_or_id,
         }
     }
 
@@ -412,6 +417,9 @@ mod tests {
         assert!(matches!(members.invite(Some(name("b")), 2), Err(MembersError::Taken(_))));
         assert!(matches!(members.invite(Some(name("here")), 2), Err(MembersError::Own(_))));
         let open_id = second.known().id;
+        let third = members.of_token(&members.invite(None, 2).unwrap()).unwrap();
+        assert!(matches!(members.bind(&third, &name(&open_id)), Err(MembersError::Taken(_))));
+        members.remove(&third.known().id).unwrap();
         members.remove(&open_id).unwrap();
         members.remove("b").unwrap();
         assert!(matches!(members.bind(&first, &name("b")), Err(MembersError::Removed)));

@@ -27,7 +27,7 @@ pub(crate) async fn replay(
     let mut count = 0;
     for series in all {
         if series.source != *host && members.is_none_or(|members| members.contains(&series.source)) {
-            bank.note_member(&series.source);
+            bank.note_guest(&series.source);
         }
         let points = newest_points(engine, &series, each, now_unix_ns).await?;
         for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, now_unix_ns) {

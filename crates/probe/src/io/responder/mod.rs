@@ -16,6 +16,8 @@ use std::net::{IpAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use barograph_limits::callers::holder;
+
 use self::shared::Shared;
 use self::slots::{give_back, take};
 use crate::io::clock::Clock;
@@ -28,7 +30,6 @@ pub use consent::{Agreement, Consent, NoTest, Program, Settled, Wish};
 pub use limits::Limits;
 pub use listener::Listener;
 pub use shared::BulkElsewhere;
-pub use slots::holder;
 
 /// The loop that serves datagrams; it calls what it is given in each turn.
 pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;

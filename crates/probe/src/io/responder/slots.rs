@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use crate::wire::Declined;
 
@@ -38,14 +38,5 @@ pub(super) fn give_back<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: &K) {
     match taken.get_mut(key) {
         Some(count) if 1 < *count => *count -= 1,
         _ => drop(taken.remove(key)),
-    }
-}
-
-/// The address that limits count for one host: an IPv6 host has a whole /64 of addresses (RFC 4291 §2.5.1).
-#[must_use]
-pub fn holder(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        v4 => v4,
     }
 }

@@ -1,4 +1,4 @@
-//! Which connections are admitted, and which are shed for them. Pure; times are those since the station's start.
+//! Which connections are admitted, and which are shed for them. Pure; times are those since any fixed moment.
 //!
 //! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others
 //! are *strangers*, who together get half of all connections. A quarter is kept for strangers: proved
@@ -16,12 +16,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::limits::callers::{holder, network};
-use crate::limits::proved::Proved;
+use crate::callers::{holder, network};
+use crate::proved::Proved;
 
 /// All connections of a station, or all seats of one kind.
 #[derive(Clone, Debug)]
-pub(crate) struct Admission {
+pub struct Admission {
     max: usize,
     kind: Kind,
     next: Id,
@@ -30,7 +30,8 @@ pub(crate) struct Admission {
 
 /// What is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Connections, which have requests or wait for one.
     Connections,
     /// Live streams, or sessions of pages.
     Seats,
@@ -38,7 +39,7 @@ pub(crate) enum Kind {
 
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
+pub enum Full {
     /// The address has its share.
     Share,
     /// All that a caller of this class may have is taken.
@@ -46,7 +47,7 @@ pub(crate) enum Full {
 }
 
 /// The number of a connection.
-pub(crate) type Id = u64;
+pub type Id = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
@@ -64,16 +65,18 @@ struct Connection {
 
 /// A connection that was admitted, and the one to be closed for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Admitted {
-    pub(crate) id: Id,
-    pub(crate) shed: Option<Id>,
+pub struct Admitted {
+    /// Its number.
+    pub id: Id,
+    /// The one to be closed for it.
+    pub shed: Option<Id>,
     /// Within which the head of its first request has to arrive.
-    pub(crate) head_within: Duration,
+    pub head_within: Duration,
 }
 
 impl Admission {
     /// Room for `max` connections: one address gets a quarter, and an eighth is kept for this host.
-    pub(crate) fn new(max: usize, kind: Kind) -> Self {
+    pub fn new(max: usize, kind: Kind) -> Self {
         Self { max, kind, next: 0, open: BTreeMap::new() }
     }
 
@@ -81,7 +84,7 @@ impl Admission {
     ///
     /// # Errors
     /// Why it is refused: every connection that might be closed for it has a request under way.
-    pub(crate) fn accept(
+    pub fn accept(
         &mut self,
         ip: IpAddr,
         is_here: bool,
@@ -102,14 +105,14 @@ impl Admission {
     }
 
     /// The head of a request has arrived.
-    pub(crate) fn request_began(&mut self, id: Id) {
+    pub fn request_began(&mut self, id: Id) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.requests += 1;
         }
     }
 
     /// The answer was given, all of it.
-    pub(crate) fn request_ended(&mut self, id: Id, now: Duration) {
+    pub fn request_ended(&mut self, id: Id, now: Duration) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.requests = connection.requests.saturating_sub(1);
             connection.silent_since = now;
@@ -117,7 +120,7 @@ impl Admission {
     }
 
     /// The system has taken a part of an answer, which the caller reads.
-    pub(crate) fn progressed(&mut self, id: Id, now: Duration) {
+    pub fn progressed(&mut self, id: Id, now: Duration) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.silent_since = now;
         }
@@ -125,20 +128,20 @@ impl Admission {
 
     /// Whether an address may be proved. One with more connections than proved callers have room for
     /// stays a stranger: a crowd that shows a token late gets no more than one that shows it at once.
-    pub(crate) fn may_be_proved(&self, ip: IpAddr, proved: &Proved, now: Duration) -> bool {
+    pub fn may_be_proved(&self, ip: IpAddr, proved: &Proved, now: Duration) -> bool {
         let holder = holder(ip);
         let is_proved = |one: &Connection| one.holder == Some(holder) || self.is_proved(one, proved, now);
         proved.contains(holder, now) || self.count(is_proved) <= self.proved_max()
     }
 
     /// The connection has ended.
-    pub(crate) fn closed(&mut self, id: Id) {
+    pub fn closed(&mut self, id: Id) {
         self.open.remove(&id);
     }
 
     /// Closes the connection that has to go first where the station itself lacks something that
     /// each of them needs.
-    pub(crate) fn shed_one(&mut self, proved: &Proved, now: Duration) -> Option<Id> {
+    pub fn shed_one(&mut self, proved: &Proved, now: Duration) -> Option<Id> {
         let stranger = self.shed(1, |one| !self.is_proved(one, proved, now));
         let shed = stranger.or_else(|| self.shed(1, |_| true)).or_else(|| self.shed_here())?;
         self.open.remove(&shed);
@@ -146,12 +149,12 @@ impl Admission {
     }
 
     /// How many there may be.
-    pub(crate) fn max(&self) -> usize {
+    pub fn max(&self) -> usize {
         self.max
     }
 
     /// How many are open.
-    pub(crate) fn len(&self) -> usize {
+    pub fn open_count(&self) -> usize {
         self.open.len()
     }
 
@@ -290,16 +293,17 @@ impl Admission {
 }
 
 /// One address gets a quarter of all connections.
-pub(crate) const EACH_SHARE: usize = 4;
+pub const EACH_SHARE: usize = 4;
 /// An eighth is kept for this host.
-pub(crate) const HERE_SHARE: usize = 8;
+pub const HERE_SHARE: usize = 8;
 /// Strangers get half.
-pub(crate) const STRANGERS_SHARE: usize = 2;
+pub const STRANGERS_SHARE: usize = 2;
 /// Strangers keep a quarter: as much as one proved address may have.
 const STRANGERS_KEPT: usize = 4;
 /// A head is one packet, and lost packets come again within some seconds, also after a TLS handshake.
-pub(crate) const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
-pub(crate) const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
+pub const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
+/// A proved caller has no reason to hold a connection without a request, but may be on a slow line.
+pub const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
 mod tests {
@@ -307,7 +311,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limits::proved::Prover;
+    use crate::proved::Prover;
 
     /// An admission with the callers that were proved.
     #[derive(Clone)]
@@ -341,7 +345,7 @@ mod tests {
 
         fn proved(&mut self, ip: IpAddr, now: Duration) {
             if self.admission.may_be_proved(ip, &self.proved, now) {
-                self.proved.insert(holder(ip), Prover::Operator, now);
+                self.proved.insert(ip, Prover::Operator, now);
             }
         }
 
@@ -375,7 +379,7 @@ mod tests {
             let again = admission.accept(ip(2, 9), false, at(4)).unwrap();
             assert!(![lone, page.id, crowd[0]].contains(&again.shed.unwrap()), "{again:?}");
         }
-        assert_eq!(admission.len(), 8);
+        assert_eq!(admission.open_count(), 8);
     }
 
     #[test]
@@ -384,7 +388,7 @@ mod tests {
         for i in 0..40 {
             admission.accept(ip(i % 4, i), false, at(0)).unwrap();
         }
-        assert_eq!(admission.len(), 8);
+        assert_eq!(admission.open_count(), 8);
         admission.proved(ip(9, 1), at(0));
         admission.proved(ip(9, 2), at(0));
         let members: Vec<Id> = (0..6)
@@ -419,7 +423,7 @@ mod tests {
         for i in 0..200 {
             prove(&mut admission, i, at(0)).unwrap();
         }
-        assert_eq!(admission.len(), 40, "a quarter of 64 is kept for strangers");
+        assert_eq!(admission.open_count(), 40, "a quarter of 64 is kept for strangers");
         let page = admission.accept(ip(9, 1), false, at(1)).unwrap();
         assert_eq!(page.shed, None);
         for i in 0..200 {
@@ -490,7 +494,7 @@ mod tests {
         admission.request_began(first[1]);
         assert_eq!(admission.accept(ip(1, 1), false, at(2)).unwrap().shed, Some(first[2]));
         let pages = (2..30).filter(|i| admission.accept(ip(*i, 1), false, at(3)).is_ok()).count();
-        assert_eq!((pages, admission.len()), (28, 16));
+        assert_eq!((pages, admission.open_count()), (28, 16));
         assert_eq!(admission.count(|_| true), 8, "strangers have half");
         assert!(here(&mut admission, 4).unwrap().shed.is_some_and(|shed| !first[..2].contains(&shed)));
     }
@@ -548,7 +552,7 @@ mod tests {
         let ids: Vec<Id> = (0..4).map(|i| admission.accept(ip(1, i), false, at(0)).unwrap().id).collect();
         admission.progressed(ids[0], at(5));
         assert_eq!(admission.admission.shed_one(&admission.proved, at(6)), Some(ids[1]));
-        assert_eq!(admission.len(), 3);
+        assert_eq!(admission.open_count(), 3);
     }
 
     #[test]
@@ -652,7 +656,7 @@ mod tests {
                         let _ = admission.accept(ip(network, host), is_here, now);
                     }
                 }
-                prop_assert!(admission.len() <= max);
+                prop_assert!(admission.open_count() <= max);
             }
         }
     }

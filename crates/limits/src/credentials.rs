@@ -5,21 +5,25 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::limits::callers::{holder, network};
+use crate::callers::{holder, network};
 
 /// What was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Credential {
+pub enum Credential {
+    /// The token of the station, or of a member.
     Token,
+    /// An invitation to a mesh.
     Invitation,
+    /// The signature of a probe session.
     Signature,
 }
 
 impl Credential {
-    pub(crate) const ALL: [Self; 3] = [Self::Token, Self::Invitation, Self::Signature];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Token, Self::Invitation, Self::Signature];
 
     /// Its name in `/metrics` and in the log.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
             Self::Invitation => "invitation",
@@ -30,7 +34,7 @@ impl Credential {
 
 /// Wrong credentials by network.
 #[derive(Debug, Default)]
-pub(crate) struct WrongCredentials {
+pub struct WrongCredentials {
     counts: [u64; Credential::ALL.len()],
     networks: HashMap<IpAddr, Failures>,
     lines: Lines,
@@ -38,15 +42,17 @@ pub(crate) struct WrongCredentials {
 
 /// What becomes of a request with a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Verdict {
+pub struct Verdict {
     /// How long the answer waits.
-    pub(crate) delay: Duration,
-    pub(crate) line: Line,
+    pub delay: Duration,
+    /// What the log says of it.
+    pub line: Line,
 }
 
 /// What the log says of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Line {
+pub enum Line {
+    /// Nothing: its network was logged lately.
     None,
     /// So many of this network since its last line, this one among them.
     Network(u64),
@@ -74,7 +80,7 @@ struct Lines {
 
 impl WrongCredentials {
     /// A request from `ip` had a wrong credential.
-    pub(crate) fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> Verdict {
+    pub fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> Verdict {
         self.counts[credential as usize] += 1;
         let network = network(holder(ip));
         if KEPT_MAX <= self.networks.len() && !self.networks.contains_key(&network) {
@@ -86,7 +92,7 @@ impl WrongCredentials {
     }
 
     /// How many there were since the start.
-    pub(crate) fn count(&self, credential: Credential) -> u64 {
+    pub fn count(&self, credential: Credential) -> u64 {
         self.counts[credential as usize]
     }
 
@@ -141,13 +147,13 @@ impl Lines {
 }
 
 /// Somebody who tries the tokens of several stations is not slowed.
-pub(crate) const FREE: f64 = 8.0;
+pub const FREE: f64 = 8.0;
 /// Doubled with each further try; the first wait, 0.1 s, is not felt by a person who mistyped.
 const DELAY_MIN: Duration = Duration::from_millis(50);
 /// Beyond, the delay is the longest in any case.
 const DOUBLINGS_MAX: f64 = 10.0;
 /// The answer comes before a client gives up.
-pub(crate) const DELAY_MAX: Duration = Duration::from_secs(5);
+pub const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Seven minutes after a flood the first tries are free again.
 const SCORE_MAX: f64 = 1000.0;
 /// One line for each network and minute…

@@ -1,0 +1,197 @@
+//! A budget for each address, and one for all.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::bucket::{Bucket, Rate};
+use crate::callers::holder;
+
+/// The accounts of all addresses, and that of the server. Each holds an eighth of an hour's amount.
+#[derive(Debug)]
+pub struct Accounts {
+    each: Bucket,
+    total: Bucket,
+    /// Only of addresses whose account is not full.
+    peers: HashMap<IpAddr, Bucket>,
+}
+
+impl Accounts {
+    /// Accounts that are full.
+    #[must_use]
+    pub fn new(total: Rate, each: Rate) -> Self {
+        let [total, each] = [total, each].map(|rate| Bucket::new(rate, BURST));
+        Self { each, total, peers: HashMap::new() }
+    }
+
+    /// Takes `amount` from the account of `ip` and from that of the server, or from neither. `now` is a
+    /// monotonic time since any fixed moment.
+    #[must_use]
+    pub fn pay(&mut self, ip: IpAddr, amount: u64, now: Duration) -> bool {
+        if !self.has_room_for(ip) {
+            self.peers.retain(|_, account| !account.is_full(now));
+        }
+        let Some((own, total)) = self.after(ip, amount, now) else { return false };
+        self.total = total;
+        self.peers.insert(holder(ip), own);
+        true
+    }
+
+    /// Whether [`pay`](Self::pay) would take `amount`, as far as can be seen without forgetting anybody.
+    #[must_use]
+    pub fn could_pay(&self, ip: IpAddr, amount: u64, now: Duration) -> bool {
+        self.after(ip, amount, now).is_some()
+    }
+
+    /// The account of `ip` and that of the server once they have paid; `None` = they cannot.
+    fn after(&self, ip: IpAddr, amount: u64, now: Duration) -> Option<(Bucket, Bucket)> {
+        let mut own = self.peers.get(&holder(ip)).copied().unwrap_or(self.each);
+        let mut total = self.total;
+        let pays = self.has_room_for(ip) && own.take(amount, now).is_ok() && total.take(amount, now).is_ok();
+        pays.then_some((own, total))
+    }
+
+    fn has_room_for(&self, ip: IpAddr) -> bool {
+        self.peers.len() < ADDRESSES_MAX || self.peers.contains_key(&holder(ip))
+    }
+
+    /// Takes `amount` from the account of the server alone.
+    #[must_use]
+    pub fn pay_total(&mut self, amount: u64, now: Duration) -> bool {
+        self.total.take(amount, now).is_ok()
+    }
+
+    /// Takes `amount` from the account of `ip` for what it has had already: the account may go below zero, and
+    /// pays nothing then until it has filled again. The server's is not touched: this is no traffic.
+    pub fn charge(&mut self, ip: IpAddr, amount: u64, now: Duration) {
+        // Whoever is charged has paid before: no more are added here than are served at once.
+        self.peers.entry(holder(ip)).or_insert(self.each).charge(amount, now);
+    }
+
+    /// As [`charge`](Self::charge), also from the account of the server.
+    pub fn charge_both(&mut self, ip: IpAddr, amount: u64, now: Duration) {
+        self.charge(ip, amount, now);
+        self.total.charge(amount, now);
+    }
+
+    /// The most that can ever be paid at once.
+    #[must_use]
+    pub fn at_once_max(&self) -> u64 {
+        self.each.most().min(self.total.most())
+    }
+}
+
+/// A full account holds an eighth of an hour's amount: of the bytes that a page has by default, 1 GiB an
+/// hour, 128 MiB, which is every size of its transfers, both ways, one after the other.
+const BURST: Duration = Duration::from_secs(450);
+/// Accounts kept, half a megabyte. Who makes more addresses spend at once spends the server's account
+/// first, or keeps newcomers waiting for the moment that a spent KiB takes to be forgotten.
+const ADDRESSES_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn an_account_holds_an_eighth_of_an_hour_and_fills_again() {
+        let mut accounts = Accounts::new(Rate::per_hour(1 << 40), Rate::per_hour(8000));
+        let peer = ip("192.0.2.1");
+        assert!(accounts.pay(peer, 1000, at(0)));
+        assert!(!accounts.pay(peer, 1, at(0)), "spent");
+        assert!(accounts.pay(ip("192.0.2.2"), 1000, at(0)), "another's is its own");
+        assert!(accounts.pay(peer, 1, at(1)), "8000 an hour are more than one in a second");
+        assert!(accounts.pay(peer, 1000, at(3600)));
+    }
+
+    #[test]
+    fn all_addresses_share_the_stations_account_and_a_refusal_costs_nothing() {
+        let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
+        assert!(accounts.pay(ip("192.0.2.1"), 600, at(0)));
+        assert!(!accounts.pay(ip("192.0.2.2"), 600, at(0)));
+        assert!(accounts.pay(ip("192.0.2.2"), 400, at(0)));
+        assert_eq!(accounts.at_once_max(), 1000);
+    }
+
+    #[test]
+    fn what_is_charged_to_both_is_a_share_of_the_time_and_makes_room_again() {
+        let (each, total) = (Rate::per_hour(360), Rate::per_hour(720));
+        let mut accounts = Accounts::new(total, each);
+        let peer = |i: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(i));
+        let mut served = 0;
+        // One that takes as much as it may, for a day.
+        for second in 0..86_400 {
+            if accounts.pay(peer(1), 1, at(second)) {
+                accounts.charge_both(peer(1), 9, at(second));
+                served += 10;
+            }
+        }
+        assert!((24 * 360..=25 * 360 + 60).contains(&served), "{served}");
+        for i in 0..2 * ADDRESSES_MAX as u32 {
+            let now = at(100_000 + 100 * u64::from(i));
+            assert!(accounts.pay(peer(i), 1, now), "{i}: older ones are full again and forgotten");
+            accounts.charge_both(peer(i), 1, now);
+        }
+    }
+
+    #[test]
+    fn a_charge_may_bring_an_account_below_zero_and_leaves_the_stations() {
+        let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
+        let peer = ip("192.0.2.1");
+        accounts.charge(peer, 3000, at(0));
+        assert!(!accounts.pay(peer, 1, at(0)) && !accounts.pay(peer, 1, at(900)), "2000 are owed");
+        assert!(accounts.pay(peer, 1, at(901)));
+        assert!(accounts.pay(ip("192.0.2.2"), 999, at(901)));
+    }
+
+    #[test]
+    fn a_v6_network_is_one_address() {
+        let mut accounts = Accounts::new(Rate::per_hour(1 << 40), Rate::per_hour(8000));
+        assert!(accounts.pay(ip("2001:db8::1"), 1000, at(0)));
+        assert!(!accounts.pay(ip("2001:db8::2"), 1000, at(0)));
+        assert!(accounts.pay(ip("2001:db8:0:1::1"), 1000, at(0)));
+    }
+
+    #[test]
+    fn the_number_of_accounts_is_bounded_and_full_ones_are_forgotten() {
+        let mut accounts = Accounts::new(Rate::per_hour(1 << 40), Rate::per_hour(8000));
+        let many = |i: usize| IpAddr::from(u32::try_from(i).unwrap().to_be_bytes());
+        for i in 0..ADDRESSES_MAX {
+            assert!(accounts.pay(many(i), 1000, at(0)));
+        }
+        assert!(!accounts.pay(many(ADDRESSES_MAX), 1, at(1)), "no account is free");
+        assert!(accounts.pay(many(ADDRESSES_MAX), 1, at(3600)));
+        assert_eq!(accounts.peers.len(), 1, "all others are full again");
+    }
+
+    proptest! {
+        /// Over any window no address, and not all of them together, get more than burst and rate.
+        #[test]
+        fn never_more_than_burst_and_rate(
+            rate in 1_u64..1 << 40,
+            steps in prop::collection::vec((0_u64..1 << 42, 0_u64..1 << 36, 0_u8..3), 1..60),
+        ) {
+            let (total, each) = (Rate::per_hour(rate), Rate::per_hour(rate / 2));
+            let mut accounts = Accounts::new(total, each);
+            let mut alone = [total, each, each, each].map(|rate| Bucket::new(rate, BURST));
+            let mut now = Duration::ZERO;
+            for (pause_ns, amount, peer) in steps {
+                now += Duration::from_nanos(pause_ns);
+                if accounts.pay(IpAddr::from([192, 0, 2, peer]), amount, now) {
+                    prop_assert_eq!(alone[0].take(amount, now), Ok(()));
+                    prop_assert_eq!(alone[1 + usize::from(peer)].take(amount, now), Ok(()));
+                }
+            }
+        }
+    }
+}
