@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
+use barograph_api::{Best, BestHost, BestPart};
 use barograph_probe::percent;
 use barograph_study::units::{age, parse_bytes, seconds};
-use serde_json::Value;
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, failed, print};
+use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph best`.
 #[derive(clap::Args)]
@@ -28,76 +28,60 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     let from = args.from.as_deref().map_or(String::new(), |from| format!("&from={}", percent::encode(from)));
     let path = format!("/v1/best?to={}&bytes={}{from}", percent::encode(&args.to.join(",")), args.bytes);
-    let answer = match client.ask("GET", &path, None) {
-        Ok(answer) => answer,
-        Err(trouble) => return trouble.exit(),
-    };
-    let parsed: Value = serde_json::from_str(&answer).unwrap_or_default();
-    print(if args.json { answer } else { shown(&parsed) });
-    if parsed["hosts"].as_array().is_some_and(|hosts| !hosts.is_empty()) {
-        ExitCode::SUCCESS
+    let answer = client.get(&path)?;
+    let best: Best = answer.read();
+    if args.json {
+        print(answer)
     } else {
-        failed("nothing can be said of any of these hosts")
+        print(shown(&best))
+    };
+    if best.hosts.is_empty() {
+        return Err(Failure::Failed("nothing can be said of any of these hosts".into()));
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The answer for people: the verdict, a table with a bar for each interval, and of whom nothing is known.
-fn shown(answer: &Value) -> String {
-    let list = |key: &str| answer[key].as_array().map(Vec::as_slice).unwrap_or_default();
+fn shown(answer: &Best) -> String {
     let mut lines = Vec::new();
-    let close: Vec<String> =
-        list("too_close_to_call").iter().filter_map(Value::as_str).map(printable).collect();
-    if let Some(best) = answer["best"].as_str() {
+    let close: Vec<String> = answer.too_close_to_call.iter().map(|host| printable(host)).collect();
+    if let Some(best) = &answer.best {
         lines.push(format!("best: {}", printable(best)));
     } else if !close.is_empty() {
         lines.push(format!("too close to call: {}", close.join(", ")));
     }
-    let hosts = list("hosts");
-    if !hosts.is_empty() {
-        lines.extend(table(hosts));
+    if !answer.hosts.is_empty() {
+        lines.push(table(&answer.hosts));
     }
-    for one in list("unknown") {
-        let text = |key: &str| printable(one[key].as_str().unwrap_or("?"));
-        lines.push(format!("{}: not known: {}", text("host"), text("reason")));
+    for one in &answer.unknown {
+        lines.push(format!("{}: not known: {}", printable(&one.host), printable(&one.reason)));
     }
     lines.join("\n")
 }
 
-fn table(hosts: &[Value]) -> Vec<String> {
-    let number = |host: &Value, key: &str| host[key].as_f64().unwrap_or(f64::NAN);
-    let ends = |key: &'static str| hosts.iter().map(move |host| number(host, key));
+fn table(hosts: &[BestHost]) -> String {
+    let longest = |time: fn(&BestHost) -> f64| hosts.iter().map(time).fold(0.0, f64::max);
     let axis = (
-        ends("lower").fold(f64::INFINITY, f64::min),
+        hosts.iter().map(|host| host.lower).fold(f64::INFINITY, f64::min),
         // An interval that reaches far must not press the others together.
-        ends("upper").fold(0.0, f64::max).min(AXIS * ends("forecast").fold(0.0, f64::max)),
+        longest(|host| host.upper).min(AXIS * longest(|host| host.forecast)),
     );
     let mut rows = vec![["HOST", "TIME", "90 % INTERVAL", "", "LOSS", "BASIS"].map(String::from)];
     for host in hosts {
-        let times = ["lower", "forecast", "upper"].map(|key| number(host, key));
         rows.push([
-            printable(host["host"].as_str().unwrap_or("?")),
-            seconds(times[1]),
-            format!("{} to {}", seconds(times[0]), seconds(times[2])),
-            bar(times, axis),
+            printable(&host.host),
+            seconds(host.forecast),
+            format!("{} to {}", seconds(host.lower), seconds(host.upper)),
+            bar([host.lower, host.forecast, host.upper], axis),
             loss(host),
             basis(host),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..6).map(width).collect();
-    let line = |row: &[String; 6]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect()
+    exit::table(&rows)
 }
 
 /// `  ├──●────┤ ` on a logarithmic axis; `>` where it goes on beyond.
@@ -120,39 +104,29 @@ fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
 }
 
 /// What the forecast rests on: the pair's own measurements, or the way of those it was composed from.
-fn basis(host: &Value) -> String {
-    let part = |key: &str, name: &str| {
-        let part = &host[key];
-        if part.is_null() {
-            return format!("no {name} known");
-        }
-        let via: Vec<String> =
-            part["via"].as_array().into_iter().flatten().filter_map(Value::as_str).map(printable).collect();
+fn basis(host: &BestHost) -> String {
+    let part = |part: Option<&BestPart>, name: &str| {
+        let Some(part) = part else { return format!("no {name} known") };
+        let via: Vec<String> = part.via.iter().flatten().map(|host| printable(host)).collect();
         if via.is_empty() {
-            let (ago, ahead) = (part["age_s"].as_f64(), part["ahead_s"].as_f64());
-            let ago = ago.map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
-            let ahead = ahead.map_or(String::new(), |ahead_s| format!(", labelled {} ahead", age(ahead_s)));
+            let ago = part.age_s.map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
+            let ahead =
+                part.ahead_s.map_or(String::new(), |ahead_s| format!(", labelled {} ahead", age(ahead_s)));
             format!("{name} measured{ago}{ahead}")
         } else {
             format!("{name} composed: {}", via.join(" → "))
         }
     };
-    let loss =
-        host["loss"]["forecast"].as_f64().map_or(String::new(), |_| format!("; {}", part("loss", "loss")));
-    format!("{}; {}{loss}", part("goodput", "goodput"), part("rtt", "rtt"))
+    let loss = host.loss.as_ref().map_or(String::new(), |loss| format!("; {}", part(Some(loss), "loss")));
+    format!("{}; {}{loss}", part(host.goodput.as_ref(), "goodput"), part(Some(&host.rtt), "rtt"))
 }
 
 /// The share of datagrams that is lost, with the end of its interval that matters, which is never shown smaller than it is.
-fn loss(host: &Value) -> String {
-    let permille = |key: &str| host["loss"][key].as_f64().map(|share| 1e3 * share);
-    match (permille("forecast"), permille("upper")) {
-        (Some(forecast), Some(upper)) => {
-            // What is off by the rounding of a double is no more.
-            let upper = (upper - 1e-9).ceil().max(0.0);
-            format!("{:.1} % (to {:.1} %)", forecast.round() / 10.0, upper / 10.0)
-        }
-        _ => "?".into(),
-    }
+fn loss(host: &BestHost) -> String {
+    let Some(loss) = &host.loss else { return "?".into() };
+    // What is off by the rounding of a double is no more.
+    let upper = (1e3 * loss.upper - 1e-9).ceil().max(0.0);
+    format!("{:.1} % (to {:.1} %)", (1e3 * loss.forecast).round() / 10.0, upper / 10.0)
 }
 
 /// Characters of a bar.
@@ -166,8 +140,8 @@ const AXIS: f64 = 4.0;
 mod tests {
     use super::*;
 
-    fn answer() -> Value {
-        serde_json::json!({
+    fn answer() -> Best {
+        let answer = serde_json::json!({
             "from": "h", "bytes": 1000, "level": 0.9, "best": null, "too_close_to_call": ["a", "b"],
             "hosts": [
                 {"host": "a", "forecast": 1.0, "lower": 0.5, "upper": 2.0, "is_close": true, "basis": "measured",
@@ -178,7 +152,8 @@ mod tests {
                  "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
                  "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "composed", "via": ["h", "x", "b"]}}],
             "unknown": [{"host": "c", "reason": "it is gone from the mesh"}]
-        })
+        });
+        serde_json::from_value(answer).unwrap()
     }
 
     #[test]
@@ -193,20 +168,21 @@ mod tests {
         ));
         assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
         let mut ahead = answer();
-        ahead["hosts"][0]["rtt"]["ahead_s"] = 3600.0.into();
-        ahead["hosts"][0]["goodput"] = serde_json::json!({"forecast": 1e6, "ahead_s": 60.0});
+        ahead.hosts[0].rtt.ahead_s = Some(3600.0);
+        ahead.hosts[0].goodput = Some(BestPart { ahead_s: Some(60.0), ..BestPart::default() });
         let text = shown(&ahead);
         let basis = "goodput measured, labelled 60 s ahead; rtt measured, 4 s ago, labelled 60 min ahead";
         assert!(text.contains(basis), "{text}");
         assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
         assert_eq!(lines[4], "c: not known: it is gone from the mesh");
-        assert_eq!(shown(&Value::Null), "");
+        assert_eq!(shown(&Best::default()), "");
     }
 
     #[test]
     fn an_interval_of_a_loss_ends_at_its_forecast_or_above() {
         let shown = |forecast: f64, upper: f64| {
-            loss(&serde_json::json!({ "loss": { "forecast": forecast, "upper": upper } }))
+            let part = BestPart { forecast, upper, ..BestPart::default() };
+            loss(&BestHost { loss: Some(part), ..BestHost::default() })
         };
         assert_eq!(shown(0.004, 0.004), "0.4 % (to 0.4 %)");
         assert_eq!(shown(0.0044, 0.0044), "0.4 % (to 0.5 %)");

@@ -1,20 +1,17 @@
-//! A few requests to a running station: HTTP/1.1, plain or through TLS, one request a connection.
+//! A few requests to a running station, a connection each, and their refusals in words.
 
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use barograph_api::ErrorAnswer;
+use barograph_api::client::{Ask, BlockingClient, ClientConfig, Followed, Method, StatusCode, Tls, Trust};
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::exit::{bad_input, failed};
+use crate::exit::Failure;
 
 /// How a verb finds its station.
 #[derive(clap::Args)]
@@ -36,15 +33,24 @@ pub(crate) struct StationArgs {
 /// A station to ask.
 pub(crate) struct Client {
     target: Target,
-    token: Option<String>,
-    /// For a station that speaks HTTPS.
-    tls: Option<Arc<ClientConfig>>,
+    http: BlockingClient,
 }
 
-/// An answer: its status and its body.
-struct Answer {
-    status: u16,
-    body: String,
+/// The JSON text of a good answer, as the station sent it.
+#[derive(Debug)]
+pub(crate) struct Answer(String);
+
+impl Answer {
+    /// The answer as its type; what it lacks, or all of a text that is no such answer, is the default.
+    pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> T {
+        serde_json::from_str(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// Why there is no good answer.
@@ -61,11 +67,6 @@ impl Trouble {
     pub(crate) fn is_mistake(&self) -> bool {
         matches!(self, Self::Refused { status: 400, .. })
     }
-
-    /// Says it; a mistake of the caller's is bad usage, everything else a failure.
-    pub(crate) fn exit(&self) -> ExitCode {
-        if self.is_mistake() { bad_input(self) } else { failed(self) }
-    }
 }
 
 impl fmt::Display for Trouble {
@@ -76,30 +77,47 @@ impl fmt::Display for Trouble {
     }
 }
 
+/// A mistake of the caller's is bad usage, everything else a failure.
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Self {
+        if trouble.is_mistake() {
+            Self::Input(trouble.to_string())
+        } else {
+            Self::Failed(trouble.to_string())
+        }
+    }
+}
+
 impl Client {
     /// # Errors
-    /// A sentence about what is wrong with the arguments.
-    pub(crate) fn new(args: &StationArgs) -> Result<Self, String> {
+    /// What is wrong with the arguments.
+    pub(crate) fn new(args: &StationArgs) -> Result<Self, Failure> {
+        Self::for_args(args).map_err(Failure::Input)
+    }
+
+    fn for_args(args: &StationArgs) -> Result<Self, String> {
         let state = args.state.clone().unwrap_or_else(|| barograph_station::Config::default().state);
         let announced = barograph_station::state::announced(&state);
         let is_local = args.station.is_none();
         let url = args.station.clone().or(announced);
         let url = url.unwrap_or_else(|| format!("http://127.0.0.1:{}/", barograph_station::config::PORT));
         let target = Target::parse(&url).map_err(|error| error.to_string())?;
-        let tls = match target.scheme() {
-            Scheme::Https => Some(Arc::new(trust(args.ca.as_deref())?)),
-            Scheme::Http | Scheme::Address => None,
+        let trust = match (target.scheme(), &args.ca) {
+            (Scheme::Https, Some(file)) => Trust::SystemAnd(file.clone()),
+            (Scheme::Https, None) => Trust::System,
+            (Scheme::Http | Scheme::Address, _) => Trust::Nothing,
         };
         // The token is shown to the station that it belongs to, and to no other without being asked.
         let token = args.token.clone().or_else(|| if is_local { token_of(&state) } else { None });
-        Ok(Self { target, token, tls })
+        let config = ClientConfig { token, ..ClientConfig::new(target.origin(), Tls::new(&trust)?) };
+        Ok(Self { target, http: BlockingClient::new(config)? })
     }
 
     /// A client of the station at `url`, which is shown `token` if there is one; `ca` is trusted beside the system's.
     ///
     /// # Errors
-    /// A sentence about what is wrong with the address.
-    pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, String> {
+    /// What is wrong with the address.
+    pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, Failure> {
         Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca })
     }
 
@@ -108,49 +126,59 @@ impl Client {
         self.target.scheme() == Scheme::Https
     }
 
-    /// Asks; gives the body of a 2xx answer.
+    /// Sends a GET; gives the body of a 2xx answer.
     ///
     /// # Errors
     /// [`Trouble`], after [`DEADLINE`] at the latest, whatever the station sends.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: Option<&str>) -> Result<String, Trouble> {
-        self.ask_until(Instant::now() + DEADLINE, method, path, body)
+    pub(crate) fn get(&self, path: &str) -> Result<Answer, Trouble> {
+        self.ask(&Ask { path, ..Ask::default() })
     }
 
-    fn ask_until(
-        &self,
-        ends: Instant,
-        method: &str,
-        path: &str,
-        body: Option<&str>,
-    ) -> Result<String, Trouble> {
-        let answer = self.request(ends, method, path, body).map_err(|error| {
-            let error = match error.kind() {
-                io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                    format!("no whole answer within {} s", DEADLINE.as_secs())
-                }
-                io::ErrorKind::InvalidData if self.is_https() && error.to_string().ends_with(NO_TLS) => {
-                    "it does not speak HTTPS there; was http:// meant?".into()
-                }
-                _ => printable(&error.to_string()),
-            };
-            Trouble::Silent(format!(
-                "the station at {} does not answer: {error} (is `barograph up` running?)",
-                self.target
-            ))
-        })?;
-        if (200..300).contains(&answer.status) {
-            return Ok(answer.body);
+    /// Sends a DELETE; the rest as [`get`](Self::get).
+    pub(crate) fn delete(&self, path: &str) -> Result<Answer, Trouble> {
+        self.ask(&Ask { method: Method::DELETE, path, ..Ask::default() })
+    }
+
+    /// Sends a POST of `body`; the rest as [`get`](Self::get).
+    pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Trouble> {
+        // Requests have text keys and no failing serializers.
+        let body = serde_json::to_string(body).unwrap_or_default().into();
+        self.ask(&Ask {
+            method: Method::POST,
+            path,
+            content_type: "application/json",
+            body,
+            ..Ask::default()
+        })
+    }
+
+    fn ask(&self, ask: &Ask<'_>) -> Result<Answer, Trouble> {
+        self.ask_until(Instant::now() + DEADLINE, ask)
+    }
+
+    fn ask_until(&self, ends: Instant, ask: &Ask<'_>) -> Result<Answer, Trouble> {
+        let headers = &[("accept", "application/json"), ("connection", "close")];
+        let (status, body) =
+            self.http.ask(&Ask { headers, ..ask.clone() }, ANSWER_BYTES_MAX, ends).map_err(|trouble| {
+                Trouble::Silent(format!(
+                    "the station at {} does not answer: {} (is `barograph up` running?)",
+                    self.target,
+                    why(&trouble)
+                ))
+            })?;
+        if status.is_success() {
+            return Ok(Answer(String::from_utf8_lossy(&body).into_owned()));
         }
-        Err(self.refusal(&answer))
+        Err(self.refusal(status, &body))
     }
 
     /// A refusal in the station's own words, where it has any.
-    fn refusal(&self, answer: &Answer) -> Trouble {
-        let status = answer.status;
-        let sentence = serde_json::from_str::<serde_json::Value>(&answer.body)
-            .ok()
-            .and_then(|value| Some(printable(value.get("error")?.as_str()?)));
-        let sentence = sentence.unwrap_or_else(|| format!("{} answered {status}", self.target));
+    fn refusal(&self, status: StatusCode, body: &[u8]) -> Trouble {
+        let status = status.as_u16();
+        let sentence = match serde_json::from_slice::<ErrorAnswer<'_>>(body) {
+            Ok(answer) => printable(&answer.error),
+            Err(_) => format!("{} answered {status}", self.target),
+        };
         Trouble::Refused { status, sentence }
     }
 
@@ -163,250 +191,42 @@ impl Client {
         let mut last_id: Option<String> = None;
         let mut heard = Instant::now();
         loop {
-            match self.follow_once(path, &mut last_id, &mut heard, &mut take) {
+            let seen = last_id.clone();
+            let mut headers = vec![("accept", "text/event-stream"), ("connection", "close")];
+            headers.extend(seen.as_deref().map(|id| ("last-event-id", id)));
+            let ask = Ask { path, headers: &headers, ..Ask::default() };
+            let line = |text: &str| {
+                heard = Instant::now();
+                if let Some(id) = text.strip_prefix("id: ") {
+                    last_id = Some(id.to_string());
+                }
+                text.strip_prefix("data: ").is_none_or(&mut take)
+            };
+            let until = Instant::now() + DEADLINE;
+            match self.http.follow(&ask, until, FOLLOW_SILENCE, LINE_BYTES_MAX, line) {
                 Ok(Followed::Enough) => return Ok(()),
-                Ok(Followed::Refused(answer)) => return Err(self.refusal(&answer)),
+                Ok(Followed::Refused(status, body)) => return Err(self.refusal(status, &body)),
                 Ok(Followed::Ended) => {}
-                Err(error) if FOLLOW_PATIENCE < heard.elapsed() => {
-                    let error = printable(&error.to_string());
-                    return Err(Trouble::Silent(format!("the station at {} is gone: {error}", self.target)));
+                Err(trouble) if FOLLOW_PATIENCE < heard.elapsed() => {
+                    let why = why(&trouble);
+                    return Err(Trouble::Silent(format!("the station at {} is gone: {why}", self.target)));
                 }
                 Err(_) => {}
             }
             std::thread::sleep(FOLLOW_PAUSE);
         }
     }
-
-    fn follow_once(
-        &self,
-        path: &str,
-        last_id: &mut Option<String>,
-        heard: &mut Instant,
-        take: &mut impl FnMut(&str) -> bool,
-    ) -> io::Result<Followed> {
-        let mut head = format!(
-            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/event-stream\r\n",
-            self.target.authority()
-        );
-        if let Some(token) = &self.token {
-            head += &format!("Authorization: Bearer {token}\r\n");
-        }
-        if let Some(id) = last_id.as_ref() {
-            head += &format!("Last-Event-ID: {id}\r\n");
-        }
-        let mut stream = self.open(Instant::now() + DEADLINE)?;
-        stream.write_all(format!("{head}\r\n").as_bytes())?;
-        stream.flush()?;
-        let mut lines = BufReader::new(stream);
-        let mut line = String::new();
-        let mut status = None;
-        // Comments come every 15 s, so that silence is an end.
-        loop {
-            lines.get_mut().set_ends(Instant::now() + FOLLOW_SILENCE);
-            line.clear();
-            if lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-                return Ok(Followed::Ended);
-            }
-            *heard = Instant::now();
-            let text = line.trim_end();
-            match (status, text) {
-                (None, _) => {
-                    let code = text.split(' ').nth(1).and_then(|code| code.parse().ok());
-                    let code: u16 = code.ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
-                    if code != 200 {
-                        let mut rest = String::new();
-                        lines.take(LINE_BYTES_MAX).read_to_string(&mut rest)?;
-                        let body = rest.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-                        return Ok(Followed::Refused(Answer { status: code, body: body.to_string() }));
-                    }
-                    status = Some(code);
-                }
-                (Some(_), text) => {
-                    if let Some(id) = text.strip_prefix("id: ") {
-                        *last_id = Some(id.to_string());
-                    } else if let Some(data) = text.strip_prefix("data: ")
-                        && !take(data)
-                    {
-                        return Ok(Followed::Enough);
-                    }
-                }
-            }
-        }
-    }
-
-    /// A connection, with TLS where the station speaks it.
-    fn open(&self, ends: Instant) -> io::Result<Line> {
-        let tcp = self.connect(ends)?;
-        let Some(config) = &self.tls else { return Ok(Line::Plain(tcp)) };
-        let name = ServerName::try_from(self.target.host().to_string()).map_err(io::Error::other)?;
-        let tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-        Ok(Line::Tls(Box::new(StreamOwned::new(tls, tcp))))
-    }
-
-    fn request(&self, ends: Instant, method: &str, path: &str, body: Option<&str>) -> io::Result<Answer> {
-        let stream = self.open(ends)?;
-        let body = body.unwrap_or_default();
-        let mut head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json\r\n",
-            self.target.authority()
-        );
-        if let Some(token) = &self.token {
-            head += &format!("Authorization: Bearer {token}\r\n");
-        }
-        if method == "POST" {
-            head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-        }
-        let request = format!("{head}\r\n{body}");
-        exchange(stream, &request)
-    }
-
-    fn connect(&self, ends: Instant) -> io::Result<Timed> {
-        let mut last = io::Error::other("the name has no address");
-        for address in (self.target.host(), self.target.port()).to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT.min(left(ends)?)) {
-                Ok(tcp) => return Ok(Timed { tcp, ends }),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
 }
 
-/// A connection that is over at a time, however busy it is.
-struct Timed {
-    tcp: TcpStream,
-    ends: Instant,
-}
-
-/// A connection to a station, plain or not.
-enum Line {
-    Plain(Timed),
-    Tls(Box<StreamOwned<ClientConnection, Timed>>),
-}
-
-impl Line {
-    fn set_ends(&mut self, ends: Instant) {
-        match self {
-            Self::Plain(tcp) => tcp.ends = ends,
-            Self::Tls(tls) => tls.sock.ends = ends,
+fn why(trouble: &barograph_api::client::Trouble) -> String {
+    use barograph_api::client::Trouble::{Late, Lost, Unreached};
+    match trouble {
+        Late => format!("no whole answer within {} s", DEADLINE.as_secs()),
+        Unreached(cause) | Lost(cause) if cause.is_plain() => {
+            "it does not speak HTTPS there; was http:// meant?".into()
         }
+        Unreached(cause) | Lost(cause) => printable(&cause.root),
     }
-}
-
-impl Read for Line {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(tcp) => tcp.read(buffer),
-            Self::Tls(tls) => tls.read(buffer),
-        }
-    }
-}
-
-impl Write for Line {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(tcp) => tcp.write(bytes),
-            Self::Tls(tls) => tls.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Plain(tcp) => tcp.flush(),
-            Self::Tls(tls) => tls.flush(),
-        }
-    }
-}
-
-/// How following ended.
-enum Followed {
-    /// Nobody wants more.
-    Enough,
-    /// The connection is over.
-    Ended,
-    /// The station's answer to the request itself.
-    Refused(Answer),
-}
-
-impl Read for Timed {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.tcp.set_read_timeout(Some(left(self.ends)?))?;
-        self.tcp.read(buffer)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.tcp.set_write_timeout(Some(left(self.ends)?))?;
-        self.tcp.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.tcp.flush()
-    }
-}
-
-fn left(ends: Instant) -> io::Result<Duration> {
-    let left = ends.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-/// Sends a request and reads its answer, to the length that it announces, else to its end.
-fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Answer> {
-    stream.write_all(request.as_bytes())?;
-    stream.flush()?;
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        let whole = whole_length(&bytes);
-        if whole.is_some_and(|whole| whole <= bytes.len()) {
-            bytes.truncate(whole.unwrap_or(bytes.len()));
-            break;
-        }
-        if ANSWER_BYTES_MAX < bytes.len() {
-            return Err(io::Error::other("the answer is too long"));
-        }
-        match stream.read(&mut buffer) {
-            Ok(0) if whole.is_some() => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(0) => break,
-            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
-            // TLS that ends without a goodbye, where nothing announced a length.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && whole.is_none() => break,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    parse(&bytes).ok_or_else(|| io::Error::other("the answer is not HTTP"))
-}
-
-/// Bytes of head and body together, once the head is there and if it says so.
-fn whole_length(bytes: &[u8]) -> Option<usize> {
-    let head_length = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-    let head = std::str::from_utf8(&bytes[..head_length]).ok()?;
-    let lengths = head.split("\r\n").filter_map(|line| line.split_once(':'));
-    let (_, length) = lengths.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("content-length"))?;
-    head_length.checked_add(length.trim().parse().ok()?)
-}
-
-/// The system's certificates, and those in the file.
-fn trust(file: Option<&Path>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    // Systems carry certificates that no strict reader takes; the rest is what counts.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(file) = file {
-        let unusable = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
-        let certificates = CertificateDer::pem_file_iter(file).map_err(|error| unusable(&error))?;
-        let mut any = false;
-        for certificate in certificates {
-            let certificate = certificate.map_err(|error| unusable(&error))?;
-            roots.add(certificate).map_err(|error| unusable(&error))?;
-            any = true;
-        }
-        if !any {
-            return Err(unusable(&"there is no certificate in it"));
-        }
-    }
-    barograph_probe::io::trusting(roots).map_err(|error| error.to_string())
 }
 
 /// `text` from elsewhere, fit for a terminal: what would steer it, or turn the writing round, is escaped.
@@ -420,17 +240,6 @@ pub(crate) fn token_of(state: &Path) -> Option<String> {
     Some(text.trim().to_string())
 }
 
-/// Status and body of a whole answer; a station sends small answers with their length.
-fn parse(bytes: &[u8]) -> Option<Answer> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, body: body.to_string() })
-}
-
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// What rustls says of a first answer that is no TLS.
-const NO_TLS: &str = "InvalidContentType";
 /// From the first handshake to the last byte; longer than the station's own limit for storing.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A station that is restarted comes back within this, or is gone.
@@ -440,20 +249,20 @@ const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
 /// Three of the comments that keep a stream alive.
 const FOLLOW_SILENCE: Duration = Duration::from_secs(45);
 /// An event has an entry of the directory in it.
-const LINE_BYTES_MAX: u64 = 1 << 20;
+const LINE_BYTES_MAX: usize = 1 << 20;
 /// No answer that these verbs ask for comes near it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Shutdown, SocketAddr, TcpListener};
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
     use std::thread::{self, JoinHandle};
 
     use super::*;
 
     fn client(address: SocketAddr) -> Client {
-        let target = Target::parse(&format!("http://{address}/")).expect("a target");
-        Client { target, token: None, tls: None }
+        Client::of(&format!("http://{address}/"), None, None).expect("a client")
     }
 
     /// A station that does `answer` with the one connection it takes.
@@ -466,6 +275,7 @@ mod tests {
     #[test]
     fn a_station_that_drips_bytes_is_left_at_the_deadline() {
         let (address, thread) = station(|mut stream| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").expect("written");
             // As much as one likes, each byte sooner than any single read would give up.
             while stream.write_all(b"H").is_ok() {
                 thread::park_timeout(Duration::from_millis(5));
@@ -473,7 +283,8 @@ mod tests {
         });
         let began = Instant::now();
         let ends = began + Duration::from_millis(200);
-        let trouble = client(address).ask_until(ends, "GET", "/", None).expect_err("no answer");
+        let trouble =
+            client(address).ask_until(ends, &Ask { path: "/", ..Ask::default() }).expect_err("no answer");
         assert!(began.elapsed() < Duration::from_secs(5), "{trouble}");
         assert!(trouble.to_string().contains("no whole answer"), "{trouble}");
         thread.join().expect("no panic");
@@ -486,14 +297,14 @@ mod tests {
             // Open until the client goes.
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        assert_eq!(client(address).ask("GET", "/", None).expect("an answer"), "{}");
+        assert_eq!(client(address).get("/").expect("an answer").to_string(), "{}");
         thread.join().expect("no panic");
         let (address, thread) = station(|mut stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}").expect("written");
             let _ = stream.shutdown(Shutdown::Write);
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        assert!(client(address).ask("GET", "/", None).is_err(), "cut short");
+        assert!(client(address).get("/").is_err(), "cut short");
         thread.join().expect("no panic");
     }
 
@@ -505,7 +316,7 @@ mod tests {
             stream.write_all((head + body).as_bytes()).expect("written");
             let _ = stream.read_to_end(&mut Vec::new());
         });
-        let trouble = client(address).ask("GET", "/", None).expect_err("refused");
+        let trouble = client(address).get("/").expect_err("refused");
         assert!(trouble.is_mistake());
         assert_eq!(trouble.to_string(), r"a\u{1b}[2Jb\u{202e}c\nd");
         thread.join().expect("no panic");
@@ -514,10 +325,16 @@ mod tests {
 
     #[test]
     fn answers_are_read_and_garbage_is_not() {
-        let answer = parse(b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{}").expect("an answer");
-        assert_eq!((answer.status, answer.body.as_str()), (201, "{}"));
-        for garbage in [&b""[..], b"\r\n\r\n", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"] {
-            assert!(parse(garbage).is_none());
+        let good = &b"HTTP/1.1 201 Created\r\nA: b\r\n\r\n{}"[..];
+        let garbage = [&b""[..], b"\r\n\r\n", b"SSH-2.0\r\n\r\n", b"HTTP/1.1 x\r\n\r\n", b"\xff\r\n\r\n"];
+        for (bytes, body) in [(good, Some("{}"))].into_iter().chain(garbage.map(|bytes| (bytes, None))) {
+            let (address, thread) = station(|mut stream| {
+                stream.write_all(bytes).expect("written");
+                let _ = stream.shutdown(Shutdown::Write);
+                let _ = stream.read_to_end(&mut Vec::new());
+            });
+            assert_eq!(client(address).get("/").ok().map(|answer| answer.to_string()).as_deref(), body);
+            thread.join().expect("no panic");
         }
     }
 }

@@ -4,6 +4,35 @@ use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
+/// Why a verb ends early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line, the configuration or the input is wrong.
+    Input(String),
+    /// Something did not work.
+    Failed(String),
+}
+
+/// The exit code of a verb, after its sentence.
+pub(crate) fn code(result: Result<ExitCode, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(Failure::Input(message)) => bad_input(message),
+        Err(Failure::Failed(message)) => failed(message),
+    }
+}
+
+/// Columns of the widest cell each, two spaces apart.
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// Something did not work.
 pub(crate) fn failed(message: impl Display) -> ExitCode {
     say(message);

@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
+use barograph_api::{Invitation, MemberList, NewInvitation};
 use barograph_forecast::Name;
 use barograph_probe::percent;
-use serde_json::{Value, json};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, failed, print, say};
+use crate::exit::{self, Failure, print, say};
 
 /// Arguments of `barograph invite`.
 #[derive(clap::Args)]
@@ -35,36 +35,29 @@ pub(crate) struct MembersArgs {
     station: StationArgs,
 }
 
-pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
+pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     if let Some(Err(error)) = args.name.as_deref().map(Name::new) {
-        return bad_input(format!("the name: {error}"));
+        return Err(Failure::Input(format!("the name: {error}")));
     }
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
-    let body = args.name.as_ref().map_or_else(|| json!({}), |name| json!({ "name": name }));
-    let answer = match client.ask("POST", "/v1/invitations", Some(&body.to_string())) {
-        Ok(answer) => answer,
-        Err(trouble) => return trouble.exit(),
-    };
-    let raw = answer;
-    let answer: Value = serde_json::from_str(&raw).unwrap_or_default();
-    let text = |key: &str| answer[key].as_str().map(printable);
-    let (Some(token), Some(host), Some(address)) = (text("token"), text("host"), text("address")) else {
-        return failed("the station's answer is no invitation");
-    };
+    let client = Client::new(&args.station)?;
+    let answer = client.post("/v1/invitations", &NewInvitation { name: args.name.clone() })?;
+    let invitation: Invitation = answer.read();
+    let Invitation { token, host, address, .. } = &invitation;
+    if [token, host, address].into_iter().any(String::is_empty) {
+        return Err(Failure::Failed("the station's answer is no invitation".into()));
+    }
+    let [token, host, address] = [token, host, address].map(|text| printable(text));
     let Ok(address) = address.parse::<SocketAddr>() else {
-        return failed(format!("the station's answer has no address: `{address}`"));
+        return Err(Failure::Failed(format!("the station's answer has no address: `{address}`")));
     };
-    let all = answer["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let advertised: Vec<SocketAddr> = all.filter_map(|one| one.parse().ok()).collect();
+    let advertised: Vec<SocketAddr> =
+        invitation.addresses.iter().filter_map(|one| one.parse().ok()).collect();
     if address.ip().is_loopback() && !advertised.iter().any(is_real) {
-        return withdraw(&client, &answer, address);
+        return Err(withdraw(&client, &invitation, address));
     }
     if args.json {
-        print(raw);
-        return ExitCode::SUCCESS;
+        print(answer);
+        return Ok(ExitCode::SUCCESS);
     }
     let url = join_url(client.is_https(), &host, address, &advertised);
     let others: Vec<String> = advertised
@@ -76,37 +69,32 @@ pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
         say(format_args!("this station is also at {}", others.join(", ")));
     }
     print(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Takes back an invitation that no other host could use, and says why.
-fn withdraw(client: &Client, answer: &Value, address: SocketAddr) -> ExitCode {
-    let known = answer["name"].as_str().or_else(|| answer["id"].as_str());
+fn withdraw(client: &Client, invitation: &Invitation, address: SocketAddr) -> Failure {
+    let known = invitation.name.as_deref().unwrap_or(&invitation.id);
     // One that stays open is of no use to another host; the sentence below is what matters.
-    let _ = known
-        .map(|known| client.ask("DELETE", &format!("/v1/members?name={}", percent::encode(known)), None));
-    failed(format_args!(
+    let _ = client.delete(&format!("/v1/members?name={}", percent::encode(known)));
+    Failure::Failed(format!(
         "this station listens on {address}, which no other host reaches; for others to join it, start it with \
          barograph up --listen '[::]:10132', or set mesh.advertise if they reach it through something else"
     ))
 }
 
-pub(crate) fn members(args: &MembersArgs) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn members(args: &MembersArgs) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     let answer = match &args.remove {
-        Some(name) => client.ask("DELETE", &format!("/v1/members?name={}", percent::encode(name)), None),
-        None => client.ask("GET", "/v1/members", None),
+        Some(name) => client.delete(&format!("/v1/members?name={}", percent::encode(name))),
+        None => client.get("/v1/members"),
+    }?;
+    match &args.remove {
+        _ if args.json => print(answer),
+        Some(name) => print(format_args!("{name} is no member any more")),
+        None => print(table(&answer.read())),
     };
-    match (answer, &args.remove) {
-        (Ok(answer), _) if args.json => print(answer),
-        (Ok(_), Some(name)) => print(format_args!("{name} is no member any more")),
-        (Ok(answer), None) => print(table(&answer)),
-        (Err(trouble), _) => return trouble.exit(),
-    };
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Where others reach a station that listens on `address` and has `advertised` these: at the first that is good
@@ -125,19 +113,16 @@ fn is_real(address: &SocketAddr) -> bool {
     !address.ip().is_unspecified() && !address.ip().is_loopback()
 }
 
-fn table(answer: &str) -> String {
-    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    let mut rows = vec![("NAME".to_string(), "STATE".to_string())];
-    for member in answer["members"].as_array().into_iter().flatten() {
-        let id = printable(member["id"].as_str().unwrap_or("?"));
-        rows.push(match member["name"].as_str() {
-            Some(name) if member["registered"] == true => (printable(name), "registered".into()),
-            Some(name) => (printable(name), "not registered".into()),
-            None => (id, "open invitation, for the first name that uses it".into()),
+fn table(answer: &MemberList) -> String {
+    let mut rows = vec![["NAME", "STATE"].map(String::from)];
+    for member in &answer.members {
+        rows.push(match &member.name {
+            Some(name) if member.registered => [printable(name), "registered".into()],
+            Some(name) => [printable(name), "not registered".into()],
+            None => [printable(&member.id), "open invitation, for the first name that uses it".into()],
         });
     }
-    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    rows.iter().map(|(name, state)| format!("{name:width$}  {state}")).collect::<Vec<_>>().join("\n")
+    exit::table(&rows)
 }
 
 #[cfg(test)]
@@ -166,11 +151,11 @@ mod tests {
 
     #[test]
     fn members_are_shown_without_what_steers_a_terminal() {
-        let answer = json!({ "members": [
+        let answer = serde_json::json!({ "members": [
             { "name": "a\u{1b}[2J", "id": "00", "registered": true },
             { "name": null, "id": "0011", "registered": false },
         ]});
-        let shown = table(&answer.to_string());
+        let shown = table(&serde_json::from_value(answer).expect("members"));
         let rows: Vec<Vec<&str>> =
             shown.lines().map(|line| line.splitn(2, "  ").map(str::trim).collect()).collect();
         let open = "open invitation, for the first name that uses it";

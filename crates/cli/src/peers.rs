@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use serde_json::Value;
+use barograph_api::{Lag, Mesh, PeerEvent, PeerList};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, failed, print};
+use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph peers`.
 #[derive(clap::Args)]
@@ -20,67 +20,54 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     if args.json {
         if args.watch {
             return watch(&client, true);
         }
-        return match client.ask("GET", "/v1/peers", None) {
-            Ok(answer) => {
-                print(answer);
-                ExitCode::SUCCESS
-            }
-            Err(trouble) => trouble.exit(),
-        };
+        print(client.get("/v1/peers")?);
+        return Ok(ExitCode::SUCCESS);
     }
-    let answers = client.ask("GET", "/v1/mesh", None);
-    let answers = answers.and_then(|mesh| Ok((mesh, client.ask("GET", "/v1/peers", None)?)));
-    let (mesh, peers) = match answers {
-        Ok(answers) => answers,
-        Err(trouble) => return trouble.exit(),
-    };
-    print(format_args!("{}\n{}", own(&mesh), table(&peers)));
+    let (mesh, peers) = (client.get("/v1/mesh")?, client.get("/v1/peers")?);
+    print(format_args!("{}\n{}", own(&mesh.read()), table(&peers.read())));
     if args.watch {
         print("");
         return watch(&client, false);
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The station itself: what it is in its mesh, whether it hears of the others, and how many they are.
-fn own(mesh: &str) -> String {
-    let mesh: Value = serde_json::from_str(mesh).unwrap_or_default();
-    let text = |value: &Value| printable(value.as_str().unwrap_or("?"));
-    let whose = mesh["joined"].as_str().map_or(String::new(), |url| format!(" of {}", printable(url)));
+fn own(mesh: &Mesh) -> String {
+    let whose = mesh.joined.as_ref().map_or(String::new(), |url| format!(" of {}", printable(url)));
     let mut lines = vec![format!(
         "{} ({}{whose}), in {}",
-        text(&mesh["host"]),
-        text(&mesh["role"]),
-        list(&mesh["groups"])
+        printable(&mesh.host),
+        printable(&mesh.role),
+        list(&mesh.groups)
     )];
-    let directory = &mesh["directory"];
-    if let Some(since_s) = directory["read_only_s"].as_f64() {
-        let why = directory["error"].as_str().map_or(String::new(), |why| format!(" ({})", printable(why)));
+    let directory = &mesh.directory;
+    let error = directory.error.as_deref();
+    if let Some(since_s) = directory.read_only_s {
+        let why = error.map_or(String::new(), |why| format!(" ({})", printable(why)));
         lines.push(format!(
             "read-only for {since_s:.0} s: the directory takes no writes{why}; no peer is lost, and none can join"
         ));
-    } else if let Some(error) = directory["error"].as_str().filter(|_| directory["connected"] != true) {
-        let away = directory["away_s"].as_f64().map_or(String::new(), |away| format!(" for {away:.0} s"));
+    } else if let Some(error) = error.filter(|_| !directory.connected) {
+        let away = directory.away_s.map_or(String::new(), |away| format!(" for {away:.0} s"));
         lines.push(format!("not connected{away}: {}", printable(error)));
     }
-    if let Some(conflict) = directory["conflict"].as_str().filter(|why| directory["error"] != **why) {
+    if let Some(conflict) = directory.conflict.as_deref().filter(|why| error != Some(why)) {
         lines.push(printable(conflict));
     }
-    if let Some(error) = mesh["spool"]["error"].as_str() {
-        let waiting = mesh["spool"]["records"].as_u64().unwrap_or(0);
-        lines.push(format!("{waiting} records wait for the mesh: {}", printable(error)));
+    if let Some(spool) = &mesh.spool
+        && let Some(error) = &spool.error
+    {
+        lines.push(format!("{} records wait for the mesh: {}", spool.records, printable(error)));
     }
-    let count = |state: &str| mesh["peers"][state].as_u64().unwrap_or(0);
-    lines.push(format!("peers: {} up, {} lost, {} ignored", count("up"), count("lost"), count("ignored")));
+    let peers = &mesh.peers;
+    lines.push(format!("peers: {} up, {} lost, {} ignored", peers.up, peers.lost, peers.ignored));
     lines.join("\n")
 }
 
@@ -92,64 +79,47 @@ fn short(cell: &str) -> String {
     cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
-fn watch(client: &Client, json: bool) -> ExitCode {
-    let followed = client.follow("/v1/peers/events", |data| {
+fn watch(client: &Client, json: bool) -> Result<ExitCode, Failure> {
+    client.follow("/v1/peers/events", |data| {
         // A reader of standard output that is gone ends it.
         print(if json { data.to_string() } else { line(data) })
-    });
-    match followed {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) if trouble.is_mistake() => trouble.exit(),
-        Err(trouble) => failed(trouble),
-    }
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One event for people: its time in UTC, what, who, and where.
 fn line(data: &str) -> String {
-    let event: Value = serde_json::from_str(data).unwrap_or_default();
-    if let Some(missed) = event["missed"].as_u64() {
+    if let Ok(Lag { missed }) = serde_json::from_str(data) {
         return format!("({missed} events were missed)");
     }
-    let text = |key: &str| printable(event[key].as_str().unwrap_or("?"));
-    let addresses = list(&event["addresses"]);
-    let time = utc(event["time_s"].as_f64().unwrap_or(0.0));
-    format!("{time}  {:8}  {:HOST_WIDTH$}  {addresses}", text("event"), text("host")).trim_end().to_string()
+    let Ok(event) = serde_json::from_str::<PeerEvent>(data) else { return "?".into() };
+    let (time, what, host) = (utc(event.time_s), event.event.as_str(), printable(&event.host));
+    format!("{time}  {what:8}  {host:HOST_WIDTH$}  {}", list(&event.addresses)).trim_end().to_string()
 }
 
-fn table(answer: &str) -> String {
-    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    let peers: Vec<&Value> = answer["peers"].as_array().into_iter().flatten().collect();
-    if peers.is_empty() {
+fn table(answer: &PeerList) -> String {
+    if answer.peers.is_empty() {
         return "no other station is known; others join with: barograph up --join HOST".into();
     }
     let mut rows =
         vec![["HOST", "STATE", "SINCE", "ADDRESS", "VERSION", "GROUPS", "REASON"].map(String::from)];
-    for peer in peers {
-        let text = |key: &str| printable(peer[key].as_str().unwrap_or("-"));
+    for peer in &answer.peers {
         let row = [
-            text("host"),
-            text("state"),
-            utc(peer["since_s"].as_f64().unwrap_or(0.0)),
-            text("address"),
-            text("version"),
-            list(&peer["groups"]),
-            printable(peer["reason"].as_str().unwrap_or("")),
+            printable(&peer.host),
+            printable(&peer.state),
+            utc(peer.since_s),
+            printable(peer.address.as_deref().unwrap_or("-")),
+            printable(&peer.version),
+            list(&peer.groups),
+            printable(peer.reason.as_deref().unwrap_or_default()),
         ];
         rows.push(row.map(|cell| short(&cell)));
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    let line = |row: &[String; 7]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_string()
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    exit::table(&rows)
 }
 
-fn list(value: &Value) -> String {
-    let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
-    words.map(printable).collect::<Vec<_>>().join(" ")
+fn list(words: &[String]) -> String {
+    words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ")
 }
 
 /// `2026-01-01 00:00:00Z` of seconds since 1970; civil dates from days as in Howard Hinnant's
@@ -182,6 +152,10 @@ const HOST_WIDTH: usize = 16;
 mod tests {
     use super::*;
 
+    fn read<T: serde::de::DeserializeOwned>(text: &str) -> T {
+        serde_json::from_str(text).expect("an answer")
+    }
+
     #[test]
     fn times_are_shown_in_utc() {
         for (time_s, text) in [
@@ -203,10 +177,10 @@ mod tests {
             {"host": "b", "state": "up", "since_s": 0, "address": "192.0.2.2:1", "version": "0.1.0",
              "groups": ["local:x"], "reason": "a\u001b[2J"},
             {"host": "longer", "state": "lost", "since_s": 0, "address": null, "version": "0.1.0", "groups": []}]}"#;
-        let shown = table(answer);
+        let shown = table(&read(answer));
         assert_eq!(shown.lines().count(), 3, "{shown}");
         assert!(shown.contains(r"a\u{1b}[2J") && shown.contains("192.0.2.2:1"), "{shown}");
-        assert!(table("{\"peers\": []}").contains("--join"));
+        assert!(table(&read("{\"peers\": []}")).contains("--join"));
         let event = r#"{"id":1,"event":"lost","time_s":0,"host":"b","addresses":["192.0.2.2:1"]}"#;
         assert_eq!(line(event), "1970-01-01 00:00:00Z  lost      b                 192.0.2.2:1");
         assert_eq!(line("{\"missed\":3}"), "(3 events were missed)");
@@ -216,15 +190,15 @@ mod tests {
     fn the_station_itself_comes_first_and_says_what_is_wrong() {
         let well = r#"{"host": "a", "role": "host", "groups": ["local:x"], "peers": {"up": 2, "lost": 1, "ignored": 0},
             "directory": {"connected": true}}"#;
-        assert_eq!(own(well), "a (host), in local:x\npeers: 2 up, 1 lost, 0 ignored");
+        assert_eq!(own(&read(well)), "a (host), in local:x\npeers: 2 up, 1 lost, 0 ignored");
         let ill = r#"{"host": "b", "role": "member", "joined": "http://a:1/", "groups": [], "peers": {},
             "directory": {"connected": false, "away_s": 7.2, "error": "no\u001b"}}"#;
-        let shown = own(ill);
+        let shown = own(&read(ill));
         assert!(shown.starts_with("b (member of http://a:1/)"), "{shown}");
         assert!(shown.contains("\nnot connected for 7 s: no\\u{1b}\n"), "{shown}");
         let frozen = r#"{"host": "b", "role": "member", "groups": [], "peers": {},
             "directory": {"connected": false, "away_s": 7.2, "read_only_s": 17.2, "error": "no quorum"}}"#;
-        let shown = own(frozen);
+        let shown = own(&read(frozen));
         assert!(
             shown.contains("\nread-only for 17 s: the directory takes no writes (no quorum);"),
             "{shown}"
@@ -239,7 +213,7 @@ mod tests {
             { "host": "h".repeat(255), "state": "up", "since_s": 0, "version": "1", "groups": [group, group] },
             { "host": "b", "state": "up", "since_s": 0, "version": "1", "groups": [], "reason": "r" },
         ]});
-        let shown = table(&answer.to_string());
+        let shown = table(&read(&answer.to_string()));
         let widest = shown.lines().map(|line| line.chars().count()).max().unwrap_or(0);
         assert!(widest <= 3 * CELL_MAX, "{widest} characters: {shown}");
         assert!(shown.lines().last().is_some_and(|line| line.ends_with('r')), "{shown}");

@@ -18,7 +18,7 @@ use barograph_study::units::{bit_rate, seconds};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::exit::{bad_input, failed, print, say};
+use crate::exit::{self, bad_input, failed, print, say};
 
 /// Arguments of `barograph probe`.
 #[derive(clap::Args)]
@@ -60,7 +60,7 @@ that port (response_time, rtt, goodput …) fails (exit code 1).";
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some(station) = &args.from {
-        return from::run(args, station);
+        return exit::code(from::run(args, station));
     }
     let target = match Target::parse(&args.target) {
         Ok(target) => target,

@@ -4,11 +4,11 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use barograph_api::{Measurements, NewRecord};
 use barograph_forecast::{Battery, Name, Quantity};
-use serde_json::{Value, json};
 
 use crate::client::{Client, StationArgs, Trouble, printable};
-use crate::exit::{bad_input, failed, say};
+use crate::exit::{Failure, failed, say};
 
 /// Arguments of `barograph record`.
 #[derive(clap::Args)]
@@ -32,24 +32,15 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    if let Err(message) = check(args) {
-        return bad_input(message);
-    }
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    check(args).map_err(Failure::Input)?;
+    let client = Client::new(&args.station)?;
     if args.value == "-" {
-        return stream(args, &client);
+        return Ok(stream(args, &client));
     }
-    match parse(&args.value) {
-        Ok(sample) => match post(args, &client, &[&sample]) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(trouble) => trouble.exit(),
-        },
-        Err(message) => bad_input(message),
-    }
+    let sample = parse(&args.value).map_err(Failure::Input)?;
+    post(args, &client, &[&sample])?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The names, which are the same for every record.
@@ -154,22 +145,16 @@ fn read_lines() -> Receiver<String> {
 }
 
 fn post(args: &Args, client: &Client, samples: &[&Sample]) -> Result<(), Trouble> {
-    let record = |sample: &&Sample| {
-        let mut record = json!({ "quantity": args.quantity, "value": sample.value });
-        let optional = [
-            ("target", args.target.as_deref().map(Value::from)),
-            ("source", args.source.as_deref().map(Value::from)),
-            ("time_s", sample.time_s.map(Value::from)),
-        ];
-        for (key, value) in optional {
-            if let Some(value) = value {
-                record[key] = value;
-            }
-        }
-        record
+    let record = |sample: &&Sample| NewRecord {
+        seq: None,
+        source: args.source.clone(),
+        target: args.target.clone(),
+        quantity: args.quantity.clone(),
+        time_s: sample.time_s,
+        value: sample.value,
     };
-    let records: Vec<Value> = samples.iter().map(record).collect();
-    client.ask("POST", "/v1/measurements", Some(&json!({ "records": records }).to_string())).map(|_| ())
+    let records = samples.iter().map(record).collect();
+    client.post("/v1/measurements", &Measurements { origin: None, records }).map(|_| ())
 }
 
 /// `value` or `time_s,value`, both finite, and the value one that can be forecast from.

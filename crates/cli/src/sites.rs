@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use barograph_api::{Acceptance, Position, SiteOrigin, Sites};
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, print};
+use crate::exit::{Failure, print};
 
 /// Arguments of `barograph sites`.
 #[derive(clap::Args)]
@@ -23,74 +23,69 @@ pub(crate) struct Args {
     station: StationArgs,
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let client = match Client::new(&args.station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let client = Client::new(&args.station)?;
     let answer = match &args.accept {
-        Some(site) => {
-            let body = site.as_ref().map_or_else(|| json!({}), |site| json!({ "site": site }));
-            client.ask("POST", "/v1/sites", Some(&body.to_string()))
-        }
-        None if args.forget => client.ask("DELETE", "/v1/sites", None),
-        None => client.ask("GET", "/v1/sites", None),
+        Some(site) => client.post("/v1/sites", &Acceptance { site: site.clone() }),
+        None if args.forget => client.delete("/v1/sites"),
+        None => client.get("/v1/sites"),
+    }?;
+    if args.json {
+        print(answer)
+    } else {
+        print(shown(&answer.read()))
     };
-    match answer {
-        Ok(answer) => {
-            let parsed: Value = serde_json::from_str(&answer).unwrap_or_default();
-            print(if args.json { answer } else { shown(&parsed) });
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => trouble.exit(),
-    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// The answer for people: where the station stands, each site with its reason, and what to set elsewhere.
-fn shown(answer: &Value) -> String {
-    let now = &answer["now"];
-    let mut lines = vec![format!("{} is at {} ({})", text(&answer["host"]), place(now), text(&now["from"]))];
-    let pending = &answer["pending"];
-    if let Some(in_s) = pending["in_s"].as_f64() {
-        lines.push(format!("in {in_s:.0} s it goes to {}, if the forecasts stay so", place(pending)));
+fn shown(answer: &Sites) -> String {
+    let now = &answer.now;
+    let place_now = place(&now.site, now.represents);
+    let mut lines = vec![format!("{} is at {place_now} ({})", printable(&answer.host), printable(&now.from))];
+    if let Some(pending) = &answer.pending {
+        let (in_s, place) = (pending.in_s, place(&pending.site, pending.represents));
+        lines.push(format!("in {in_s:.0} s it goes to {place}, if the forecasts stay so"));
     }
-    lines.extend(proposed(now, &answer["proposed"]));
-    let sites = answer["sites"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let unknown = names(&answer["unknown"]);
-    for site in sites {
-        let hosts = names(&site["hosts"]);
+    lines.extend(answer.proposed.as_ref().and_then(|position| proposed(now, position)));
+    let unknown = names(&answer.unknown);
+    for site in &answer.sites {
+        let hosts = names(&site.hosts);
         if hosts.iter().all(|host| unknown.contains(host)) {
             continue;
         }
-        lines.push(format!("\n{}: {}", text(&site["site"]), hosts.join(", ")));
-        lines.push(format!("  {}", text(&site["reason"])));
-        for (key, what) in [("within", "the widest pair"), ("next", "the next host")] {
-            let ends = ["forecast", "lower", "upper"].map(|end| site[key][end].as_f64());
-            if let [Some(forecast), Some(lower), Some(upper)] = ends.map(|end| end.map(|s| 1e3 * s)) {
+        lines.push(format!("\n{}: {}", printable(&site.site), hosts.join(", ")));
+        lines.push(format!("  {}", printable(&site.reason)));
+        let within = site.within.as_ref().map(|within| [within.forecast, within.lower, within.upper]);
+        let next = site.next.as_ref().map(|next| [next.forecast, next.lower, next.upper]);
+        for (ends, what) in [(within, "the widest pair"), (next, "the next host")] {
+            if let Some([forecast, lower, upper]) = ends.map(|ends| ends.map(|s| 1e3 * s)) {
                 lines.push(format!("  {what}: {forecast:.2} ms, 90 % interval {lower:.2} to {upper:.2} ms"));
             }
         }
-        let close = names(&site["too_close_to_call"]);
+        let close = names(&site.too_close_to_call);
         if !close.is_empty() {
             lines.push(format!("  too close to call: {}", close.join(", ")));
         }
-        if 1 < hosts.len() && site["representative"].is_null() {
-            lines.push(
+        match &site.representative {
+            _ if hosts.len() <= 1 => {}
+            None => lines.push(
                 "  no representative is proposed while round trips between its hosts are unknown".into(),
-            );
-        } else if 1 < hosts.len() {
-            let representative = text(&site["representative"]);
-            lines.push(format!("  to set it by hand: mesh.site = \"{}\"", text(&site["site"])));
-            lines.push(format!("  and at {representative}, which represents it, mesh.groups = [\"global\"]"));
+            ),
+            Some(host) => {
+                let (host, name) = (printable(host), printable(&site.site));
+                lines.push(format!("  to set it by hand: mesh.site = \"{name}\""));
+                lines.push(format!("  and at {host}, which represents it, mesh.groups = [\"global\"]"));
+            }
         }
     }
     if !unknown.is_empty() {
         lines.push(format!("\nno round trip is forecast yet: {}", unknown.join(", ")));
     }
-    if let Some(left_out @ 1..) = answer["left_out"].as_u64() {
-        lines.push(format!("\nnot looked at: {left_out} more hosts, the last by name"));
+    if 0 < answer.left_out {
+        lines.push(format!("\nnot looked at: {} more hosts, the last by name", answer.left_out));
     }
-    if answer["sees"] == "own" {
+    if answer.sees == "own" {
         lines.push(
             "\nthis is what this station forecasts itself; the mesh's archive has the pairs of all"
                 .to_string(),
@@ -100,13 +95,13 @@ fn shown(answer: &Value) -> String {
 }
 
 /// What can be accepted, if it would change something.
-fn proposed(now: &Value, proposed: &Value) -> Option<String> {
-    let is_same = ["site", "represents"].iter().all(|key| now[key] == proposed[key]);
-    if proposed.is_null() || is_same || now["from"] == "configured" {
+fn proposed(now: &SiteOrigin, proposed: &Position) -> Option<String> {
+    let is_there = now.site == proposed.site;
+    if is_there && now.represents == proposed.represents || now.from == "configured" {
         return None;
     }
-    let site = text(&proposed["site"]);
-    let (role, then) = match (proposed["represents"] == true, now["site"] == proposed["site"]) {
+    let site = printable(&proposed.site);
+    let (role, then) = match (proposed.represents, is_there) {
         (true, true) => (", which it would represent", ""),
         (true, false) => (
             ", which it would represent",
@@ -117,21 +112,18 @@ fn proposed(now: &Value, proposed: &Value) -> Option<String> {
     Some(format!("proposed for it: {site}{role} (barograph sites --accept){then}"))
 }
 
-fn place(place: &Value) -> String {
-    let role = if place["represents"] == true { ", which it represents" } else { "" };
-    format!("{}{role}", text(&place["site"]))
+fn place(site: &str, represents: bool) -> String {
+    format!("{}{}", printable(site), if represents { ", which it represents" } else { "" })
 }
 
-fn text(value: &Value) -> String {
-    printable(value.as_str().unwrap_or("?"))
-}
-
-fn names(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(printable).collect()
+fn names(list: &[String]) -> Vec<String> {
+    list.iter().map(|name| printable(name)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -150,7 +142,7 @@ mod tests {
                   "next": null, "too_close_to_call": [] }],
             "unknown": ["d"], "left_out": 3
         });
-        let shown = shown(&answer);
+        let shown = shown(&serde_json::from_value(answer).expect("sites"));
         for line in [
             "a is at default, which it represents (auto)",
             "in 300 s it goes to a, which it represents, if the forecasts stay so",
@@ -171,7 +163,7 @@ mod tests {
     fn a_site_whose_pairs_are_not_all_known_gets_no_representative() {
         let answer = json!({ "host": "a", "now": { "site": "default", "represents": false, "from": "default" }, "proposed": null,
             "sites": [{ "site": "a", "hosts": ["a", "b", "c"], "representative": null, "reason": "unknown: b–c" }], "unknown": [] });
-        let shown = shown(&answer);
+        let shown = shown(&serde_json::from_value(answer).expect("sites"));
         assert!(shown.contains("no representative is proposed while"), "{shown}");
         assert!(!shown.contains("mesh.groups") && !shown.contains('?'), "{shown}");
     }
@@ -179,13 +171,12 @@ mod tests {
     #[test]
     fn a_proposal_is_shown_where_it_changes_something() {
         let told = |site: &str, represents: bool, from: &str| {
-            let now = json!({ "site": "a", "represents": true, "from": from });
-            proposed(&now, &json!({ "site": site, "represents": represents }))
+            let now = SiteOrigin { site: "a".into(), represents: true, from: from.to_string().into() };
+            proposed(&now, &Position { site: site.into(), represents })
         };
         let leave = Some("proposed for it: a, which another represents (barograph sites --accept)".into());
         assert_eq!(told("a", false, "accepted"), leave);
         assert_eq!((told("a", true, "auto"), told("b", true, "configured")), (None, None));
         assert!(told("b", true, "auto").is_some_and(|told| told.contains("at every station of a site")));
-        assert_eq!(proposed(&json!({}), &Value::Null), None);
     }
 }

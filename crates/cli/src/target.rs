@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
+use barograph_api::{NewTarget, TargetList};
 use barograph_probe::percent;
 use barograph_station::target::{Provenance, Target};
 use clap::Subcommand;
-use serde_json::{Value, json};
 
-use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, print};
+use crate::client::{Answer, Client, StationArgs, printable};
+use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph target`.
 #[derive(clap::Args)]
@@ -51,34 +51,25 @@ enum Action {
     },
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
-    let (station, method, path, body) = match &args.action {
-        Action::Add { target, quantity, period, station } => {
-            if let Err(message) = check(target, quantity, *period) {
-                return bad_input(message);
-            }
-            let mut body = json!({ "target": target, "quantities": quantity });
-            if let Some(period) = period {
-                body["period_s"] = json!(period);
-            }
-            (station, "POST", "/v1/targets".to_string(), Some(body.to_string()))
-        }
-        Action::Rm { target, station } => {
-            (station, "DELETE", format!("/v1/targets?target={}", percent::encode(target)), None)
-        }
-        Action::List { station, .. } => (station, "GET", "/v1/targets".to_string(), None),
-    };
-    let client = match Client::new(station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
-    match client.ask(method, &path, body.as_deref()) {
-        Ok(answer) => {
-            show(&args.action, &answer);
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => trouble.exit(),
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Action::Add { target, quantity, period, .. } = &args.action {
+        check(target, quantity, *period).map_err(Failure::Input)?;
     }
+    let (Action::Add { station, .. } | Action::Rm { station, .. } | Action::List { station, .. }) =
+        &args.action;
+    let client = Client::new(station)?;
+    let answer = match &args.action {
+        Action::Add { target, quantity, period, .. } => {
+            let (target, quantities) = (target.clone(), quantity.clone());
+            client.post("/v1/targets", &NewTarget { target, quantities, period_s: *period })
+        }
+        Action::Rm { target, .. } => {
+            client.delete(&format!("/v1/targets?target={}", percent::encode(target)))
+        }
+        Action::List { .. } => client.get("/v1/targets"),
+    }?;
+    show(&args.action, &answer);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What can be known without the station, so that a mistake is one whether it runs or not.
@@ -93,31 +84,27 @@ fn check(target: &str, quantities: &[String], period_s: Option<f64>) -> Result<(
         .map_err(|error| printable(&error.to_string()))
 }
 
-fn show(action: &Action, answer: &str) {
+fn show(action: &Action, answer: &Answer) {
     match action {
         Action::Add { target, .. } => print(format_args!("measuring {target}")),
         Action::Rm { target, .. } => print(format_args!("no longer measuring {target}")),
         Action::List { json: true, .. } => print(answer),
-        Action::List { .. } => print(table(answer)),
+        Action::List { .. } => print(table(&answer.read())),
     };
 }
 
-fn table(answer: &str) -> String {
-    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    let text = |value: &Value| printable(value.as_str().unwrap_or("?"));
-    let mut rows = vec![["TARGET".to_string(), "FROM".into(), "PERIOD".into(), "QUANTITIES".into()]];
-    for target in answer["targets"].as_array().into_iter().flatten() {
-        let quantities: Vec<String> =
-            target["quantities"].as_array().into_iter().flatten().map(text).collect();
+fn table(answer: &TargetList) -> String {
+    let mut rows = vec![["TARGET", "FROM", "PERIOD", "QUANTITIES"].map(String::from)];
+    for target in &answer.targets {
+        let quantities: Vec<String> = target.quantities.iter().map(|word| printable(word)).collect();
         let quantities =
             if quantities.is_empty() { "(what it answers)".into() } else { quantities.join(" ") };
-        let period = target["period_s"].as_f64().map_or("?".into(), |seconds| format!("{seconds} s"));
-        rows.push([text(&target["target"]), text(&target["from"]), period, quantities]);
+        let period = format!("{} s", target.period_s);
+        rows.push([printable(&target.target), printable(&target.from), period, quantities]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [width(0), width(1), width(2)];
-    let line = |row: &[String; 4]| {
-        format!("{:3$}  {:4$}  {:>5$}  ", row[0], row[1], row[2], widths[0], widths[1], widths[2]) + &row[3]
-    };
-    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+    let width = rows.iter().map(|row| row[2].chars().count()).max().unwrap_or(0);
+    for row in &mut rows {
+        row[2] = format!("{:>width$}", row[2]);
+    }
+    exit::table(&rows)
 }

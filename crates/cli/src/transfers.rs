@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use barograph_api::{NewTransfer, NewTransferLine, Transfer, TransferLine, TransferList, TransferState};
 use barograph_probe::percent;
 use barograph_study::units::{count, lasted, rate, size};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::client::{Client, StationArgs, printable};
-use crate::exit::{bad_input, failed, print};
+use crate::exit::{Failure, print};
 
 /// Arguments of `barograph transfers`.
 ///
@@ -60,149 +61,120 @@ enum What {
     },
 }
 
-pub(crate) fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     match &args.what {
-        None => ask(&args.station, "GET", PATH, None, |_, answer| show(answer, args.json)),
+        None => show(&Client::new(&args.station)?.get(PATH)?.read(), args.json),
         Some(What::Receive { directory, host, station }) => {
-            let Some(directory) = directory.to_str() else { return bad_input(NOT_TEXT) };
-            let body = json!({ "directory": directory, "host": host });
-            ask(station, "POST", "/v1/transfers/lines", Some(&body), |_, answer| {
-                match (args.json, answer["line"].as_str()) {
-                    (true, _) => print(answer),
-                    (false, Some(line)) => print(printable(line)),
-                    (false, None) => return failed("the station's answer has no line"),
-                };
-                ExitCode::SUCCESS
-            })
+            check(std::slice::from_ref(directory))?;
+            let body = NewTransferLine { directory: directory.clone(), host: host.clone() };
+            let answer: TransferLine = Client::new(station)?.post("/v1/transfers/lines", &body)?.read();
+            if answer.line.is_empty() {
+                return Err(Failure::Failed("the station's answer has no line".into()));
+            }
+            print(if args.json { sorted(&answer) } else { printable(&answer.line) });
         }
         Some(What::Send { paths, line, no_wait, station }) => {
-            let paths: Option<Vec<_>> = paths.iter().map(|path| path.to_str()).collect();
-            let Some(paths) = paths else { return bad_input(NOT_TEXT) };
-            let body = json!({ "paths": paths, "line": line });
-            ask(station, "POST", PATH, Some(&body), |client, answer| {
-                if *no_wait { end(answer, args.json) } else { follow(client, answer, args.json) }
-            })
+            check(paths)?;
+            let client = Client::new(station)?;
+            let body = NewTransfer { paths: paths.clone(), line: line.clone() };
+            let begun = client.post(PATH, &body)?.read();
+            let last = if *no_wait { begun } else { follow(&client, begun, args.json)? };
+            shown(&last, args.json);
+            if let TransferState::Failed | TransferState::Cancelled | TransferState::Expired = last.state {
+                return Ok(ExitCode::from(1));
+            }
         }
         Some(What::Cancel { id, station }) => {
             let path = format!("{PATH}?id={}", percent::encode(id));
-            ask(station, "DELETE", &path, None, |_, answer| {
-                print(if args.json { answer.to_string() } else { row(answer) });
-                ExitCode::SUCCESS
-            })
+            shown(&Client::new(station)?.delete(&path)?.read(), args.json);
         }
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-fn ask(
-    station: &StationArgs,
-    method: &str,
-    path: &str,
-    body: Option<&Value>,
-    then: impl FnOnce(&Client, &Value) -> ExitCode,
-) -> ExitCode {
-    let client = match Client::new(station) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
-    match client.ask(method, path, body.map(Value::to_string).as_deref()) {
-        Ok(answer) => then(&client, &serde_json::from_str(&answer).unwrap_or_default()),
-        Err(trouble) => trouble.exit(),
+/// JSON is text.
+fn check(paths: &[PathBuf]) -> Result<(), Failure> {
+    if paths.iter().all(|path| path.to_str().is_some()) {
+        return Ok(());
     }
+    Err(Failure::Input("a station is asked for paths in UTF-8; send the directory above instead".into()))
 }
 
 /// Asks again until it has ended. Ctrl-C ends the asking alone.
-fn follow(client: &Client, begun: &Value, json: bool) -> ExitCode {
-    let mut shown = begun.clone();
-    while !is_ended(&shown) {
+fn follow(client: &Client, begun: Transfer, json: bool) -> Result<Transfer, Failure> {
+    let mut last = begun;
+    while !last.state.is_ended() {
         std::thread::sleep(AGAIN);
-        let answer = match client.ask("GET", PATH, None) {
-            Ok(answer) => serde_json::from_str::<Value>(&answer).unwrap_or_default(),
-            Err(trouble) => return trouble.exit(),
+        let list: TransferList = client.get(PATH)?.read();
+        let Some(now) = list.transfers.into_iter().find(|row| row.id == last.id) else {
+            let why = "the station has forgotten this transfer: it was restarted, or many came after it";
+            return Err(Failure::Failed(why.into()));
         };
-        let rows = answer["transfers"].as_array().into_iter().flatten();
-        let Some(now) = rows.into_iter().find(|row| row["id"] == begun["id"]).cloned() else {
-            return failed(
-                "the station has forgotten this transfer: it was restarted, or many came after it",
-            );
-        };
-        if !json
-            && !is_ended(&now)
-            && (now["there_bytes"] != shown["there_bytes"] || now["state"] != shown["state"])
-        {
+        let is_news = (now.there_bytes, now.state) != (last.there_bytes, last.state);
+        if !json && !now.state.is_ended() && is_news {
             print(row(&now));
         }
-        shown = now;
+        last = now;
     }
-    end(&shown, json)
+    Ok(last)
 }
 
-fn end(transfer: &Value, json: bool) -> ExitCode {
-    print(if json { transfer.to_string() } else { row(transfer) });
-    match transfer["state"].as_str() {
-        Some("failed" | "cancelled" | "expired") => ExitCode::from(1),
-        _ => ExitCode::SUCCESS,
-    }
+fn shown(transfer: &Transfer, json: bool) {
+    print(if json { sorted(transfer) } else { row(transfer) });
 }
 
-fn is_ended(transfer: &Value) -> bool {
-    !matches!(transfer["state"].as_str(), Some("waiting" | "running" | "verifying"))
+/// JSON with its keys in alphabetical order.
+fn sorted(answer: &impl Serialize) -> String {
+    serde_json::to_value(answer).unwrap_or_default().to_string()
 }
 
-fn show(answer: &Value, json: bool) -> ExitCode {
+fn show(list: &TransferList, json: bool) {
     if json {
-        print(answer);
-        return ExitCode::SUCCESS;
-    }
-    let rows = answer["transfers"].as_array().map_or(&[][..], Vec::as_slice);
-    if rows.is_empty() {
+        print(sorted(list));
+    } else if list.transfers.is_empty() {
         print("no transfers yet");
     }
-    for transfer in rows {
+    for transfer in list.transfers.iter().filter(|_| !json) {
         print(row(transfer));
     }
-    ExitCode::SUCCESS
 }
 
 /// One transfer in a line.
-fn row(transfer: &Value) -> String {
-    let text = |key: &str| transfer[key].as_str().map(printable);
-    let mut parts = vec![text("id").unwrap_or_default(), text("state").unwrap_or_default()];
-    let peer = text("peer").unwrap_or_else(|| "whoever has the line".into());
-    parts.push(if transfer["role"] == "sender" { format!("to {peer}") } else { format!("from {peer}") });
-    if let Some(bytes) = transfer["bytes"].as_u64() {
-        let there = transfer["there_bytes"].as_u64().unwrap_or_default();
-        let files = transfer["files"].as_u64().unwrap_or_default();
-        parts.push(format!("{} of {} in {}", size(there), size(bytes), count(files, "file", "files")));
+fn row(transfer: &Transfer) -> String {
+    let mut parts = vec![printable(&transfer.id), transfer.state.as_str().into()];
+    let peer = transfer.peer.as_ref().map_or("whoever has the line".into(), |peer| printable(peer));
+    parts.push(if transfer.role == "sender" { format!("to {peer}") } else { format!("from {peer}") });
+    if let Some(bytes) = transfer.bytes {
+        let files = count(transfer.files.unwrap_or_default(), "file", "files");
+        parts.push(format!("{} of {} in {files}", size(transfer.there_bytes), size(bytes)));
     }
-    if let (Some(bit_s), Some(seconds)) =
-        (transfer["goodput_bit_s"].as_f64(), transfer["duration_s"].as_f64())
-    {
+    if let (Some(bit_s), Some(seconds)) = (transfer.goodput_bit_s, transfer.duration_s) {
         parts.push(format!("{} for {}", rate(bit_s / 8.0), lasted(seconds)));
     }
-    parts.extend(text("why"));
+    parts.extend(transfer.why.as_ref().map(|why| printable(why)));
     parts.join("  ")
 }
 
-/// JSON is.
-const NOT_TEXT: &str = "a station is asked for paths in UTF-8; send the directory above instead";
 const PATH: &str = "/v1/transfers";
 /// A person is told as often as can be read.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn a_transfer_is_a_line() {
-        let mut transfer = json!({"id": "0f", "role": "sender", "state": "done", "peer": "lyon", "files": 2, "bytes": 2_000_000,
+        let row = |transfer| row(&serde_json::from_value(transfer).expect("a transfer"));
+        let done = json!({"id": "0f", "role": "sender", "state": "done", "peer": "lyon", "files": 2, "bytes": 2_000_000,
             "there_bytes": 2_000_000, "goodput_bit_s": 8e6, "duration_s": 2.0});
-        assert_eq!(
-            row(&transfer),
-            "0f  done  to lyon  2.00 MB of 2.00 MB in 2 files  8.00 Mbit/s for 2.00 s"
+        assert_eq!(row(done), "0f  done  to lyon  2.00 MB of 2.00 MB in 2 files  8.00 Mbit/s for 2.00 s");
+        let failed = row(
+            json!({"id": "1", "role": "receiver", "state": "failed", "peer": null, "bytes": null, "why": "no\u{1b}"}),
         );
-        transfer = json!({"id": "1", "role": "receiver", "state": "failed", "peer": null, "bytes": null, "why": "no\u{1b}"});
-        assert!(row(&transfer).starts_with("1  failed  from whoever has the line  no"));
-        assert!(!row(&transfer).contains('\u{1b}'), "what a station says does not move the cursor");
+        assert!(failed.starts_with("1  failed  from whoever has the line  no"));
+        assert!(!failed.contains('\u{1b}'), "what a station says does not move the cursor");
     }
 }

@@ -14,15 +14,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_api::client::Ask;
+use barograph_api::{EngineNextSeq, EngineWatermark};
 use barograph_forecast::Series;
 use bytes::Bytes;
 use futures_util::stream;
-use http::Method;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
-use self::client::{Ask, Client, Trouble};
+use self::client::{Client, Trouble};
 use self::follow::{Follower, ITEMS, Opening};
 use self::lease::Holder;
 use self::link::Link;
@@ -148,7 +149,7 @@ impl Remote {
         self.link
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = Ask { method: Method::GET, path: &path, body: Bytes::new(), content_type: "" };
+                let ask = Ask { path: &path, ..Ask::default() };
                 let answer = client.ask(&ask, until).await.map_err(Trouble::of_read)?;
                 let mut body = answer.lines(RECORD_BYTES_MAX);
                 let mut items = Vec::new();
@@ -171,13 +172,13 @@ impl Remote {
 
     async fn number<T>(&self, path: String) -> Result<T, Error>
     where
-        T: for<'a> Deserialize<'a> + Send + 'static,
+        T: DeserializeOwned + Send + 'static,
     {
         let client = Arc::clone(&self.client);
         self.link
             .run(async move {
                 let until = Instant::now() + client.deadline();
-                let ask = Ask { method: Method::GET, path: &path, body: Bytes::new(), content_type: "" };
+                let ask = Ask { path: &path, ..Ask::default() };
                 let answer = client.ask(&ask, until).await.map_err(Trouble::of_read)?;
                 answer.json(until).await.map_err(Trouble::of_read)
             })
@@ -289,27 +290,17 @@ impl Engine for Remote {
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("watermark?origin={}", client::escaped(origin.as_str()));
-        self.number::<Watermark>(path).await.and_then(|answer| possible(answer.watermark))
+        self.number::<EngineWatermark>(path).await.and_then(|answer| possible(answer.watermark))
     }
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("next_seq?origin={}", client::escaped(origin.as_str()));
-        self.number::<NextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
+        self.number::<EngineNextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
     }
 
     fn tasks(&self) -> Vec<Arc<TaskStatus>> {
         vec![Arc::clone(&self.link.task), Arc::clone(&self.link.renewal)]
     }
-}
-
-#[derive(Deserialize)]
-struct Watermark {
-    watermark: u64,
-}
-
-#[derive(Deserialize)]
-struct NextSeq {
-    next_seq: u64,
 }
 
 /// A number of a sequence, if there can be such a one.

@@ -115,6 +115,13 @@ impl Target {
         }
     }
 
+    /// Scheme, host and port as an `http` or `https` URL without a path.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        let scheme = if self.scheme == Scheme::Https { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority())
+    }
+
     fn bracketed(&self) -> String {
         if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() }
     }
@@ -123,12 +130,10 @@ impl Target {
 impl fmt::Display for Target {
     /// The target in one spelling, which [`Target::parse`] reads back as the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.scheme {
-            Scheme::Address => return write!(f, "{}:{}", self.bracketed(), self.port),
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        };
-        write!(f, "{scheme}://{}{}", self.authority(), self.path)
+        match self.scheme {
+            Scheme::Address => write!(f, "{}:{}", self.bracketed(), self.port),
+            Scheme::Http | Scheme::Https => write!(f, "{}{}", self.origin(), self.path),
+        }
     }
 }
 

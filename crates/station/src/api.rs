@@ -32,6 +32,7 @@ use axum::Router;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
+use barograph_api::ErrorAnswer;
 use barograph_engine::{Engine, Selector};
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::Responder;
@@ -212,11 +213,6 @@ pub(crate) struct Refusal {
     error: String,
 }
 
-#[derive(Serialize)]
-struct ErrorJson<'a> {
-    error: &'a str,
-}
-
 impl Refusal {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into() }
@@ -242,7 +238,7 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = json(self.status, &ErrorJson { error: &self.error });
+        let mut response = json(self.status, &ErrorAnswer { error: self.error.as_str().into() });
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("5"));
         }
@@ -331,7 +327,7 @@ mod tests {
 
     #[test]
     fn the_openapi_document_names_every_route_and_no_other() {
-        let document: serde_json::Value = serde_json::from_str(crate::api::page::OPENAPI).unwrap();
+        let document: serde_json::Value = serde_json::from_str(barograph_api::OPENAPI).unwrap();
         let mut documented: Vec<&str> =
             document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
         let mut routed: Vec<&str> = super::routes().iter().map(|(path, _)| *path).collect();

@@ -113,7 +113,7 @@ struct TestDetail<'a> {
     audit: bool,
     /// What made it, where that was not our own stream.
     #[serde(skip_serializing_if = "Option::is_none")]
-    with: Option<&'static str>,
+    with: Option<&'a str>,
     tcp_info: Option<TcpInfoJson<'a>>,
 }
 
@@ -124,7 +124,7 @@ struct FailedTest<'a> {
 }
 
 /// The detail of a test between stations that was meant to take `test_s` seconds.
-pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Option<&'static str>) -> String {
+pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Option<&str>) -> String {
     let followed = match streamed.ended {
         Ended::Early(reason) => Some(reason),
         Ended::Full | Ended::Bytes => None,

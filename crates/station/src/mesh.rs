@@ -33,12 +33,10 @@ mod watches;
 pub(crate) use board::{Board, Figures};
 pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
-    Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, Row, STATES, Tester, Use,
-    Verdict,
+    Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, STATES, Tester, Use, Verdict,
 };
 pub(crate) use engine::{Archiver, engine, one_line};
 pub use engine::{Engines, JoinError, Kind, Spool};
-pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};
 pub(crate) use kept::groups_known;
 #[cfg(test)]

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use barograph_api::{LostPackets, Transfer, TransferState};
 use barograph_engine::tasks;
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
@@ -25,8 +26,7 @@ use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send}
 use barograph_transfer::io::{HostEvent, To};
 
 use self::expiry::Expiry;
-pub(crate) use self::log::Row;
-use self::log::{Log, Lost, State};
+use self::log::Log;
 use self::moving::Moving;
 use crate::config::TransferConfig;
 use crate::detail;
@@ -86,7 +86,7 @@ impl Transfers {
     }
 
     /// The newest first.
-    pub(crate) fn rows(&self) -> Vec<Row> {
+    pub(crate) fn rows(&self) -> Vec<Transfer> {
         lock(&self.log).newest()
     }
 
@@ -97,7 +97,7 @@ impl Transfers {
         directory: &Path,
         listen: IpAddr,
         host: &str,
-    ) -> Result<(Row, Line), TransferError> {
+    ) -> Result<(Transfer, Line), TransferError> {
         let directory =
             places::admitted(directory, &config.receive, &self.state).map_err(TransferError::NotAllowed)?;
         if !directory.is_dir() {
@@ -126,7 +126,7 @@ impl Transfers {
         config: &TransferConfig,
         paths: &[PathBuf],
         to: Line,
-    ) -> Result<Row, TransferError> {
+    ) -> Result<Transfer, TransferError> {
         if paths.is_empty() {
             return Err(TransferError::Bad("`paths`: nothing is to be sent".into()));
         }
@@ -140,14 +140,14 @@ impl Transfers {
     }
 
     /// Ends a transfer; what came is kept.
-    pub(crate) fn cancel(&self, id: &str) -> Result<Row, TransferError> {
+    pub(crate) fn cancel(&self, id: &str) -> Result<Transfer, TransferError> {
         let unknown = || TransferError::Unknown(id.chars().take(80).collect());
         let row = lock(&self.log).get(id).filter(|row| !row.state.is_ended()).cloned().ok_or_else(unknown)?;
         let open = lock(&self.open);
         let (stop, _) = open.get(id).ok_or_else(unknown)?;
-        lock(&self.log).change(id, |row| row.state = State::Cancelled);
+        lock(&self.log).change(id, |row| row.state = TransferState::Cancelled);
         stop.store(true, Ordering::SeqCst);
-        Ok(Row { state: State::Cancelled, ..row })
+        Ok(Transfer { state: TransferState::Cancelled, ..row })
     }
 
     /// Ends all of them and waits for that, until `deadline` at most: a disk may be busy for longer, and what came is kept.
@@ -167,8 +167,8 @@ impl Transfers {
         }
     }
 
-    fn row(&self, id: &str) -> Row {
-        lock(&self.log).get(id).cloned().unwrap_or_else(|| Row::new(id.into(), "sender", 0.0, None))
+    fn row(&self, id: &str) -> Transfer {
+        lock(&self.log).get(id).cloned().unwrap_or_else(|| log::begun(id.into(), "sender", 0.0, None))
     }
 
     fn begin(
@@ -182,7 +182,7 @@ impl Transfers {
             return Err(TransferError::Busy(log.open()));
         }
         let id = new_id()?;
-        log.add(Row::new(id.clone(), role, now_unix_ns() as f64 / 1e9, peer));
+        log.add(log::begun(id.clone(), role, now_unix_ns() as f64 / 1e9, peer));
         Ok(id)
     }
 
@@ -211,7 +211,7 @@ impl Transfers {
     }
 
     fn fail(&self, id: &str, why: String) {
-        lock(&self.log).change(id, |row| (row.state, row.why) = (State::Failed, Some(why)));
+        lock(&self.log).change(id, |row| (row.state, row.why) = (TransferState::Failed, Some(why)));
     }
 
     /// The receiving end.
@@ -245,7 +245,7 @@ impl Transfers {
                     *lock(&bulk) = (Moving::default(), None);
                     lock(&expiry).on_failed(Instant::now());
                     lock(&self.log).change(id, |row| {
-                        (row.state, row.why) = (State::Waiting, Some(error.to_string()));
+                        (row.state, row.why) = (TransferState::Waiting, Some(error.to_string()));
                     });
                 }
                 _ => {}
@@ -316,11 +316,11 @@ impl Transfers {
         lock(&self.log).change(id, |row| match event {
             Event::Connected { .. } => row.peer = peer,
             Event::Begun { files, bytes, held_bytes } => {
-                row.state = State::Running;
+                row.state = TransferState::Running;
                 (row.files, row.bytes, row.held_bytes) = (Some(files), Some(bytes), Some(held_bytes));
             }
             Event::Progress(seen) => row.there_bytes = seen.held_bytes,
-            Event::Verifying => row.state = State::Verifying,
+            Event::Verifying => row.state = TransferState::Verifying,
             _ => {}
         });
     }
@@ -330,14 +330,14 @@ impl Transfers {
             (summary.lasted.as_secs_f64(), summary.bytes.saturating_sub(summary.held_bytes));
         let rate = (0.0 < lasted_s).then(|| 8.0 * fresh as f64 / lasted_s);
         let stats = summary.seen.stats;
-        let lost = target.map(|_| Lost {
+        let lost = target.map(|_| LostPackets {
             sent_packets: stats.sent_packets,
             host: stats.lost_host,
             network: stats.lost_network,
             unknown: stats.lost_unknown,
         });
         lock(&self.log).finish(id, |row| {
-            row.state = State::Done;
+            row.state = TransferState::Done;
             row.why = None;
             (row.duration_s, row.goodput_bit_s, row.lost) = (Some(lasted_s), rate, lost);
             row.there_bytes = summary.bytes;

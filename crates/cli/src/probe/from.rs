@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use barograph_api::{NewTest, Test, TestState};
 use barograph_probe::Target;
 use barograph_study::units::{bit_rate, seconds, size};
-use serde_json::{Value, json};
 
 use super::Args;
 use crate::client::{Client, printable, token_of};
-use crate::exit::{bad_input, print};
+use crate::exit::{Failure, print};
 
 /// What is said of a test between others.
 #[derive(clap::Args)]
@@ -23,41 +23,30 @@ pub(super) struct FromArgs {
 }
 
 /// Asks `station` for the test, waits for it, and shows what came of it.
-pub(super) fn run(args: &Args, station: &str) -> ExitCode {
+pub(super) fn run(args: &Args, station: &str) -> Result<ExitCode, Failure> {
     let FromArgs { state, ca } = &args.elsewhere;
     let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
-    let client = match Client::of(&url(station), token, ca.clone()) {
-        Ok(client) => client,
-        Err(message) => return bad_input(message),
-    };
-    let mut body = json!({ "to": args.target });
-    if let Some(seconds) = args.stream.seconds {
-        body["seconds"] = json!(seconds);
-    }
-    let answer = match client.ask("POST", "/v1/tests", Some(&body.to_string())) {
-        Ok(answer) => answer,
-        // A refusal says when to ask again in its own sentence.
-        Err(trouble) => return trouble.exit(),
-    };
-    let test: Value = serde_json::from_str(&answer).unwrap_or_default();
-    let is_done = test["state"] == "done";
-    let shown = print(if args.json { answer } else { line(&test) });
-    if shown && is_done { ExitCode::SUCCESS } else { ExitCode::from(1) }
+    let client = Client::of(&url(station), token, ca.clone())?;
+    let body = NewTest { to: args.target.clone(), seconds: args.stream.seconds };
+    // A refusal says when to ask again in its own sentence.
+    let answer = client.post("/v1/tests", &body)?;
+    let test: Test = answer.read();
+    let shown = if args.json { print(answer) } else { print(line(&test)) };
+    Ok(if shown && test.state == TestState::Done { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 /// One test for people.
-fn line(test: &Value) -> String {
-    let number = |key: &str| test[key].as_f64().unwrap_or(0.0);
-    let Some(rate) = test["goodput_bit_s"].as_f64() else {
-        let why = test["why"].as_str().unwrap_or("no reason was given");
+fn line(test: &Test) -> String {
+    let Some(rate) = test.goodput_bit_s else {
+        let why = test.why.as_deref().unwrap_or("no reason was given");
         return format!("goodput {:>21}   {}", "failed", printable(why));
     };
-    let estimate = if test["ended"] == "early" { ", estimated" } else { "" };
+    let estimate = if test.ended.as_deref() == Some("early") { ", estimated" } else { "" };
     format!(
         "goodput {:>21}   {} in {}{estimate}",
         bit_rate(rate),
-        size(test["bytes"].as_u64().unwrap_or(0)),
-        seconds(number("duration_s"))
+        size(test.bytes.unwrap_or(0)),
+        seconds(test.duration_s.unwrap_or(0.0))
     )
 }
 
@@ -94,9 +83,11 @@ mod tests {
 
     #[test]
     fn a_test_is_shown_without_steering_the_terminal() {
-        let done = json!({"state": "done", "goodput_bit_s": 94e6, "bytes": 58_750_000, "duration_s": 5.0});
+        let done = r#"{"state": "done", "goodput_bit_s": 94e6, "bytes": 58750000, "duration_s": 5.0}"#;
+        let done: Test = serde_json::from_str(done).expect("a test");
         assert_eq!(line(&done), "goodput           94.0 Mbit/s   58.8 MB in 5.00 s");
-        let failed = json!({"state": "failed", "why": "refused:\u{1b}[2J"});
+        let why = Some("refused:\u{1b}[2J".into());
+        let failed = Test { state: TestState::Failed, why, ..Test::default() };
         assert!(line(&failed).contains("failed") && !line(&failed).contains('\u{1b}'));
     }
 }

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::Method;
+use barograph_api::client::Ask;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
 
-use super::client::{Ask, Client, Trouble};
+use super::client::{Client, Trouble};
 use crate::Error;
 use crate::wire::EVENT_BYTES_MAX;
 
@@ -32,7 +31,7 @@ impl<T> Follower<T> {
         opening: Option<Opening>,
         items: &mpsc::Sender<Item<T>>,
     ) -> Result<(), Error> {
-        let ask = Ask { method: Method::GET, path: &self.path, body: Bytes::new(), content_type: "" };
+        let ask = Ask { path: &self.path, ..Ask::default() };
         let answer = client.ask(&ask, Instant::now() + client.deadline()).await.map_err(Trouble::of_read)?;
         drop(opening);
         let mut body = answer.lines(self.bytes_max);

@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use barograph_api::client::Ask;
+use barograph_api::{EngineLeft, EngineRegistered};
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use serde::Deserialize;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::client::{Ask, Client, Trouble, escaped};
+use super::client::{Client, Trouble, escaped};
 use super::link::Link;
 use crate::{Error, Lease, LeaseState};
 
@@ -54,14 +55,6 @@ impl Drop for Lapsing {
         }
     }
 }
-
-#[derive(Deserialize)]
-struct Registered {
-    registration: String,
-}
-
-#[derive(Deserialize)]
-struct Renewed {}
 
 /// What became of a renewal.
 enum Renewal {
@@ -170,10 +163,16 @@ impl Holder {
     async fn put(&mut self, limit: Duration) -> Result<(), Error> {
         let path = format!("entry?ttl_s={}", self.ttl.as_secs_f64());
         let body = self.entry.clone();
-        let ask = Ask { method: Method::PUT, path: &path, body, content_type: "application/json" };
+        let ask = Ask {
+            method: Method::PUT,
+            path: &path,
+            content_type: "application/json",
+            body,
+            ..Ask::default()
+        };
         let until = Instant::now() + limit;
         let answer = self.client.ask(&ask, until).await.map_err(Trouble::of_read)?;
-        let registered: Registered = answer.json(until).await.map_err(Trouble::of_read)?;
+        let registered: EngineRegistered = answer.json(until).await.map_err(Trouble::of_read)?;
         self.registration = registered.registration;
         Ok(())
     }
@@ -199,9 +198,9 @@ impl Holder {
 
     async fn about(&self, method: Method, limit: Duration) -> Result<(), Trouble> {
         let path = format!("entry?registration={}", escaped(&self.registration));
-        let ask = Ask { method, path: &path, body: Bytes::new(), content_type: "" };
+        let ask = Ask { method, path: &path, ..Ask::default() };
         let until = Instant::now() + limit;
-        let Renewed {} = self.client.ask(&ask, until).await?.json(until).await?;
+        let EngineLeft {} = self.client.ask(&ask, until).await?.json(until).await?;
         Ok(())
     }
 

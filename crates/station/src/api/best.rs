@@ -8,9 +8,10 @@ use axum::body::Bytes;
 use axum::extract::Extension;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
+use barograph_api::{Best, BestHost, BestPart, UnknownHost};
 use barograph_forecast::{Name, Quantity, Series};
-use barograph_mesh::{Estimate, LOCAL};
-use serde::{Deserialize, Serialize};
+use barograph_mesh::LOCAL;
+use serde::Deserialize;
 
 use super::guard::Peer;
 use super::heavy::{self, beside};
@@ -26,58 +27,6 @@ struct BestQuery {
     from: Option<String>,
     to: String,
     bytes: u64,
-}
-
-#[derive(Serialize)]
-struct BestJson<'a> {
-    from: &'a str,
-    bytes: u64,
-    level: f64,
-    /// `None` = nothing can be said, or it is too close to call.
-    best: Option<&'a str>,
-    too_close_to_call: Vec<&'a str>,
-    hosts: Vec<FoundJson<'a>>,
-    unknown: Vec<UnknownJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct FoundJson<'a> {
-    host: &'a str,
-    /// Seconds.
-    #[serde(flatten)]
-    time: EstimateJson,
-    is_close: bool,
-    basis: &'static str,
-    rtt: PartJson<'a>,
-    goodput: Option<PartJson<'a>>,
-    loss: Option<PartJson<'a>>,
-}
-
-/// A forecast with its interval, in the unit of what is estimated.
-#[derive(Serialize)]
-pub(super) struct EstimateJson {
-    forecast: f64,
-    lower: f64,
-    upper: f64,
-}
-
-#[derive(Serialize)]
-struct PartJson<'a> {
-    #[serde(flatten)]
-    estimate: EstimateJson,
-    basis: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    age_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ahead_s: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    via: Option<Vec<&'a str>>,
-}
-
-#[derive(Serialize)]
-struct UnknownJson<'a> {
-    host: &'a str,
-    reason: &'a str,
 }
 
 pub(super) async fn best(
@@ -134,7 +83,7 @@ fn text(
     let elsewhere = elsewhere(shared);
     let question = Question { from, hosts: &hosts, lost: &lost, bytes: asked.bytes, elsewhere };
     let answer = best::best(&question, places, models, &knowledge);
-    let text = serde_json::to_vec(&BestJson::new(&question, &answer));
+    let text = serde_json::to_vec(&shape(&question, &answer));
     // Our own shapes have text keys and no failing serializers.
     Ok(text.unwrap_or_default().into())
 }
@@ -225,63 +174,57 @@ fn name(key: &str, text: &str) -> Result<Name, Refusal> {
     Name::new(text).map_err(|error| Refusal::bad(format!("`{key}`: {error}")))
 }
 
-impl<'a> BestJson<'a> {
-    fn new(question: &Question<'a>, answer: &'a Answer) -> Self {
-        let close: Vec<&str> =
-            answer.ranked.iter().filter(|one| one.is_close).map(|one| one.host.as_str()).collect();
-        // The first is close to itself.
-        let is_called = close.len() == 1;
-        Self {
-            from: question.from.as_str(),
-            bytes: question.bytes,
-            level: LEVEL,
-            best: close.first().copied().filter(|_| is_called),
-            too_close_to_call: if is_called { Vec::new() } else { close },
-            hosts: answer.ranked.iter().map(FoundJson::new).collect(),
-            unknown: answer
-                .unknown
-                .iter()
-                .map(|(host, reason)| UnknownJson { host: host.as_str(), reason })
-                .collect(),
-        }
+fn shape(question: &Question<'_>, answer: &Answer) -> Best {
+    let close: Vec<String> =
+        answer.ranked.iter().filter(|one| one.is_close).map(|one| one.host.to_string()).collect();
+    // The first is close to itself.
+    let is_called = close.len() == 1;
+    Best {
+        from: question.from.to_string(),
+        bytes: question.bytes,
+        level: LEVEL,
+        best: close.first().filter(|_| is_called).cloned(),
+        too_close_to_call: if is_called { Vec::new() } else { close },
+        hosts: answer.ranked.iter().map(host).collect(),
+        unknown: answer
+            .unknown
+            .iter()
+            .map(|(host, reason)| UnknownHost { host: host.to_string(), reason: reason.to_string() })
+            .collect(),
     }
 }
 
-impl<'a> FoundJson<'a> {
-    fn new(found: &'a Found) -> Self {
-        let parts = [Some(&found.rtt), found.goodput.as_ref()];
-        let is_composed =
-            parts.into_iter().flatten().any(|part| matches!(part.basis, Basis::Composed { .. }));
-        Self {
-            host: found.host.as_str(),
-            time: found.time_s.into(),
-            is_close: found.is_close,
-            basis: if is_composed { COMPOSED } else { MEASURED },
-            rtt: PartJson::new(&found.rtt),
-            goodput: found.goodput.as_ref().map(PartJson::new),
-            loss: found.loss.as_ref().map(PartJson::new),
-        }
+fn host(found: &Found) -> BestHost {
+    let parts = [Some(&found.rtt), found.goodput.as_ref()];
+    let is_composed = parts.into_iter().flatten().any(|part| matches!(part.basis, Basis::Composed { .. }));
+    BestHost {
+        host: found.host.to_string(),
+        forecast: found.time_s.value,
+        lower: found.time_s.lower,
+        upper: found.time_s.upper,
+        is_close: found.is_close,
+        basis: if is_composed { COMPOSED } else { MEASURED }.into(),
+        rtt: part(&found.rtt),
+        goodput: found.goodput.as_ref().map(part),
+        loss: found.loss.as_ref().map(part),
     }
 }
 
-impl<'a> PartJson<'a> {
-    fn new(part: &'a Part) -> Self {
-        let estimate = part.estimate.into();
-        match &part.basis {
-            Basis::Measured(Age { age_s, ahead_s }) => {
-                Self { estimate, basis: MEASURED, age_s: *age_s, ahead_s: *ahead_s, via: None }
-            }
-            Basis::Composed { via } => {
-                let via = Some(via.iter().map(Name::as_str).collect());
-                Self { estimate, basis: COMPOSED, age_s: None, ahead_s: None, via }
-            }
+fn part(part: &Part) -> BestPart {
+    let (basis, age, via) = match &part.basis {
+        Basis::Measured(age) => (MEASURED, *age, None),
+        Basis::Composed { via } => {
+            (COMPOSED, Age { age_s: None, ahead_s: None }, Some(via.iter().map(Name::to_string).collect()))
         }
-    }
-}
-
-impl From<Estimate> for EstimateJson {
-    fn from(estimate: Estimate) -> Self {
-        Self { forecast: estimate.value, lower: estimate.lower, upper: estimate.upper }
+    };
+    BestPart {
+        forecast: part.estimate.value,
+        lower: part.estimate.lower,
+        upper: part.estimate.upper,
+        basis: basis.into(),
+        age_s: age.age_s,
+        ahead_s: age.ahead_s,
+        via,
     }
 }
 

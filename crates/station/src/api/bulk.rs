@@ -6,65 +6,15 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::Response;
+use barograph_api::{NewTest, TestBudget, TestCost, TestList, TestRefused, TestSpent};
 use barograph_forecast::Name;
 use barograph_mesh::{Cost, Spent};
-use serde::{Deserialize, Serialize};
 
 use super::{Nothing, Refusal, State, feed, json, query};
-use crate::mesh::{Row, Verdict};
+use crate::mesh::Verdict;
 
-#[derive(Serialize)]
-struct TestsJson {
-    /// Whether this station takes part in tests.
-    bulk: bool,
-    budget: BudgetJson,
-    /// Seconds until this station's next turn; `null` = there is nobody to test.
-    next_turn_s: Option<f64>,
-    turns_skipped: u64,
-    turns_deferred: u64,
-    /// The newest first.
-    tests: Vec<Row>,
-}
-
-#[derive(Serialize)]
-struct BudgetJson {
-    per_hour: CostJson,
-    /// What one test may cost at most.
-    per_test: CostJson,
-    /// In the last hour.
-    spent: SpentJson,
-    left: CostJson,
-}
-
-#[derive(Serialize)]
-struct SpentJson {
-    source: CostJson,
-    target: CostJson,
-}
-
-#[derive(Serialize)]
-struct CostJson {
-    seconds: f64,
-    bytes: u64,
-}
-
-impl From<Cost> for CostJson {
-    fn from(cost: Cost) -> Self {
-        Self { seconds: cost.duration.as_secs_f64(), bytes: cost.bytes }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewTest {
-    to: String,
-    seconds: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct RefusedJson {
-    error: String,
-    retry_after_s: f64,
+fn shape(cost: Cost) -> TestCost {
+    TestCost { seconds: cost.duration.as_secs_f64(), bytes: cost.bytes }
 }
 
 pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
@@ -76,13 +26,13 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
         duration: per_hour.duration.saturating_sub(source.duration).saturating_sub(target.duration),
         bytes: per_hour.bytes.saturating_sub(source.bytes).saturating_sub(target.bytes),
     };
-    let answer = TestsJson {
+    let answer = TestList {
         bulk: bulk.consents,
-        budget: BudgetJson {
-            per_hour: per_hour.into(),
-            per_test: bulk.plan.budget.test_cap().into(),
-            spent: SpentJson { source: source.into(), target: target.into() },
-            left: left.into(),
+        budget: TestBudget {
+            per_hour: shape(per_hour),
+            per_test: shape(bulk.plan.budget.test_cap()),
+            spent: TestSpent { source: shape(source), target: shape(target) },
+            left: shape(left),
         },
         next_turn_s: figures.next_turn_s,
         turns_skipped: figures.skipped,
@@ -136,7 +86,7 @@ pub(super) async fn begin(
 /// 429, and when to ask again.
 fn refused(error: String, retry_after: Duration) -> Response {
     let retry_after = retry_after.max(RETRY_MIN);
-    let refused = RefusedJson { error, retry_after_s: retry_after.as_secs_f64() };
+    let refused = TestRefused { error, retry_after_s: retry_after.as_secs_f64() };
     let mut response = json(StatusCode::TOO_MANY_REQUESTS, &refused);
     // RFC 9110 §10.2.3: whole seconds.
     let seconds = HeaderValue::from(retry_after.as_secs_f64().ceil() as u64);

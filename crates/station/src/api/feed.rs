@@ -6,10 +6,10 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
+use barograph_api::{Measurements, Stored};
 use barograph_engine::Record;
 use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
 use super::{Refusal, Shared, State, json};
 use crate::forecast::bank::{Measured, bounds};
@@ -18,38 +18,15 @@ use crate::record::recorder::{Fed, FeedError};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Feed {
-    origin: Option<String>,
-    records: Vec<FedJson>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FedJson {
-    seq: Option<u64>,
-    source: Option<String>,
-    target: Option<String>,
-    quantity: String,
-    time_s: Option<f64>,
-    value: f64,
-}
-
-#[derive(Serialize)]
-struct StoredJson {
-    stored: usize,
-}
-
 pub(super) async fn measurements(
     axum::extract::State(shared): State,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let feed: Feed = json_body(&headers, body).await?;
+    let feed: Measurements = json_body(&headers, body).await?;
     let records = checked(&shared, feed)?;
     if records.is_empty() {
-        return Ok(json(StatusCode::CREATED, &StoredJson { stored: 0 }));
+        return Ok(json(StatusCode::CREATED, &Stored { stored: 0 }));
     }
     let stored = shared.inbox.feed(records).await.map_err(|error| {
         let status = match error {
@@ -62,7 +39,7 @@ pub(super) async fn measurements(
         };
         Refusal::new(status, error.to_string())
     })?;
-    Ok(json(StatusCode::CREATED, &StoredJson { stored }))
+    Ok(json(StatusCode::CREATED, &Stored { stored }))
 }
 
 /// A JSON body within its bounds.
@@ -89,7 +66,7 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
 }
 
 /// The records with every bound checked, so that none is stored when one is wrong.
-fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
+fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
     if RECORDS_MAX < feed.records.len() {
         return Err(Refusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
     }

@@ -5,44 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use barograph_api::{Health, LimitUsage, Word};
 use barograph_forecast::Name;
-use serde::Serialize;
 
 use super::{Shared, State, json};
 use crate::limits::{Limit, too_many_series};
 use crate::mesh::Kind;
 use crate::sync::lock;
-
-#[derive(Serialize)]
-struct HealthJson {
-    status: &'static str,
-    reasons: Vec<String>,
-    /// What is wrong elsewhere or refused to callers, and does not keep this station from its work.
-    warnings: Vec<String>,
-    uptime_s: f64,
-    last_measurement_age_s: Option<f64>,
-    last_append_age_s: Option<f64>,
-    spool_records: u64,
-    spool_dropped: u64,
-    inbox_dropped: u64,
-    series: usize,
-    series_refused: u64,
-    limits: Vec<LimitJson>,
-}
-
-/// A bound of the station, how much of it is used, and what was refused because of it.
-#[derive(Serialize)]
-struct LimitJson {
-    limit: &'static str,
-    /// What to change; `None` = it is fixed.
-    setting: Option<&'static str>,
-    max: Option<u64>,
-    now: Option<u64>,
-    /// Since the start.
-    refused: u64,
-    /// When the refusals began that go on; Unix time in seconds.
-    since: Option<f64>,
-}
 
 pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     shared.note_refusals();
@@ -58,8 +27,8 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     let mut warnings: Vec<String> = clocks_ahead(shared.board.clocks_ahead()).into_iter().collect();
     warnings.extend(shared.health.warnings());
     warnings.extend(mesh_too_large(&shared));
-    let answer = HealthJson {
-        status: if well { "ok" } else { "degraded" },
+    let answer = Health {
+        status: if well { "ok" } else { "degraded" }.into(),
         reasons: report.reasons,
         warnings,
         uptime_s: report.uptime.as_secs_f64(),
@@ -106,15 +75,15 @@ fn mesh_too_large(shared: &Shared) -> Option<String> {
 }
 
 /// Every bound, with what is used of it now.
-fn limits(shared: &Shared) -> Vec<LimitJson> {
+fn limits(shared: &Shared) -> Vec<LimitUsage> {
     let (refusals, uptime) = (shared.health.refusals(), shared.health.uptime());
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let row = |limit: Limit| {
         let (refused, (now, max)) = (refusals.of(limit), usage(shared, limit));
         let age_s = refused.since(uptime).map(|since| (uptime - since).as_secs_f64());
-        LimitJson {
-            limit: limit.name(),
-            setting: limit.setting(),
+        LimitUsage {
+            limit: limit.name().into(),
+            setting: limit.setting().map(Word::from),
             max,
             now,
             refused: refused.count,

@@ -1,238 +1,143 @@
-//! The shapes of docs/spec/api.md. Core types carry no serde; this is where they become JSON.
+//! Core types carry no serde; this is where they become the shapes of `barograph_api`.
 
+use std::borrow::Cow;
+
+use barograph_api::{Event, Forecasts, Word};
 use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, labelled_unix_ns};
 use barograph_forecast::{Forecast, Outcome, Series};
-use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
 use crate::forecast::best::Age;
+use crate::forecast::hub;
 use crate::time::now_unix_ns;
 use crate::unit;
-
-#[derive(Serialize)]
-pub(super) struct SeriesJson<'a> {
-    #[serde(flatten)]
-    id: Id<'a>,
-    count: u64,
-    failures: u64,
-    last: Option<RecordJson<'a>>,
-    next: Option<ForecastsJson<'a>>,
-}
-
-/// What every object about a series begins with.
-#[derive(Serialize, Clone, Copy)]
-pub(super) struct Id<'a> {
-    source: &'a str,
-    target: &'a str,
-    quantity: &'a str,
-    unit: &'static str,
-}
-
-#[derive(Serialize)]
-pub(super) struct RecordJson<'a> {
-    #[serde(flatten)]
-    id: Id<'a>,
-    time_s: f64,
-    /// How far the label is ahead of now, or was of the record's arrival.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ahead_s: Option<f64>,
-    #[serde(flatten)]
-    outcome: OutcomeJson,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    detail: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum OutcomeJson {
-    Value { value: f64 },
-    Failed { error: &'static str, after_s: f64 },
-}
-
-#[derive(Serialize)]
-pub(super) struct PointJson {
-    time_s: f64,
-    #[serde(flatten)]
-    outcome: OutcomeJson,
-    /// Given only where it is true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<bool>,
-    #[serde(flatten)]
-    issued: Option<IssuedJson>,
-}
-
-#[derive(Serialize)]
-struct IssuedJson {
-    forecast: f64,
-    #[serde(flatten)]
-    ends: Option<Ends>,
-    method: &'static str,
-}
-
-#[derive(Serialize)]
-struct Ends {
-    lower: f64,
-    upper: f64,
-}
-
-#[derive(Serialize)]
-pub(super) struct EventJson<'a> {
-    #[serde(flatten)]
-    id: Id<'a>,
-    #[serde(flatten)]
-    point: PointJson,
-    next: Option<ForecastsJson<'a>>,
-}
-
-#[derive(Serialize)]
-pub(super) struct ForecastsJson<'a> {
-    #[serde(flatten)]
-    id: Id<'a>,
-    time_s: f64,
-    count: u64,
-    level: f64,
-    mean: ForecastJson,
-    median: ForecastJson,
-    #[serde(flatten)]
-    ends: Option<Ends>,
-}
-
-#[derive(Serialize)]
-struct ForecastJson {
-    value: f64,
-    mse: Option<f64>,
-    mae: Option<f64>,
-    recent_mse: Option<f64>,
-    recent_mae: Option<f64>,
-    method: &'static str,
-    /// Of the method in the blend.
-    weight: Option<f64>,
-}
 
 /// Nanoseconds as seconds; exact to a microsecond in this century.
 pub(super) fn seconds(unix_ns: i64) -> f64 {
     unix_ns as f64 / 1e9
 }
 
-impl<'a> From<&'a Series> for Id<'a> {
-    fn from(series: &'a Series) -> Self {
-        Self {
-            source: series.source.as_str(),
-            target: series.target.as_str(),
-            quantity: series.quantity.as_str(),
-            unit: unit(&series.quantity),
-        }
+/// Source, target, quantity and unit, with which every shape of a series begins.
+pub(super) fn id(series: &Series) -> (Cow<'_, str>, Cow<'_, str>, Cow<'_, str>, Word) {
+    let Series { source, target, quantity } = series;
+    (source.as_str().into(), target.as_str().into(), quantity.as_str().into(), unit(quantity).into())
+}
+
+pub(super) fn series<'a>(series: &'a Series, account: &'a Account) -> barograph_api::Series<'a> {
+    let Measured { time_unix_ns, outcome, detail, .. } = account.last();
+    let (source, target, quantity, unit) = id(series);
+    barograph_api::Series {
+        source,
+        target,
+        quantity,
+        unit,
+        count: account.count(),
+        failures: account.failures(),
+        last: Some(record_of(series, *time_unix_ns, outcome, detail)),
+        next: forecasts_of(series, account, DEFAULT_LEVEL),
     }
 }
 
-impl<'a> SeriesJson<'a> {
-    pub(super) fn new(series: &'a Series, account: &'a Account) -> Self {
-        let Measured { time_unix_ns, outcome, detail, .. } = account.last();
-        Self {
-            id: Id::from(series),
-            count: account.count(),
-            failures: account.failures(),
-            last: Some(RecordJson::of(series, *time_unix_ns, outcome, detail)),
-            next: ForecastsJson::of(series, account, DEFAULT_LEVEL),
-        }
+pub(super) fn record(record: &Record) -> barograph_api::Record<'_> {
+    record_of(&record.series, record.time_unix_ns, &record.outcome, &record.detail)
+}
+
+fn record_of<'a>(
+    series: &'a Series,
+    time_unix_ns: i64,
+    outcome: &Outcome,
+    detail: &'a str,
+) -> barograph_api::Record<'a> {
+    let ahead_s = labelled_unix_ns(detail).map(|label| seconds(label.saturating_sub(time_unix_ns)));
+    let (source, target, quantity, unit) = id(series);
+    let (value, error, after_s) = parts(outcome);
+    barograph_api::Record {
+        source,
+        target,
+        quantity,
+        unit,
+        time_s: seconds(time_unix_ns),
+        ahead_s: Age::at(now_unix_ns(), time_unix_ns, ahead_s).ahead_s,
+        value,
+        error,
+        after_s,
+        // A detail that breaks a reader, stored before such were refused, is left out.
+        detail: is_sound_detail(detail)
+            .then(|| serde_json::from_str(detail).ok().map(Cow::Borrowed))
+            .flatten(),
     }
 }
 
-impl<'a> RecordJson<'a> {
-    pub(super) fn new(record: &'a Record) -> Self {
-        Self::of(&record.series, record.time_unix_ns, &record.outcome, &record.detail)
-    }
-
-    fn of(series: &'a Series, time_unix_ns: i64, outcome: &Outcome, detail: &'a str) -> Self {
-        let ahead_s = labelled_unix_ns(detail).map(|label| seconds(label.saturating_sub(time_unix_ns)));
-        Self {
-            id: Id::from(series),
-            time_s: seconds(time_unix_ns),
-            ahead_s: Age::at(now_unix_ns(), time_unix_ns, ahead_s).ahead_s,
-            outcome: OutcomeJson::from(outcome),
-            // A detail that breaks a reader, stored before such were refused, is left out.
-            detail: is_sound_detail(detail).then(|| serde_json::from_str(detail).ok()).flatten(),
-        }
+/// `value`, or `error` and `after_s`.
+fn parts(outcome: &Outcome) -> (Option<f64>, Option<Word>, Option<f64>) {
+    match *outcome {
+        Outcome::Value(value) => (Some(value), None, None),
+        Outcome::Failed { failure, after_s } => (None, Some(failure.as_str().into()), Some(after_s)),
     }
 }
 
-impl PointJson {
-    /// The point with the interval at `LEVELS[level]`.
-    pub(super) fn new(point: &Point, level: usize) -> Self {
-        let issued = point.issued.map(|issued| IssuedJson {
-            forecast: issued.forecast,
-            ends: issued.intervals[level].map(Ends::from),
-            method: issued.method,
-        });
-        let refused = point.refused.then_some(true);
-        Self {
-            time_s: seconds(point.time_unix_ns),
-            outcome: OutcomeJson::from(&point.outcome),
-            refused,
-            issued,
-        }
+/// The point with the interval at `LEVELS[level]`.
+pub(super) fn point(point: &Point, level: usize) -> barograph_api::Point {
+    let (value, error, after_s) = parts(&point.outcome);
+    let ends = point.issued.and_then(|issued| issued.intervals[level]);
+    barograph_api::Point {
+        time_s: seconds(point.time_unix_ns),
+        value,
+        error,
+        after_s,
+        refused: point.refused.then_some(true),
+        forecast: point.issued.map(|issued| issued.forecast),
+        lower: ends.map(|(lower, _)| lower),
+        upper: ends.map(|(_, upper)| upper),
+        method: point.issued.map(|issued| issued.method.into()),
     }
 }
 
-impl<'a> EventJson<'a> {
-    pub(super) fn new(event: &'a crate::forecast::hub::Event, level: usize) -> Self {
-        let ends = event.intervals[level];
-        let next = event.next.as_ref();
-        Self {
-            id: Id::from(&event.series),
-            point: PointJson::new(&event.point, level),
-            next: next.map(|next| ForecastsJson::new(&event.series, next, LEVELS[level], ends)),
-        }
+pub(super) fn event(event: &hub::Event, level: usize) -> Event<'_> {
+    let (source, target, quantity, unit) = id(&event.series);
+    let next = event.next.as_ref();
+    Event {
+        source,
+        target,
+        quantity,
+        unit,
+        point: point(&event.point, level),
+        next: next.map(|next| forecasts(&event.series, next, LEVELS[level], event.intervals[level])),
     }
 }
 
-impl<'a> ForecastsJson<'a> {
-    pub(super) fn of(series: &'a Series, account: &Account, level: f64) -> Option<Self> {
-        account.next().map(|next| Self::new(series, &next, level, account.interval(level)))
-    }
+pub(super) fn forecasts_of<'a>(series: &'a Series, account: &Account, level: f64) -> Option<Forecasts<'a>> {
+    account.next().map(|next| forecasts(series, &next, level, account.interval(level)))
+}
 
-    fn new(series: &'a Series, next: &Next, level: f64, ends: Option<(f64, f64)>) -> Self {
-        Self {
-            id: Id::from(series),
-            time_s: seconds(next.time_unix_ns),
-            count: next.median.count,
-            level,
-            mean: ForecastJson::from(&next.mean),
-            median: ForecastJson::from(&next.median),
-            ends: ends.map(Ends::from),
-        }
+fn forecasts<'a>(series: &'a Series, next: &Next, level: f64, ends: Option<(f64, f64)>) -> Forecasts<'a> {
+    let (source, target, quantity, unit) = id(series);
+    Forecasts {
+        source,
+        target,
+        quantity,
+        unit,
+        time_s: seconds(next.time_unix_ns),
+        count: next.median.count,
+        level,
+        mean: forecast(&next.mean),
+        median: forecast(&next.median),
+        lower: ends.map(|(lower, _)| lower),
+        upper: ends.map(|(_, upper)| upper),
     }
 }
 
-impl From<&Outcome> for OutcomeJson {
-    fn from(outcome: &Outcome) -> Self {
-        match *outcome {
-            Outcome::Value(value) => Self::Value { value },
-            Outcome::Failed { failure, after_s } => Self::Failed { error: failure.as_str(), after_s },
-        }
-    }
-}
-
-impl From<&Forecast> for ForecastJson {
-    fn from(forecast: &Forecast) -> Self {
-        let scored = |error: f64| forecast.is_scored().then_some(error);
-        Self {
-            value: forecast.value,
-            mse: scored(forecast.mse),
-            mae: scored(forecast.mae),
-            recent_mse: scored(forecast.recent_mse),
-            recent_mae: scored(forecast.recent_mae),
-            method: forecast.method.0,
-            weight: forecast.weight,
-        }
-    }
-}
-
-impl From<(f64, f64)> for Ends {
-    fn from((lower, upper): (f64, f64)) -> Self {
-        Self { lower, upper }
+fn forecast(forecast: &Forecast) -> barograph_api::Forecast {
+    let scored = |error: f64| forecast.is_scored().then_some(error);
+    barograph_api::Forecast {
+        value: forecast.value,
+        mse: scored(forecast.mse),
+        mae: scored(forecast.mae),
+        recent_mse: scored(forecast.recent_mse),
+        recent_mae: scored(forecast.recent_mae),
+        method: forecast.method.0.into(),
+        weight: forecast.weight,
     }
 }
 
@@ -251,8 +156,7 @@ mod tests {
         let name = || Name::new("a").unwrap();
         let series = Series { source: name(), target: name(), quantity: Quantity::RTT };
         let outcome = Outcome::Value(1.0);
-        let text =
-            |detail: &str| serde_json::to_string(&RecordJson::of(&series, 1, &outcome, detail)).unwrap();
+        let text = |detail: &str| serde_json::to_string(&record_of(&series, 1, &outcome, detail)).unwrap();
         assert!(text("{\"n\":1}").contains("\"detail\":{\"n\":1}"));
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(2000), "]".repeat(2000));
         for detail in ["", "none", "7", &deep] {

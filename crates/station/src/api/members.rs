@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
+use barograph_api::{Invitation, Member, MemberList, NewInvitation, Removed};
 use barograph_forecast::Name;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::engine::Served;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
@@ -18,45 +19,8 @@ use crate::sync::lock;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Invitation {
-    name: Option<String>,
-}
-
-#[derive(Serialize)]
-struct InvitationJson {
-    token: String,
-    /// By which it is withdrawn while it is open and names no station.
-    id: String,
-    name: Option<String>,
-    host: String,
-    /// Where it listens.
-    address: String,
-    /// Where others reach it.
-    addresses: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct MembersJson {
-    members: Vec<MemberJson>,
-}
-
-#[derive(Serialize)]
-struct MemberJson {
-    name: Option<String>,
-    id: String,
-    created_s: u64,
-    registered: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RemoveQuery {
     name: String,
-}
-
-#[derive(Serialize)]
-struct RemovedJson {
-    removed: String,
 }
 
 pub(super) async fn invite(
@@ -64,7 +28,7 @@ pub(super) async fn invite(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let asked: Invitation = feed::json_body(&headers, body).await?;
+    let asked: NewInvitation = feed::json_body(&headers, body).await?;
     let name = asked.name.as_deref().map(Name::new).transpose();
     let name = name.map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
     let (shown, host, address) =
@@ -77,7 +41,7 @@ pub(super) async fn invite(
     })
     .await?;
     let addresses = shared.board.directory().addresses().iter().map(ToString::to_string).collect();
-    let invitation = InvitationJson { token, id, name: shown, host, address: address.to_string(), addresses };
+    let invitation = Invitation { token, id, name: shown, host, address: address.to_string(), addresses };
     Ok(json(StatusCode::CREATED, &invitation))
 }
 
@@ -85,14 +49,14 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
     let Nothing {} = query(&uri)?;
     let all = shared.served.as_ref().map(|served| (served, served.members.all()));
     let members = all.into_iter().flat_map(|(served, all)| {
-        all.into_iter().map(|known| MemberJson {
+        all.into_iter().map(|known| Member {
             registered: known.name.as_ref().is_some_and(|name| served.leases.holds(name)),
             name: known.name.map(|name| name.to_string()),
             id: known.id,
             created_s: known.created_s,
         })
     });
-    Ok(json(StatusCode::OK, &MembersJson { members: members.collect() }))
+    Ok(json(StatusCode::OK, &MemberList { members: members.collect() }))
 }
 
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
@@ -121,7 +85,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
             }
         }
         shared.engine.remove(&name).await?;
-        return Ok(json(StatusCode::OK, &RemovedJson { removed }));
+        return Ok(json(StatusCode::OK, &Removed { removed }));
     }
     // An invitation that no station has used is withdrawn, and no station removed.
     let (name, is_used) = with_served(&shared, move |served| {
@@ -143,7 +107,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         });
         removing.await.map_err(|error| Refusal::ended(&error))??;
     }
-    Ok(json(StatusCode::OK, &RemovedJson { removed }))
+    Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
 /// The list is kept on disk; other requests do not wait for it.

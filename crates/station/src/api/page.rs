@@ -6,12 +6,10 @@ use axum::Router;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::get;
+use barograph_api::OPENAPI;
 
 use super::Shared;
 use super::file::File;
-
-/// The contract for machines.
-pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 
 /// What is built from `web/`.
 static FILES: [File; 12] = [

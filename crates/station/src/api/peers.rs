@@ -9,8 +9,8 @@ use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use barograph_api::{Directory, DroppedAddress, Lag, Mesh, PeerCounts, PeerEvent, PeerList, Spool, Word};
 use futures_util::stream::unfold;
-use serde::Serialize;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
@@ -18,99 +18,7 @@ use super::{Nothing, Refusal, State, json, query};
 use crate::api::Peer;
 use crate::limits::connections::Open;
 use crate::measure::targets::Targets;
-use crate::mesh::{Event, Kind, Standing};
-
-#[derive(Serialize)]
-struct MeshJson<'a> {
-    host: &'a str,
-    role: &'static str,
-    engine: &'static str,
-    /// Whose mesh was joined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    joined: Option<&'a str>,
-    site: &'a str,
-    groups: Vec<String>,
-    lease_s: f64,
-    directory: DirectoryJson<'a>,
-    peers: PeerCounts,
-    /// `None` = nothing waits for a mesh.
-    spool: Option<SpoolJson>,
-    hooks_dropped: u64,
-}
-
-#[derive(Serialize)]
-struct DirectoryJson<'a> {
-    connected: bool,
-    /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    away_s: Option<f64>,
-    /// For how long it could be read and took no writes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    read_only_s: Option<f64>,
-    /// Another station has this one's name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    conflict: Option<&'a str>,
-}
-
-#[derive(Serialize)]
-struct PeerCounts {
-    up: usize,
-    lost: usize,
-    ignored: usize,
-}
-
-#[derive(Serialize)]
-struct SpoolJson {
-    records: u64,
-    records_max: u64,
-    is_full: bool,
-    turned_away: u64,
-    forwarded: u64,
-    refused: u64,
-    overtaken: u64,
-    is_paced: bool,
-    watermark: Option<u64>,
-    error: Option<String>,
-}
-
-#[derive(Serialize)]
-struct PeersJson<'a> {
-    peers: Vec<PeerJson<'a>>,
-}
-
-#[derive(Serialize)]
-struct PeerJson<'a> {
-    host: &'a str,
-    state: &'static str,
-    /// Why it is ignored, or what is wrong although it is up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-    since_s: f64,
-    addresses: Vec<String>,
-    /// Addresses that cannot be used, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    dropped: Vec<DroppedJson>,
-    /// The address that answered; `None` = none yet.
-    address: Option<String>,
-    version: &'a str,
-    groups: Vec<&'a str>,
-    capabilities: Vec<&'static str>,
-    /// How long it may be silent before it is lost, as this station has it.
-    lease_s: f64,
-}
-
-#[derive(Serialize)]
-struct DroppedJson {
-    address: String,
-    reason: &'static str,
-}
-
-#[derive(Serialize)]
-struct LagJson {
-    missed: u64,
-}
+use crate::mesh::{Kind, Known, Standing};
 
 pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
@@ -118,7 +26,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
     let board = &shared.board;
     let (directory, standing) = (board.directory(), board.standing());
     let [(_, up), (_, lost), (_, ignored)] = board.counts();
-    let spool = board.spool().map(|spool| SpoolJson {
+    let spool = board.spool().map(|spool| Spool {
         // Before the mesh has said which numbers this station used, what it measures waits in memory.
         records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
@@ -131,23 +39,23 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
         watermark: spool.watermark,
         error: spool.last_error,
     });
-    let answer = MeshJson {
-        host: shared.host.as_str(),
-        role: board.kind.role(),
-        engine: board.kind.as_str(),
+    let answer = Mesh {
+        host: shared.host.to_string(),
+        role: board.kind.role().into(),
+        engine: board.kind.as_str().into(),
         joined: match &board.kind {
-            Kind::Remote(url) => Some(url),
+            Kind::Remote(url) => Some(url.clone()),
             Kind::Local | Kind::Nats { .. } => None,
         },
-        site: standing.site.as_str(),
+        site: standing.site.to_string(),
         groups: standing.groups.iter().map(ToString::to_string).collect(),
         lease_s: config.lease.as_secs_f64(),
-        directory: DirectoryJson {
+        directory: Directory {
             connected: directory.is_connected(),
-            error: directory.why(),
+            error: directory.why().map(str::to_string),
             away_s: directory.away_s(),
             read_only_s: directory.read_only_s(),
-            conflict: directory.conflict(),
+            conflict: directory.conflict().map(str::to_string),
         },
         peers: PeerCounts { up, lost, ignored },
         spool,
@@ -160,52 +68,46 @@ pub(super) async fn peers(axum::extract::State(shared): State, uri: Uri) -> Resu
     let Nothing {} = query(&uri)?;
     let lease_s = shared.initial.mesh.lease.as_secs_f64();
     let peers = shared.board.peers();
-    let peers = peers.all().map(|peer| PeerJson::new(peer, &shared.targets, lease_s)).collect();
-    Ok(json(StatusCode::OK, &PeersJson { peers }))
+    let peers = peers.all().map(|peer| shape(peer, &shared.targets, lease_s)).collect();
+    Ok(json(StatusCode::OK, &PeerList { peers }))
 }
 
-impl<'a> PeerJson<'a> {
-    fn new(peer: &'a crate::mesh::Known, targets: &Targets, lease_s: f64) -> Self {
-        let entry = &peer.entry;
-        let can = entry.capabilities;
-        let words = [
-            (can.responder, "responder"),
-            (can.bulk, "bulk"),
-            (can.archive, "archive"),
-            (can.iperf3, "iperf3"),
-        ];
-        let reason = match &peer.standing {
-            Standing::Ignored(reason) => Some(reason.clone()),
-            Standing::Up => targets
-                .overrides_mesh(entry.host.as_str())
-                .map(|from| format!("a target of this name is measured instead (from {})", from.as_str()))
-                .or_else(|| peer.trouble.clone()),
-            Standing::Lost => None,
-        };
-        let dropped = |(address, reason): &(std::net::SocketAddr, &'static str)| DroppedJson {
-            address: address.to_string(),
-            reason,
-        };
-        Self {
-            host: entry.host.as_str(),
-            state: peer.standing.as_str(),
-            reason,
-            since_s: peer.since_s,
-            addresses: entry.addresses.iter().map(ToString::to_string).collect(),
-            dropped: peer.dropped.iter().map(dropped).collect(),
-            address: peer.in_use.map(|address| address.to_string()),
-            version: &entry.version,
-            groups: entry.groups.iter().map(barograph_forecast::Name::as_str).collect(),
-            capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| *word).collect(),
-            lease_s,
-        }
+fn shape(peer: &Known, targets: &Targets, lease_s: f64) -> barograph_api::Peer {
+    let entry = &peer.entry;
+    let can = entry.capabilities;
+    let words =
+        [(can.responder, "responder"), (can.bulk, "bulk"), (can.archive, "archive"), (can.iperf3, "iperf3")];
+    let reason = match &peer.standing {
+        Standing::Ignored(reason) => Some(reason.clone()),
+        Standing::Up => targets
+            .overrides_mesh(entry.host.as_str())
+            .map(|from| format!("a target of this name is measured instead (from {})", from.as_str()))
+            .or_else(|| peer.trouble.clone()),
+        Standing::Lost => None,
+    };
+    let dropped = |(address, reason): &(std::net::SocketAddr, &'static str)| DroppedAddress {
+        address: address.to_string(),
+        reason: Word::from(*reason),
+    };
+    barograph_api::Peer {
+        host: entry.host.to_string(),
+        state: peer.standing.as_str().into(),
+        reason,
+        since_s: peer.since_s,
+        addresses: entry.addresses.iter().map(ToString::to_string).collect(),
+        dropped: peer.dropped.iter().map(dropped).collect(),
+        address: peer.in_use.map(|address| address.to_string()),
+        version: entry.version.clone(),
+        groups: entry.groups.iter().map(ToString::to_string).collect(),
+        capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| Word::from(*word)).collect(),
+        lease_s,
     }
 }
 
 /// Somebody who follows the events: first what was kept, then what comes.
 struct Watcher {
-    kept: VecDeque<Arc<Event>>,
-    live: Receiver<Arc<Event>>,
+    kept: VecDeque<Arc<PeerEvent>>,
+    live: Receiver<Arc<PeerEvent>>,
     stopping: watch::Receiver<bool>,
     _seat: Arc<Open>,
 }
@@ -253,7 +155,7 @@ impl Watcher {
         match received {
             Ok(event) => sent(&event),
             Err(RecvError::Lagged(missed)) => {
-                let data = serde_json::to_string(&LagJson { missed }).ok()?;
+                let data = serde_json::to_string(&Lag { missed }).ok()?;
                 Some(sse::Event::default().event("lag").data(data))
             }
             Err(RecvError::Closed) => None,
@@ -261,7 +163,7 @@ impl Watcher {
     }
 }
 
-fn sent(event: &Event) -> Option<sse::Event> {
+fn sent(event: &PeerEvent) -> Option<sse::Event> {
     let data = serde_json::to_string(event).ok()?;
     Some(sse::Event::default().event(event.event.as_str()).id(event.id.to_string()).data(data))
 }

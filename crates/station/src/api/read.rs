@@ -8,6 +8,7 @@ use axum::body::Bytes;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
+use barograph_api::{Echo, History, Latest, Recent, Station};
 use barograph_engine::{Cursor, Page, Range, Record};
 use barograph_forecast::Series;
 use serde::{Deserialize, Serialize};
@@ -15,36 +16,12 @@ use serde::{Deserialize, Serialize};
 use super::choice::Choice;
 use super::guard::Peer;
 use super::heavy::{self, beside, list};
-use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
+use super::json::DEFAULT_LEVEL;
 use super::{Nothing, Refusal, State, json, json_text, query, selector};
 use crate::forecast::bank::{LEVELS, level_index};
 use crate::limits::heavy::{Common, From};
 use crate::metrics::{Format, Snapshot};
 use crate::sync::lock;
-
-#[derive(Serialize)]
-struct StationJson<'a> {
-    host: &'a str,
-    version: &'static str,
-    uptime_s: f64,
-    started_s: f64,
-    page_period_s: f64,
-    series: usize,
-    series_max: usize,
-    /// Whether the request comes from the station's own host.
-    from_this_host: bool,
-    /// Work refused lately because of limits, one sentence each.
-    refusing: Vec<String>,
-    /// `None` = pages cannot measure this station.
-    echo: Option<EchoJson>,
-}
-
-#[derive(Serialize)]
-struct EchoJson {
-    path: &'static str,
-    transfer_bytes_max: u64,
-    keeps: bool,
-}
 
 pub(super) async fn station(
     axum::extract::State(shared): State,
@@ -61,9 +38,9 @@ pub(super) async fn station(
         (bank.len(), bank.series_max())
     };
     shared.note_refusals();
-    let answer = StationJson {
-        host: shared.host.as_str(),
-        version: env!("CARGO_PKG_VERSION"),
+    let answer = Station {
+        host: shared.host.to_string(),
+        version: env!("CARGO_PKG_VERSION").into(),
         uptime_s: shared.health.uptime().as_secs_f64(),
         started_s: started.as_secs_f64(),
         page_period_s: PAGE_PERIOD_S,
@@ -71,8 +48,8 @@ pub(super) async fn station(
         series_max,
         refusing: shared.health.refusing(),
         from_this_host: peer.is_local(version, &headers, &config),
-        echo: config.echo.enabled.then(|| EchoJson {
-            path: "v1/echo",
+        echo: config.echo.enabled.then(|| Echo {
+            path: "v1/echo".into(),
             transfer_bytes_max: shared.echo.transfer_bytes_max(),
             keeps: shared.echo.keeps(),
         }),
@@ -100,7 +77,7 @@ pub(super) async fn series(
     let common = choice.is_all().then_some(Common::Series);
     let bank = Arc::clone(&shared.bank);
     let make = beside(move || {
-        list(&bank, &choice, "series", |rows, series, account| rows.push(&SeriesJson::new(series, account)))
+        list(&bank, &choice, "series", |rows, series, account| rows.push(&json::series(series, account)))
     });
     let text = heavy::text(&shared, &peer, From::Bank, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
@@ -114,12 +91,6 @@ struct LatestQuery {
     quantity: Option<String>,
     group: Option<String>,
     after: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct LatestJson<'a> {
-    latest: Vec<RecordJson<'a>>,
-    next: Option<String>,
 }
 
 pub(super) async fn latest(
@@ -142,7 +113,7 @@ pub(super) async fn latest(
         }
         beside(move || {
             let (latest, next) = shown(&page);
-            json_bytes(&LatestJson { latest, next })
+            json_bytes(&Latest { latest, next })
         })
         .await
     };
@@ -160,12 +131,6 @@ struct HistoryQuery {
     until_s: Option<f64>,
     limit: Option<usize>,
     after: Option<u64>,
-}
-
-#[derive(Serialize)]
-struct HistoryJson<'a> {
-    records: Vec<RecordJson<'a>>,
-    next: Option<String>,
 }
 
 pub(super) async fn history(
@@ -194,7 +159,7 @@ pub(super) async fn history(
         }
         beside(move || {
             let (records, next) = shown(&page);
-            json_bytes(&HistoryJson { records, next })
+            json_bytes(&History { records, next })
         })
         .await
     };
@@ -204,20 +169,11 @@ pub(super) async fn history(
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct LevelQuery {
-    source: Option<String>,
-    target: Option<String>,
-    quantity: Option<String>,
-    level: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct RecentJson<'a> {
-    #[serde(flatten)]
-    id: Id<'a>,
-    level: f64,
-    points: Vec<PointJson>,
-    next: Option<ForecastsJson<'a>>,
+pub(super) struct LevelQuery {
+    pub(super) source: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) quantity: Option<String>,
+    pub(super) level: Option<f64>,
 }
 
 pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
@@ -226,11 +182,15 @@ pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Res
     let level = kept_level(asked.level)?;
     let bank = lock(&shared.bank);
     let account = bank.account(&series).ok_or_else(|| unknown(&series))?;
-    let answer = RecentJson {
-        id: Id::from(&series),
+    let (source, target, quantity, unit) = json::id(&series);
+    let answer = Recent {
+        source,
+        target,
+        quantity,
+        unit,
         level: LEVELS[level],
-        points: account.points().map(|point| PointJson::new(&point, level)).collect(),
-        next: ForecastsJson::of(&series, account, LEVELS[level]),
+        points: account.points().map(|point| json::point(&point, level)).collect(),
+        next: json::forecasts_of(&series, account, LEVELS[level]),
     };
     Ok(json(StatusCode::OK, &answer))
 }
@@ -261,7 +221,7 @@ pub(super) async fn forecast(
     let bank = Arc::clone(&shared.bank);
     let make = beside(move || {
         list(&bank, &choice, "forecasts", |rows, series, account| {
-            if let Some(forecasts) = ForecastsJson::of(series, account, level) {
+            if let Some(forecasts) = json::forecasts_of(series, account, level) {
                 rows.push(&forecasts);
             }
         })
@@ -313,8 +273,8 @@ fn unknown(series: &Series) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, format!("there is no series {series}"))
 }
 
-fn shown(page: &Page<Record>) -> (Vec<RecordJson<'_>>, Option<String>) {
-    let records = page.items.iter().map(RecordJson::new).collect();
+fn shown(page: &Page<Record>) -> (Vec<barograph_api::Record<'_>>, Option<String>) {
+    let records = page.items.iter().map(json::record).collect();
     (records, page.next.map(|cursor| cursor.0.to_string()))
 }
 

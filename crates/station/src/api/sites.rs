@@ -3,78 +3,12 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_mesh::{Position, Site, Stand};
-use serde::{Deserialize, Serialize};
+use barograph_api::{Acceptance, NextHost, PendingPosition, SiteOrigin, Sites};
+use barograph_mesh::{Estimate, Position, Site, Stand};
 
-use super::best::EstimateJson;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
 use crate::forecast::best::LEVEL;
 use crate::mesh::sites::{SitesError, View};
-
-#[derive(Serialize)]
-struct SitesJson<'a> {
-    host: &'a str,
-    mode: &'static str,
-    hold_s: f64,
-    now: NowJson<'a>,
-    /// What can be accepted.
-    proposed: Option<PositionJson>,
-    /// What the station is about to do.
-    pending: Option<PendingJson>,
-    /// Whose forecasts these are from: those of all stations, or of this one alone.
-    sees: &'static str,
-    level: f64,
-    sites: Vec<SiteJson<'a>>,
-    unknown: Vec<&'a str>,
-    left_out: usize,
-}
-
-#[derive(Serialize)]
-struct NowJson<'a> {
-    site: &'a str,
-    represents: bool,
-    from: &'static str,
-}
-
-#[derive(Serialize)]
-struct PositionJson {
-    site: String,
-    represents: bool,
-}
-
-#[derive(Serialize)]
-struct PendingJson {
-    #[serde(flatten)]
-    position: PositionJson,
-    in_s: f64,
-}
-
-#[derive(Serialize)]
-struct SiteJson<'a> {
-    site: &'a str,
-    hosts: Vec<&'a str>,
-    /// `null` where round trips between its hosts are not known.
-    representative: Option<&'a str>,
-    reason: String,
-    /// Seconds.
-    within: Option<EstimateJson>,
-    next: Option<NextJson<'a>>,
-    too_close_to_call: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-struct NextJson<'a> {
-    host: &'a str,
-    #[serde(flatten)]
-    rtt: EstimateJson,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Acceptance {
-    /// Accept nothing else.
-    site: Option<String>,
-}
 
 pub(super) async fn show(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
@@ -101,51 +35,51 @@ async fn answer(shared: &Shared) -> Response {
     let view = shared.sites.view().await;
     let standing = shared.board.standing();
     let config = &shared.initial.mesh;
-    let answer = SitesJson {
-        host: shared.host.as_str(),
-        mode: if config.sites_auto { "auto" } else { "propose" },
+    let answer = Sites {
+        host: shared.host.to_string(),
+        mode: if config.sites_auto { "auto" } else { "propose" }.into(),
         hold_s: config.sites_hold.as_secs_f64(),
-        now: NowJson {
-            site: standing.site.as_str(),
+        now: SiteOrigin {
+            site: standing.site.to_string(),
             represents: standing.represents,
-            from: standing.from.as_str(),
+            from: standing.from.as_str().into(),
         },
-        proposed: shared.sites.proposed(&view).map(PositionJson::from),
-        pending: shared
+        proposed: shared
             .sites
-            .pending()
-            .map(|(position, left)| PendingJson { position: position.into(), in_s: left.as_secs_f64() }),
-        sees: if shared.sites.sees_all() { "all" } else { "own" },
+            .proposed(&view)
+            .map(|Position { site, represents }| barograph_api::Position { site, represents }),
+        pending: shared.sites.pending().map(|(Position { site, represents }, left)| PendingPosition {
+            site,
+            represents,
+            in_s: left.as_secs_f64(),
+        }),
+        sees: if shared.sites.sees_all() { "all" } else { "own" }.into(),
         level: LEVEL,
-        sites: view.sites.iter().map(|site| SiteJson::new(site, &view)).collect(),
-        unknown: view.unknown.iter().map(|host| view.hosts[*host].host.as_str()).collect(),
+        sites: view.sites.iter().map(|one| site(one, &view)).collect(),
+        unknown: view.unknown.iter().map(|host| view.hosts[*host].host.to_string()).collect(),
         left_out: view.left_out,
     };
     json(StatusCode::OK, &answer)
 }
 
-impl<'a> SiteJson<'a> {
-    fn new(site: &'a Site, view: &'a View) -> Self {
-        let name = |host: usize| view.hosts.get(host).map_or("?", |stand: &Stand| stand.host.as_str());
-        Self {
-            site: &site.name,
-            hosts: site.proposal.hosts.iter().map(|host| name(*host)).collect(),
-            representative: site.representative.map(name),
-            reason: site.proposal.reason(name).to_string(),
-            within: site.within_s.map(EstimateJson::from),
-            next: site
-                .proposal
-                .next
-                .zip(site.next_s)
-                .map(|((host, _), rtt)| NextJson { host: name(host), rtt: rtt.into() }),
-            too_close_to_call: site.close.iter().map(|host| name(*host)).collect(),
-        }
-    }
-}
-
-impl From<Position> for PositionJson {
-    fn from(position: Position) -> Self {
-        Self { site: position.site, represents: position.represents }
+fn site(site: &Site, view: &View) -> barograph_api::Site {
+    let name = |host: usize| view.hosts.get(host).map_or("?", |stand: &Stand| stand.host.as_str());
+    let names = |hosts: &[usize]| hosts.iter().map(|host| name(*host).to_string()).collect();
+    let within = |Estimate { value, lower, upper }| barograph_api::Estimate { forecast: value, lower, upper };
+    let next = |((host, _), rtt): ((usize, _), Estimate)| NextHost {
+        host: name(host).to_string(),
+        forecast: rtt.value,
+        lower: rtt.lower,
+        upper: rtt.upper,
+    };
+    barograph_api::Site {
+        site: site.name.to_string(),
+        hosts: names(&site.proposal.hosts),
+        representative: site.representative.map(|host| name(host).to_string()),
+        reason: site.proposal.reason(name).to_string(),
+        within: site.within_s.map(within),
+        next: site.proposal.next.zip(site.next_s).map(next),
+        too_close_to_call: names(&site.close),
     }
 }
 

@@ -8,31 +8,16 @@ use axum::extract::Extension;
 use axum::http::Uri;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use barograph_api::Lag;
 use barograph_engine::Selector;
 use futures_util::stream::unfold;
-use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio::sync::watch;
 
-use super::json::EventJson;
-use super::read::kept_level;
-use super::{Peer, Refusal, State, query, selector};
+use super::read::{LevelQuery, kept_level};
+use super::{Peer, Refusal, State, json, query, selector};
 use crate::forecast::hub;
 use crate::limits::connections::Open;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StreamQuery {
-    source: Option<String>,
-    target: Option<String>,
-    quantity: Option<String>,
-    level: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct LagJson {
-    missed: u64,
-}
 
 struct Watcher {
     points: Receiver<Arc<hub::Event>>,
@@ -48,7 +33,7 @@ pub(super) async fn stream(
     Extension(open): Extension<Arc<Open>>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
-    let asked: StreamQuery = query(&uri)?;
+    let asked: LevelQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
     let seat = shared.stream(&peer, &open)?;
@@ -80,12 +65,12 @@ impl Watcher {
             };
             match received {
                 Ok(event) if self.selector.matches(&event.series) => {
-                    let data = serde_json::to_string(&EventJson::new(&event, self.level)).ok()?;
+                    let data = serde_json::to_string(&json::event(&event, self.level)).ok()?;
                     return Some(Event::default().event("point").data(data));
                 }
                 Ok(_) => {}
                 Err(RecvError::Lagged(missed)) => {
-                    let data = serde_json::to_string(&LagJson { missed }).ok()?;
+                    let data = serde_json::to_string(&Lag { missed }).ok()?;
                     return Some(Event::default().event("lag").data(data));
                 }
                 Err(RecvError::Closed) => return None,

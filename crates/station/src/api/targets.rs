@@ -7,7 +7,8 @@ use axum::body::Body;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
+use barograph_api::{NewTarget, Removed, TargetList};
+use serde::Deserialize;
 
 use super::guard::Peer;
 use super::{Nothing, Refusal, State, feed, json, query};
@@ -15,47 +16,18 @@ use crate::limits::Limit;
 use crate::measure::targets::TargetsError;
 use crate::target::{Provenance, Target};
 
-#[derive(Serialize)]
-struct TargetJson<'a> {
-    target: &'a str,
-    quantities: Vec<&'a str>,
-    period_s: f64,
-    from: &'static str,
-}
-
-#[derive(Serialize)]
-struct TargetsJson<'a> {
-    targets: Vec<TargetJson<'a>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewTarget {
-    target: String,
-    #[serde(default)]
-    quantities: Vec<String>,
-    period_s: Option<f64>,
-}
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RemoveQuery {
     target: String,
 }
 
-#[derive(Serialize)]
-struct RemovedJson {
-    removed: String,
-}
-
-impl<'a> TargetJson<'a> {
-    fn new(target: &'a Target, usual: Duration) -> Self {
-        Self {
-            target: target.name.as_str(),
-            quantities: target.quantities.iter().map(barograph_forecast::Quantity::as_str).collect(),
-            period_s: target.period_or(usual).as_secs_f64(),
-            from: target.from.as_str(),
-        }
+fn shape(target: &Target, usual: Duration) -> barograph_api::Target {
+    barograph_api::Target {
+        target: target.name.to_string(),
+        quantities: target.quantities.iter().map(ToString::to_string).collect(),
+        period_s: target.period_or(usual).as_secs_f64(),
+        from: target.from.as_str().into(),
     }
 }
 
@@ -63,8 +35,8 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
     let Nothing {} = query(&uri)?;
     let usual = shared.config().probe_period;
     let targets = shared.targets.all();
-    let targets = targets.iter().map(|target| TargetJson::new(target, usual)).collect();
-    Ok(json(StatusCode::OK, &TargetsJson { targets }))
+    let targets = targets.iter().map(|target| shape(target, usual)).collect();
+    Ok(json(StatusCode::OK, &TargetList { targets }))
 }
 
 pub(super) async fn add(
@@ -101,7 +73,7 @@ pub(super) async fn add(
         })
     })
     .await?;
-    Ok(json(StatusCode::CREATED, &TargetJson::new(&target, config.probe_period)))
+    Ok(json(StatusCode::CREATED, &shape(&target, config.probe_period)))
 }
 
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
@@ -111,7 +83,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
     let (list, name) = (shared, spelling.clone());
     on_disk(move || list.targets.remove(&name)).await?;
-    Ok(json(StatusCode::OK, &RemovedJson { removed: spelling }))
+    Ok(json(StatusCode::OK, &Removed { removed: spelling }))
 }
 
 /// The list is kept on disk; other requests do not wait for it.

@@ -1,44 +1,17 @@
 //! `/v1/transfers`: files that this station sends or receives for a third party.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use serde::{Deserialize, Serialize};
+use barograph_api::{NewTransfer, NewTransferLine, TransferLine, TransferList};
+use serde::Deserialize;
 
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
 use crate::http::server;
 use crate::limits::Limit;
-use crate::transfer::{Row, TransferError, Transfers};
-
-#[derive(Serialize)]
-struct TransfersJson {
-    /// The newest first.
-    transfers: Vec<Row>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewLine {
-    directory: PathBuf,
-    /// A name or address by which the sender reaches this host.
-    host: Option<String>,
-}
-
-#[derive(Serialize)]
-struct LineJson {
-    line: String,
-    transfer: Row,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NewTransfer {
-    paths: Vec<PathBuf>,
-    line: String,
-}
+use crate::transfer::{TransferError, Transfers};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,7 +21,7 @@ struct CancelQuery {
 
 pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
-    Ok(json(StatusCode::OK, &TransfersJson { transfers: shared.transfers.rows() }))
+    Ok(json(StatusCode::OK, &TransferList { transfers: shared.transfers.rows() }))
 }
 
 /// Waits for one sender.
@@ -57,7 +30,7 @@ pub(super) async fn receive(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    let asked: NewLine = feed::json_body(&headers, body).await?;
+    let asked: NewTransferLine = feed::json_body(&headers, body).await?;
     let listen = shared.address.ip();
     // As others reach this station, if it says; else as it is reached from here.
     let advertised = shared.board.directory().addresses().first().map(|address| address.ip());
@@ -69,7 +42,7 @@ pub(super) async fn receive(
         transfers.receive(&config.transfer, &asked.directory, listen, &host)
     });
     let (transfer, line) = made.await?;
-    Ok(json(StatusCode::CREATED, &LineJson { line: line.to_string(), transfer }))
+    Ok(json(StatusCode::CREATED, &TransferLine { line: line.to_string(), transfer }))
 }
 
 /// Begins to send.

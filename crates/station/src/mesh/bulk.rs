@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use barograph_api::Test;
 use barograph_forecast::{Name, Quantity, Series};
 use barograph_mesh::{BudgetError, Cost, Gate, GateConfig, PlanConfig, Refusal, Spent, Statistics};
 use barograph_probe::io::{Cancel, Context, stream_counted};
@@ -31,7 +32,7 @@ pub(crate) use self::iperf3::usable as iperf3_usable;
 use self::judge::checked;
 use self::kept::Kept;
 use self::log::Log;
-pub(crate) use self::log::{ROLES, Row, STATES};
+pub(crate) use self::log::{ROLES, STATES};
 pub(crate) use self::place::{Held, Place, Use};
 use self::shape::{Path, Shape};
 pub(crate) use self::tester::Tester;
@@ -91,7 +92,7 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It was made, and gave a rate or not.
-    Made { row: Row, cost: Cost },
+    Made { row: Test, cost: Cost },
     /// The peer gave no leave.
     Refused { why: String, retry_after: Duration },
     /// This host gave none.
@@ -147,7 +148,7 @@ impl Bulk {
     }
 
     /// The newest tests first.
-    pub(crate) fn tests(&self) -> Vec<Row> {
+    pub(crate) fn tests(&self) -> Vec<Test> {
         lock(&self.log).newest()
     }
 
@@ -224,9 +225,10 @@ impl Bulk {
 
     /// Makes one test towards `peer`, and records it, within this host's leave and the peer's.
     fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
-        let row = Row::new(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
+        let row = log::begun(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
         let deferred = |why: String, retry_after: Duration| {
-            let row = row.clone().refused(format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
+            let row =
+                log::refused(row.clone(), format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
             lock(&self.log).add(row);
             Verdict::Deferred { why, retry_after }
         };
@@ -235,7 +237,7 @@ impl Bulk {
             Err(NoTool::Here(why)) => return deferred(why, TOOL_AGAIN),
             Err(NoTool::There) => {
                 let why = NO_TOOL_THERE.to_string();
-                lock(&self.log).add(row.refused(why.clone(), Some(TOOL_AGAIN.as_secs_f64())));
+                lock(&self.log).add(log::refused(row, why.clone(), Some(TOOL_AGAIN.as_secs_f64())));
                 return Verdict::Refused { why, retry_after: TOOL_AGAIN };
             }
         };
@@ -247,12 +249,12 @@ impl Bulk {
             Ok(grant) => grant,
             Err(refusal) => return deferred(refusal.to_string(), retry_after(&refusal)),
         };
-        let row = Row { with: tool.map(|_| iperf3::NAME), ..row };
+        let row = Test { with: tool.map(|_| iperf3::NAME.into()), ..row };
         let id = lock(&self.log).add(row.clone());
         let sent = AtomicU64::new(0);
         let began = Instant::now();
         let by_tool = tool.and_then(|test| self.send_iperf3(peer, target, test, &sent));
-        let row = Row { with: by_tool.as_ref().map(|_| iperf3::NAME), ..row };
+        let row = Test { with: by_tool.as_ref().map(|_| iperf3::NAME.into()), ..row };
         let result = by_tool.unwrap_or_else(|| self.stream(peer, target, shape, &sent));
         let result = result.and_then(|streamed| checked(streamed, began));
         let cost = match &result {

@@ -3,71 +3,33 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use barograph_api::{PeerChange, PeerEvent};
 use barograph_engine::Entry;
-use serde::Serialize;
 use tokio::sync::broadcast;
 
 use crate::sync::lock;
 
-/// What became of a peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum What {
-    /// It is there, for the first time.
-    Joined,
-    /// Its lease is over, or it left.
-    Lost,
-    /// It is there again.
-    Returned,
-    /// An administrator removed it from the mesh.
-    Removed,
-}
-
-impl What {
-    /// As a sentence about a station goes on.
-    pub(super) fn words(self) -> &'static str {
-        match self {
-            Self::Joined => "has joined",
-            Self::Lost => "is lost",
-            Self::Returned => "has returned",
-            Self::Removed => "was removed from the mesh",
-        }
+/// What became of a peer, as a sentence about a station goes on.
+pub(super) fn words(change: PeerChange) -> &'static str {
+    match change {
+        PeerChange::Joined => "has joined",
+        PeerChange::Lost => "is lost",
+        PeerChange::Returned => "has returned",
+        PeerChange::Removed => "was removed from the mesh",
+        PeerChange::Unknown => "has changed",
     }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Joined => "joined",
-            Self::Lost => "lost",
-            Self::Returned => "returned",
-            Self::Removed => "removed",
-        }
-    }
-}
-
-/// One event, as it is sent.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Event {
-    /// Counts up; beyond what an earlier run of this station has given (see [`Events::new`]).
-    pub(crate) id: u64,
-    pub(crate) event: What,
-    /// Seconds since 1970-01-01 UTC.
-    pub(crate) time_s: f64,
-    pub(crate) host: String,
-    pub(crate) addresses: Vec<String>,
-    pub(crate) version: String,
-    pub(crate) groups: Vec<String>,
 }
 
 /// The newest events, and who waits for more.
 #[derive(Debug)]
 pub(crate) struct Events {
     state: Mutex<State>,
-    sender: broadcast::Sender<Arc<Event>>,
+    sender: broadcast::Sender<Arc<PeerEvent>>,
 }
 
 #[derive(Debug)]
 struct State {
-    kept: VecDeque<Arc<Event>>,
+    kept: VecDeque<Arc<PeerEvent>>,
     next_id: u64,
 }
 
@@ -80,9 +42,9 @@ impl Events {
     }
 
     /// Keeps an event and gives it to everybody who watches.
-    pub(super) fn publish(&self, what: What, entry: &Entry, time_s: f64) -> Arc<Event> {
+    pub(super) fn publish(&self, what: PeerChange, entry: &Entry, time_s: f64) -> Arc<PeerEvent> {
         let mut state = lock(&self.state);
-        let event = Arc::new(Event {
+        let event = Arc::new(PeerEvent {
             id: state.next_id,
             event: what,
             time_s,
@@ -111,9 +73,9 @@ impl Events {
     pub(crate) fn watch(
         &self,
         after: Option<u64>,
-    ) -> (VecDeque<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+    ) -> (VecDeque<Arc<PeerEvent>>, broadcast::Receiver<Arc<PeerEvent>>) {
         let state = lock(&self.state);
-        let is_new = |event: &&Arc<Event>| after.is_none_or(|after| after < event.id);
+        let is_new = |event: &&Arc<PeerEvent>| after.is_none_or(|after| after < event.id);
         (state.kept.iter().filter(is_new).cloned().collect(), self.sender.subscribe())
     }
 }
@@ -147,14 +109,14 @@ mod tests {
         assert!(kept.is_empty());
         for host in 0..KEPT + 30 {
             let host = Name::new(&format!("b{host}")).unwrap();
-            events.publish(What::Joined, &Entry { host, ..entry.clone() }, 1.0);
+            events.publish(PeerChange::Joined, &Entry { host, ..entry.clone() }, 1.0);
         }
         assert!(live.try_recv().is_err(), "it is told that it missed some");
         let (kept, _) = events.watch(None);
         assert_eq!((kept.len(), kept[0].id), (KEPT, 5 + 30));
         let (kept, mut live) = events.watch(Some(5 + 30 + KEPT as u64 - 2));
         assert_eq!(kept.len(), 1);
-        assert_eq!(events.publish(What::Lost, &entry, 2.0), live.try_recv().unwrap());
+        assert_eq!(events.publish(PeerChange::Lost, &entry, 2.0), live.try_recv().unwrap());
         let text = serde_json::to_string(&*kept[0]).unwrap();
         assert!(text.contains("\"event\":\"joined\"") && text.contains("192.0.2.1:1"), "{text}");
     }
@@ -170,9 +132,9 @@ mod tests {
             key: None,
         };
         let events = Events::new(0);
-        events.publish(What::Lost, &entry("quiet"), 1.0);
+        events.publish(PeerChange::Lost, &entry("quiet"), 1.0);
         for _ in 0..2 * KEPT {
-            events.publish(What::Lost, &entry("loud"), 2.0);
+            events.publish(PeerChange::Lost, &entry("loud"), 2.0);
         }
         let (kept, _) = events.watch(None);
         assert_eq!((kept.len(), kept[0].host.as_str()), (1 + KEPT_OF_HOST, "quiet"));

@@ -8,22 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-use axum::http::Request;
-use axum::http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
+use axum::http::Method;
+use barograph_api::PeerEvent;
+use barograph_api::client::{Ask, BlockingClient, ClientConfig, Tls, Trouble, Trust};
 use barograph_engine::TaskStatus;
 use barograph_probe::Target;
-use barograph_probe::target::Scheme;
-use http_body_util::Full;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::{Client, connect::HttpConnector};
-use hyper_util::rt::TokioExecutor;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use rustls::RootCertStore;
 
 use super::board::Board;
-use super::events::Event;
 use super::waiting::Waiting;
 use crate::config::MeshConfig;
 use crate::health::Health;
@@ -43,7 +36,7 @@ impl Hooks {
 
     /// Hands an event on as the configuration of now says; what finds no room, or waited when a newer one of its
     /// host came, is dropped and counted.
-    pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<Event>) {
+    pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<PeerEvent>) {
         let hooks = [
             (&config.on_change, &mut self.command, "on_change", run_all as fn(&Waiting, &TaskStatus)),
             (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Waiting, &TaskStatus)),
@@ -88,7 +81,7 @@ fn run_all(jobs: &Waiting, task: &TaskStatus) {
 }
 
 /// Runs a command with an event, for at most `limit`; then it ends with all that it has started in its group.
-fn run(command: &str, event: &Event, limit: Duration) -> Result<(), String> {
+fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("it names no program")?;
     let json = serde_json::to_string(event).map_err(|error| error.to_string())?;
@@ -149,7 +142,7 @@ fn post_all(jobs: &Waiting, task: &TaskStatus) {
 }
 
 /// Posts an event, again after a failure, a few times at most.
-fn post_until_taken(poster: &Poster, url: &str, event: &Event) {
+fn post_until_taken(poster: &Poster, url: &str, event: &PeerEvent) {
     let mut pause = POST_AGAIN;
     for attempt in 1..=POSTS_MAX {
         match poster.post(url, event, POST_LIMIT) {
@@ -168,74 +161,47 @@ fn post_until_taken(poster: &Poster, url: &str, event: &Event) {
 
 /// Where a webhook is, for the log: its path often is the secret that lets whoever knows it post there.
 fn shown(url: &str) -> String {
-    Target::parse(url).map_or_else(|_| "its URL".into(), |target| origin(&target))
-}
-
-fn origin(target: &Target) -> String {
-    let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
-    format!("{scheme}://{}", target.authority())
+    Target::parse(url).map_or_else(|_| "its URL".into(), |target| target.origin())
 }
 
 /// Posts, one event after the other.
 struct Poster {
-    runtime: tokio::runtime::Runtime,
-    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    tls: Tls,
 }
 
 impl Poster {
     /// Trusts the system's certificates of now.
     fn new() -> Result<Self, String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let mut roots = RootCertStore::empty();
-        // Systems carry certificates that no strict reader takes; the rest is what counts.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let mut tls = barograph_probe::io::trusting(roots).map_err(|error| error.to_string())?;
-        // The connector says by itself what it speaks.
-        tls.alpn_protocols.clear();
-        let mut tcp = HttpConnector::new();
-        tcp.enforce_http(false);
-        tcp.set_connect_timeout(Some(POST_LIMIT / 2));
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(tcp);
-        let http = Client::builder(TokioExecutor::new())
-            // Events are rare: a connection is not kept for the next, and the receiver is told.
-            .pool_max_idle_per_host(0)
-            .http1_max_buf_size(HEAD_BYTES_MAX)
-            .build(connector);
-        Ok(Self { runtime: runtime.map_err(|error| error.to_string())?, http })
+        Ok(Self { tls: Tls::new(&Trust::System)? })
     }
 
     /// One POST, for at most `limit` from the name to the answer; anything but a 2xx is a failure, a
     /// redirect too. The answer's body is for nobody.
-    fn post(&self, url: &str, event: &Event, limit: Duration) -> Result<(), String> {
+    fn post(&self, url: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
         let target = Target::parse(url).map_err(|error| error.to_string())?;
-        let body = serde_json::to_string(event).map_err(|error| error.to_string())?;
-        let request = Request::post(format!("{}{}", origin(&target), target.path()))
-            .header(USER_AGENT, concat!("barograph/", env!("CARGO_PKG_VERSION")))
-            .header(CONTENT_TYPE, "application/json")
-            .header(CONNECTION, "close")
-            .body(Full::from(body))
-            .map_err(|error| error.to_string())?;
-        let answer = async { tokio::time::timeout(limit, self.http.request(request)).await };
-        let answer =
-            self.runtime.block_on(answer).map_err(|_| format!("no answer in {} s", limit.as_secs_f64()))?;
-        let status = answer.map_err(|error| causes(&error))?.status();
-        if status.is_success() { Ok(()) } else { Err(format!("it answered {}", status.as_u16())) }
+        let client = BlockingClient::new(ClientConfig {
+            connect_timeout: POST_LIMIT / 2,
+            head_bytes_max: HEAD_BYTES_MAX,
+            ..ClientConfig::new(target.origin(), self.tls.clone())
+        })?;
+        let ask = Ask {
+            method: Method::POST,
+            path: target.path(),
+            // Events are rare: a connection is not kept for the next, and the receiver is told.
+            headers: &[
+                ("user-agent", concat!("barograph/", env!("CARGO_PKG_VERSION"))),
+                ("connection", "close"),
+            ],
+            content_type: "application/json",
+            body: serde_json::to_string(event).map_err(|error| error.to_string())?.into(),
+        };
+        match client.status(&ask, Instant::now() + limit) {
+            Ok(status) if status.is_success() => Ok(()),
+            Ok(status) => Err(format!("it answered {}", status.as_u16())),
+            Err(Trouble::Late) => Err(format!("no answer in {} s", limit.as_secs_f64())),
+            Err(Trouble::Unreached(cause) | Trouble::Lost(cause)) => Err(cause.chain),
+        }
     }
-}
-
-/// An error with what caused it, in one sentence.
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut sentence = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        sentence += &format!(": {error}");
-        cause = error.source();
-    }
-    sentence
 }
 
 /// A command that mails or restarts something takes seconds.
@@ -257,13 +223,14 @@ mod tests {
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::events::What;
+    use barograph_api::PeerChange;
+
     use super::*;
 
-    fn event() -> Event {
-        Event {
+    fn event() -> PeerEvent {
+        PeerEvent {
             id: 7,
-            event: What::Lost,
+            event: PeerChange::Lost,
             time_s: 1.5,
             host: "b".into(),
             addresses: vec!["192.0.2.2:1".into()],

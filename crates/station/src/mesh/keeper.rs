@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use barograph_api::PeerChange;
 use barograph_engine::{Complaints, Engine, Entry, Event, TaskStatus};
 use barograph_forecast::Name;
 use barograph_mesh::roster::{Change, Roster};
@@ -15,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::board::{Board, now_s};
 use super::check::{Silence, first_that_answers};
 use super::directory::{Card, Told, grace, stay_registered};
-use super::events::What;
+use super::events;
 use super::hook::Hooks;
 use super::peers::{Own, Standing};
 use super::removed::Removed;
@@ -366,9 +367,12 @@ impl State {
         }
         let Some(entry) = self.roster.description(&host).cloned() else { return };
         let told = match change {
-            Change::Lost(_) => {
-                self.parts.board.peers().lost(&host, now_s, std::time::Instant::now()).then_some(What::Lost)
-            }
+            Change::Lost(_) => self
+                .parts
+                .board
+                .peers()
+                .lost(&host, now_s, std::time::Instant::now())
+                .then_some(PeerChange::Lost),
             // It is returned above.
             Change::Removed(_) => None,
             Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
@@ -385,8 +389,8 @@ impl State {
         }
     }
 
-    fn publish(&mut self, what: What, entry: &Entry, now_s: f64) {
-        tracing::info!("{} {}", entry.host, what.words());
+    fn publish(&mut self, what: PeerChange, entry: &Entry, now_s: f64) {
+        tracing::info!("{} {}", entry.host, events::words(what));
         let event = self.parts.board.events.publish(what, entry, now_s);
         let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
         self.hooks.tell(&config.mesh, &event);
@@ -400,7 +404,7 @@ impl State {
         self.measure();
         self.exclude(host);
         if let Some(entry) = entry {
-            self.publish(What::Removed, &entry, now_s);
+            self.publish(PeerChange::Removed, &entry, now_s);
         }
     }
 

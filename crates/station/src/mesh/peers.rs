@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use barograph_api::PeerChange;
 use barograph_engine::Entry;
 use barograph_forecast::Name;
 use barograph_mesh::roster::{Card, peer};
 
 use super::addresses::vetted;
-use super::events::What;
 
 /// This station, as others are matched with it.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Peers {
     /// Takes in what a station says of itself now; gives what to tell of it, if anything.
     ///
     /// `is_news` = false for what is known from an earlier run, of which nothing is told.
-    pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<What> {
+    pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<PeerChange> {
         let card = |host, version, groups| Card { host, version, groups };
         let fits =
             peer(card(&own.host, own.version, &own.groups), card(&entry.host, &entry.version, &entry.groups));
@@ -119,10 +119,10 @@ impl Peers {
         let is_up = standing == Standing::Up;
         let told = match before {
             Some(Standing::Up) if is_up => None,
-            Some(Standing::Up) => Some(What::Lost),
+            Some(Standing::Up) => Some(PeerChange::Lost),
             _ if !is_up => None,
-            _ if announced => Some(What::Returned),
-            _ => Some(What::Joined),
+            _ if announced => Some(PeerChange::Returned),
+            _ => Some(PeerChange::Joined),
         };
         peer.announced |= is_up;
         peer.standing = standing;
@@ -288,12 +288,12 @@ mod tests {
     fn a_peer_joins_is_lost_and_returns() {
         let mut peers = Peers::default();
         let b = || entry("b", &["192.0.2.2:1"]);
-        assert_eq!(peers.up(&own(), b(), 1.0, true), Some(What::Joined));
+        assert_eq!(peers.up(&own(), b(), 1.0, true), Some(PeerChange::Joined));
         assert_eq!(peers.up(&own(), b(), 2.0, true), None);
         assert!(peers.lost(&name("b"), 3.0, Instant::now()));
         assert!(!peers.lost(&name("b"), 4.0, Instant::now()));
         assert_eq!(peers.get(&name("b")).unwrap().since_s, 3.0);
-        assert_eq!(peers.up(&own(), b(), 5.0, true), Some(What::Returned));
+        assert_eq!(peers.up(&own(), b(), 5.0, true), Some(PeerChange::Returned));
         assert_eq!(peers.get(&name("b")).unwrap().since_s, 5.0);
     }
 
@@ -340,8 +340,8 @@ mod tests {
         let b = || entry("b", &["192.0.2.2:1"]);
         peers.up(&own(), b(), 1.0, true);
         let upgraded = Entry { version: "0.2.0".into(), ..b() };
-        assert_eq!(peers.up(&own(), upgraded, 2.0, true), Some(What::Lost));
-        assert_eq!(peers.up(&own(), b(), 3.0, true), Some(What::Returned));
+        assert_eq!(peers.up(&own(), upgraded, 2.0, true), Some(PeerChange::Lost));
+        assert_eq!(peers.up(&own(), b(), 3.0, true), Some(PeerChange::Returned));
     }
 
     #[test]

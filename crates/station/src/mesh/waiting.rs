@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use super::events::Event;
+use barograph_api::PeerEvent;
+
 use crate::sync::lock;
 
 /// What waits; clones are the same.
@@ -14,14 +15,14 @@ pub(super) struct Waiting(Arc<(Mutex<State>, Condvar)>);
 #[derive(Debug, Default)]
 struct State {
     /// With what to do about each.
-    events: VecDeque<(String, Arc<Event>)>,
+    events: VecDeque<(String, Arc<PeerEvent>)>,
     has_ended: bool,
 }
 
 impl Waiting {
     /// Puts an event in the place of an older one of its host, or at the end; says whether an event was
     /// dropped for it, or this one for want of room or of anybody who takes it.
-    pub(super) fn push(&self, setting: String, event: Arc<Event>) -> bool {
+    pub(super) fn push(&self, setting: String, event: Arc<PeerEvent>) -> bool {
         let (state, more) = &*self.0;
         let mut state = lock(state);
         let older = state.events.iter_mut().find(|(_, older)| older.host == event.host);
@@ -38,7 +39,7 @@ impl Waiting {
     }
 
     /// Waits for the next one; `None` = none comes any more.
-    pub(super) fn next(&self) -> Option<(String, Arc<Event>)> {
+    pub(super) fn next(&self) -> Option<(String, Arc<PeerEvent>)> {
         let (state, more) = &*self.0;
         let is_waited_for = |state: &mut State| state.events.is_empty() && !state.has_ended;
         let state = more.wait_while(lock(state), is_waited_for);
@@ -59,13 +60,14 @@ const EVENTS_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::events::What;
+    use barograph_api::PeerChange;
+
     use super::*;
 
-    fn event(id: u64, host: &str) -> Arc<Event> {
+    fn event(id: u64, host: &str) -> Arc<PeerEvent> {
         let (addresses, groups) = (Vec::new(), Vec::new());
         let (host, version) = (host.into(), "0.1.0".into());
-        Arc::new(Event { id, event: What::Lost, time_s: 1.5, host, addresses, version, groups })
+        Arc::new(PeerEvent { id, event: PeerChange::Lost, time_s: 1.5, host, addresses, version, groups })
     }
 
     #[test]

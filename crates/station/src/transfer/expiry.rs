@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::log::{Row, State};
+use barograph_api::{Transfer, TransferState};
 
 /// When a line that nobody uses ends: it is no open door for ever.
 #[derive(Debug)]
@@ -33,9 +33,9 @@ impl Expiry {
 }
 
 /// Says so of a transfer, and what went wrong before.
-pub(super) fn expire(row: &mut Row) {
+pub(super) fn expire(row: &mut Transfer) {
     let before = row.why.take().map(|why| format!("; before: {why}"));
-    row.state = State::Expired;
+    row.state = TransferState::Expired;
     row.why = Some(format!("nobody came in {} min{}", WAITS.as_secs() / 60, before.unwrap_or_default()));
 }
 
@@ -61,9 +61,9 @@ mod tests {
 
     #[test]
     fn what_expired_says_so_and_what_went_wrong_before() {
-        let mut row = Row::new("1".into(), "receiver", 0.0, None);
+        let mut row = super::super::log::begun("1".into(), "receiver", 0.0, None);
         expire(&mut row);
-        assert_eq!((row.state, row.why.as_deref()), (State::Expired, Some("nobody came in 10 min")));
+        assert_eq!((row.state, row.why.as_deref()), (TransferState::Expired, Some("nobody came in 10 min")));
         assert!(row.state.is_ended());
         row.why = Some("the sender is gone".into());
         expire(&mut row);

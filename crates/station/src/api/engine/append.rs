@@ -5,27 +5,15 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use barograph_api::EngineAppended;
 use barograph_engine::{Error, Record, wire};
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
-use serde::Serialize;
 
 use super::{LINES, Refused, bound, done, expect_type, has_to_wait, late, length, member, too_large};
 use crate::api::feed::check_value;
 use crate::api::{Shared, State};
 use crate::record::recorder::FeedError;
-
-#[derive(Serialize)]
-struct AppendedJson {
-    records: usize,
-    /// The next body is not taken before.
-    #[serde(skip_serializing_if = "is_none")]
-    wait_s: f64,
-}
-
-fn is_none(wait_s: &f64) -> bool {
-    *wait_s == 0.0
-}
 
 pub(super) async fn append(
     axum::extract::State(shared): State,
@@ -43,7 +31,7 @@ pub(super) async fn append(
         Ok(records) => records?,
         Err(_) => return Err(late()),
     };
-    let Some(first) = records.first() else { return Ok(done(&AppendedJson { records: 0, wait_s: 0.0 })) };
+    let Some(first) = records.first() else { return Ok(done(&EngineAppended { records: 0, wait_s: 0.0 })) };
     own(&records, &first.origin)?;
     possible(&records)?;
     bound(&shared, &member, &first.origin).await?;
@@ -55,7 +43,7 @@ pub(super) async fn append(
         other => Error::Unavailable(other.to_string()),
     })?;
     let wait_s = member.allowance.wait(length, Instant::now()).as_secs_f64();
-    Ok(done(&AppendedJson { records: stored, wait_s }))
+    Ok(done(&EngineAppended { records: stored, wait_s }))
 }
 
 /// The records of a body, each within its limits.

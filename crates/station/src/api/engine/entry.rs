@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
+use barograph_api::{EngineLeft, EngineRegistered, EngineRenewed};
 use barograph_engine::{Entry, Error, Group, wire};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::leases::Missing;
 use super::{Refused, bound, change, done, expect_type, has_to_wait, member, query, whole};
@@ -27,20 +28,6 @@ struct RegisterQuery {
 struct RegistrationQuery {
     registration: String,
 }
-
-#[derive(Serialize)]
-struct RegisteredJson {
-    registration: String,
-    ttl_s: f64,
-}
-
-#[derive(Serialize)]
-struct RenewedJson {
-    ttl_s: f64,
-}
-
-#[derive(Serialize)]
-struct LeftJson {}
 
 pub(super) async fn register(
     axum::extract::State(shared): State,
@@ -87,7 +74,7 @@ pub(super) async fn register(
         }
         shared.reserve_series();
     }
-    Ok(done(&RegisteredJson { registration, ttl_s }))
+    Ok(done(&EngineRegistered { registration, ttl_s }))
 }
 
 /// Makes sure that the series of a station find room here beside those of all members, also of members that are
@@ -119,7 +106,7 @@ pub(super) async fn renew(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let ttl = about(&shared, &uri, &headers, |leases, name, registration| leases.renew(name, registration))?;
-    Ok(done(&RenewedJson { ttl_s: ttl.as_secs_f64() }))
+    Ok(done(&EngineRenewed { ttl_s: ttl.as_secs_f64() }))
 }
 
 pub(super) async fn leave(
@@ -128,7 +115,7 @@ pub(super) async fn leave(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     about(&shared, &uri, &headers, |leases, name, registration| leases.leave(name, registration))?;
-    Ok(done(&LeftJson {}))
+    Ok(done(&EngineLeft {}))
 }
 
 /// Does something about the registration of whoever asks, and of no other.

@@ -5,10 +5,11 @@ use std::convert::Infallible;
 use axum::body::Body;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
+use barograph_api::{EngineNextSeq, EngineWatermark};
 use barograph_engine::{Cursor, Page, Range, Record, wire};
 use barograph_forecast::Series;
 use futures_util::stream;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::{Refused, done, in_lines, invalid, member, name, query};
 use crate::api::{State, selector};
@@ -40,16 +41,6 @@ struct LatestQuery {
 #[serde(deny_unknown_fields)]
 struct OriginQuery {
     origin: String,
-}
-
-#[derive(Serialize)]
-struct WatermarkJson {
-    watermark: u64,
-}
-
-#[derive(Serialize)]
-struct NextSeqJson {
-    next_seq: u64,
 }
 
 pub(super) async fn history(
@@ -101,7 +92,7 @@ pub(super) async fn watermark(
     let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let watermark = shared.engine.watermark(&name("origin", &asked.origin)?).await?;
-    Ok(done(&WatermarkJson { watermark }))
+    Ok(done(&EngineWatermark { watermark }))
 }
 
 pub(super) async fn next_seq(
@@ -113,7 +104,7 @@ pub(super) async fn next_seq(
     let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let next_seq = shared.engine.next_seq(&name("origin", &asked.origin)?).await?;
-    Ok(done(&NextSeqJson { next_seq }))
+    Ok(done(&EngineNextSeq { next_seq }))
 }
 
 /// A page, line by line; the request runs until it is sent.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use barograph_api::{Test, TestState, Word};
 use barograph_forecast::Name;
 use barograph_mesh::{Cost, Refusal};
 use barograph_probe::io::{Agreement, Consent, Settled, Wish};
 use barograph_probe::wire::{Declined, Request};
 
-use super::log::{ROLES, Row, State};
+use super::log::{self, ROLES};
 use super::place::Use;
 use super::{Bulk, iperf3, retry_after};
 use crate::mesh::board::now_s;
@@ -66,10 +67,10 @@ impl Door {
         if cap.duration < length {
             return Err(Declined::TooLarge { limit: ms(cap.duration) });
         }
-        let row = Row::new(now_s(), ROLES[1], caller, length.as_secs_f64(), false);
-        let row = Row { with, ..row };
+        let row = log::begun(now_s(), ROLES[1], caller, length.as_secs_f64(), false);
+        let row = Test { with: with.map(Word::from), ..row };
         let refused = |why: String, retry_after: Duration| {
-            lock(&bulk.log).add(row.clone().refused(why, Some(retry_after.as_secs_f64())));
+            lock(&bulk.log).add(log::refused(row.clone(), why, Some(retry_after.as_secs_f64())));
         };
         let Some(held) = bulk.place.take(Use::Test) else {
             refused("another bulk transfer is running here".into(), bulk.plan.budget.test_max);
@@ -93,16 +94,16 @@ impl Door {
             drop(held);
             let why = match (failed, bytes) {
                 (Some(why), _) => {
-                    let why = format!("{}: {why}", row.with.unwrap_or("here"));
+                    let why = format!("{}: {why}", row.with.as_deref().unwrap_or("here"));
                     tracing::warn!("a bulk test from {} failed: {why}", row.peer);
                     Some(why)
                 }
                 (None, 0) => Some("the peer sent nothing".into()),
                 (None, _) => None,
             };
-            let state = if why.is_some() { State::Failed } else { State::Done };
+            let state = if why.is_some() { TestState::Failed } else { TestState::Done };
             let duration_s = Some(duration.as_secs_f64());
-            lock(&bulk.log).end(id, Row { state, why, duration_s, bytes: Some(bytes), ..row });
+            lock(&bulk.log).end(id, Test { state, why, duration_s, bytes: Some(bytes), ..row });
         }))
     }
 }

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use barograph_api::{Test, TestState};
 use barograph_forecast::{Failure, Name, Outcome};
 use barograph_mesh::Cost;
 use barograph_probe::ProbeError;
 use barograph_probe::stream::{Ended, Streamed};
 use barograph_probe::wire::Declined;
 
-use super::log::{Row, State};
+use super::log;
 use super::shape::{self, Shape};
 use super::tool::HELD;
 use super::{Bulk, Verdict};
@@ -23,43 +24,44 @@ impl Bulk {
         &self,
         peer: &Name,
         shape: &Shape,
-        row: Row,
+        row: Test,
         cost: Cost,
         result: Result<Streamed, ProbeError>,
-    ) -> (Row, Verdict) {
-        let row = Row { duration_s: Some(cost.duration.as_secs_f64()), bytes: Some(cost.bytes), ..row };
+    ) -> (Test, Verdict) {
+        let row = Test { duration_s: Some(cost.duration.as_secs_f64()), bytes: Some(cost.bytes), ..row };
         let streamed = match result {
             Ok(streamed) => streamed,
             Err(error) if error.stopped => {
-                let row = Row { state: State::Failed, why: Some("this station stopped".into()), ..row };
+                let row = Test { state: TestState::Failed, why: Some("this station stopped".into()), ..row };
                 return (row, Verdict::Stopped);
             }
             Err(error) => {
                 if let Some(retry_after) = refusal(error.declined) {
                     let why = error.message.clone();
                     let told = Some(retry_after.as_secs_f64()).filter(|seconds| 0.0 < *seconds);
-                    return (row.refused(error.message, told), Verdict::Refused { why, retry_after });
+                    return (log::refused(row, error.message, told), Verdict::Refused { why, retry_after });
                 }
                 let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
                 self.record(peer, outcome, detail::failed_test(&error.message, shape.length.as_secs_f64()));
                 let why = format!("{}: {}", error.failure.as_str(), error.message);
-                let row = Row { state: State::Failed, why: Some(why), ..row };
+                let row = Test { state: TestState::Failed, why: Some(why), ..row };
                 return (row.clone(), Verdict::Made { row, cost });
             }
         };
         let is_own = row.with.is_none();
         let is_held = !is_own && matches!(streamed.ended, Ended::Bytes);
         self.learn(peer, shape, &streamed, is_own);
-        let ended = Some(streamed.ended.as_str());
+        let ended = Some(streamed.ended.as_str().into());
         if is_held {
             // That is the rate that it was held to, and none of the path.
-            let row = Row { state: State::Failed, ended, why: Some(HELD.into()), ..row };
+            let row = Test { state: TestState::Failed, ended, why: Some(HELD.into()), ..row };
             return (row.clone(), Verdict::Made { row, cost });
         }
         let rate = streamed.rate_bit_s();
-        let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit, row.with);
+        let detail =
+            detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit, row.with.as_deref());
         self.record(peer, Outcome::Value(rate), detail);
-        let row = Row { state: State::Done, goodput_bit_s: Some(rate), ended, ..row };
+        let row = Test { state: TestState::Done, goodput_bit_s: Some(rate), ended, ..row };
         (row.clone(), Verdict::Made { row, cost })
     }
 

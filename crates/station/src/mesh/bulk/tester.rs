@@ -6,12 +6,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use barograph_api::TestState;
 use barograph_engine::TaskStatus;
 use barograph_forecast::Name;
 use barograph_mesh::{PairForecast, Planner};
 use barograph_probe::Target;
 
-use super::log::State;
 use super::{Bulk, Turns, Verdict};
 use crate::health::Health;
 use crate::sync::lock;
@@ -119,7 +119,7 @@ impl Plan {
         let now = self.bulk.now();
         let left = self.new.entry(peer.clone()).or_default();
         match verdict {
-            Verdict::Made { row, cost } if row.state == State::Done => {
+            Verdict::Made { row, cost } if row.state == TestState::Done => {
                 *left = 0;
                 // A test that is done gave a rate; NaN would teach nothing.
                 self.planner.tested(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));

@@ -1,0 +1,280 @@
+//! One HTTP client: [`Client`] for asynchronous callers, [`BlockingClient`] for others.
+//!
+//! Requests are bounded in time and answers in bytes. Redirects are not followed, and nothing is sent twice unless the
+//! caller does. It speaks HTTP/1.1, plain or through TLS.
+
+mod blocking;
+mod tls;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::uri::{Authority, Scheme};
+use http::{HeaderMap, HeaderValue, Request, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+
+pub use blocking::{BlockingClient, Followed};
+pub use http::{Method, StatusCode};
+pub use tls::{Tls, Trust};
+
+/// Sends requests to one server.
+pub struct Client {
+    http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    scheme: Scheme,
+    authority: Authority,
+    /// Path before every request's, without its last `/`.
+    prefix: String,
+    authorization: Option<HeaderValue>,
+}
+
+/// How a server is reached.
+#[derive(Clone)]
+pub struct ClientConfig {
+    /// `http://host:port/` or `https://host:port/`, without query.
+    pub url: String,
+    /// Token that is shown; `None` = none.
+    pub token: Option<String>,
+    /// Certificates that are trusted.
+    pub tls: Tls,
+    /// Idle connections that are kept for 10 s; 0 = each request has a connection of its own.
+    pub idle_connections: usize,
+    /// Longest wait for a connection. Default 5 s.
+    pub connect_timeout: Duration,
+    /// Most bytes of an answer's head, 8 KiB at least. Default 64 KiB: a station sends about 1 KiB.
+    pub head_bytes_max: usize,
+}
+
+/// A request.
+#[derive(Clone, Debug, Default)]
+pub struct Ask<'a> {
+    /// Default `GET`.
+    pub method: Method,
+    /// Path with its query.
+    pub path: &'a str,
+    /// Further headers.
+    pub headers: &'a [(&'static str, &'a str)],
+    /// Type of the body; empty = there is no body.
+    pub content_type: &'static str,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// An answer whose head has come.
+#[derive(Debug)]
+pub struct Answer {
+    /// Status.
+    pub status: StatusCode,
+    /// Headers.
+    pub headers: HeaderMap,
+    body: Incoming,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// There is no connection: nothing was sent.
+    Unreached(Cause),
+    /// The request may have arrived.
+    Lost(Cause),
+    /// Nothing came in time; the request may have arrived.
+    Late,
+}
+
+/// What went wrong, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// Each error and the one that caused it, separated by `: `.
+    pub chain: String,
+    /// The last of them.
+    pub root: String,
+}
+
+impl Cause {
+    fn of(error: &dyn StdError) -> Self {
+        let (mut chain, mut root) = (error.to_string(), error.to_string());
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            root = error.to_string();
+            chain += &format!(": {root}");
+            cause = error.source();
+        }
+        Self { chain, root }
+    }
+
+    /// Whether TLS was answered by a server that does not speak it.
+    pub fn is_plain(&self) -> bool {
+        self.root.ends_with(NO_TLS)
+    }
+}
+
+impl From<&str> for Cause {
+    fn from(sentence: &str) -> Self {
+        Self { chain: sentence.into(), root: sentence.into() }
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.chain)
+    }
+}
+
+impl ClientConfig {
+    /// Without a token, and with a connection for each request.
+    pub fn new(url: impl Into<String>, tls: Tls) -> Self {
+        Self {
+            url: url.into(),
+            token: None,
+            tls,
+            idle_connections: 0,
+            connect_timeout: CONNECT_TIMEOUT,
+            head_bytes_max: HEAD_BYTES_MAX,
+        }
+    }
+}
+
+impl Client {
+    /// A client that has not connected yet.
+    ///
+    /// # Errors
+    /// A sentence about the URL or the token.
+    pub fn new(config: ClientConfig) -> Result<Self, String> {
+        let (scheme, authority, prefix) = base(&config.url)?;
+        let authorization = config.token.as_deref().map(bearer).transpose()?;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(config.connect_timeout));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(config.tls.config)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(config.idle_connections)
+            .http1_max_buf_size(config.head_bytes_max)
+            .http1_max_headers(HEADERS_MAX)
+            .build(connector);
+        Ok(Self { http, scheme, authority, prefix, authorization })
+    }
+
+    /// Host and port of the server.
+    pub fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
+    /// Sends a request once, and waits for the answer's head.
+    ///
+    /// # Errors
+    /// [`Trouble`], at `until` at the latest.
+    pub async fn ask(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
+        let request = self.request(ask).map_err(|error| Trouble::Unreached(Cause::of(&error)))?;
+        match timeout_at(until, self.http.request(request)).await {
+            Ok(Ok(response)) => {
+                let (head, body) = response.into_parts();
+                Ok(Answer { status: head.status, headers: head.headers, body })
+            }
+            Ok(Err(error)) if error.is_connect() => Err(Trouble::Unreached(Cause::of(&error))),
+            Ok(Err(error)) => Err(Trouble::Lost(Cause::of(&error))),
+            Err(_) => Err(Trouble::Late),
+        }
+    }
+
+    fn request(&self, ask: &Ask<'_>) -> http::Result<Request<Full<Bytes>>> {
+        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
+        let uri = uri.path_and_query(format!("{}{}", self.prefix, ask.path)).build()?;
+        let mut request = Request::builder().method(ask.method.clone()).uri(uri);
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
+        for (name, value) in ask.headers {
+            request = request.header(*name, *value);
+        }
+        if !ask.content_type.is_empty() {
+            request = request.header(CONTENT_TYPE, ask.content_type);
+        }
+        request.body(Full::new(ask.body.clone()))
+    }
+}
+
+impl Answer {
+    /// The next bytes of the body; `None` = it has ended.
+    ///
+    /// # Errors
+    /// [`Trouble::Lost`] when it is cut short, [`Trouble::Late`] at `until`.
+    pub async fn next(&mut self, until: Instant) -> Result<Option<Bytes>, Trouble> {
+        loop {
+            let frame = timeout_at(until, self.body.frame()).await.map_err(|_| Trouble::Late)?;
+            match frame {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(Trouble::Lost(Cause::of(&error))),
+                // Trailers say nothing.
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next), and [`Trouble::Lost`] when it has more than `bytes_max` bytes.
+    pub async fn whole(mut self, bytes_max: usize, until: Instant) -> Result<Vec<u8>, Trouble> {
+        let mut text = Vec::new();
+        while let Some(bytes) = self.next(until).await? {
+            if bytes_max < text.len() + bytes.len() {
+                return Err(Trouble::Lost("the answer is too long".into()));
+            }
+            text.extend_from_slice(&bytes);
+        }
+        Ok(text)
+    }
+}
+
+fn base(url: &str) -> Result<(Scheme, Authority, String), String> {
+    let invalid = |why: &str| format!("`{url}`: {why}");
+    let uri: Uri = url.parse().map_err(|_| invalid("expected http://host:port/ or https://host:port/"))?;
+    let parts = uri.into_parts();
+    let scheme = parts.scheme.filter(|scheme| *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
+    let scheme = scheme.ok_or_else(|| invalid("expected http:// or https://"))?;
+    let authority = parts.authority.ok_or_else(|| invalid("there is no host"))?;
+    if authority.host().is_empty() || authority.as_str().contains('@') {
+        return Err(invalid("expected a host, and no user"));
+    }
+    let path = parts.path_and_query.filter(|path| path.query().is_none());
+    let path = path.ok_or_else(|| invalid("expected no query"))?;
+    Ok((scheme, authority, path.path().trim_end_matches('/').to_string()))
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {token}"))
+        .map_err(|_| "the token has characters that no token has".to_string())?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// What rustls says of a first answer that is no TLS.
+const NO_TLS: &str = "InvalidContentType";
+
+/// A host that does not take a connection for so long is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Shorter than a station keeps an idle connection (20 s), so that it does not close one that is about to be used.
+const IDLE: Duration = Duration::from_secs(10);
+
+const HEAD_BYTES_MAX: usize = 64 << 10;
+const HEADERS_MAX: usize = 64;

@@ -1,0 +1,122 @@
+//! The client for callers without a runtime.
+
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Answer, Ask, Cause, Client, ClientConfig, Trouble};
+
+/// Sends requests to one server, and waits for the answers.
+pub struct BlockingClient {
+    client: Client,
+    /// Taken in drop alone.
+    runtime: Option<Runtime>,
+}
+
+/// How following a stream ended.
+#[derive(Debug)]
+pub enum Followed {
+    /// The caller wants no more.
+    Enough,
+    /// The connection is over.
+    Ended,
+    /// The server's answer to the request itself, with its body.
+    Refused(StatusCode, Vec<u8>),
+}
+
+impl BlockingClient {
+    /// A client that has not connected yet.
+    ///
+    /// # Errors
+    /// A sentence about the URL, the token or the runtime.
+    pub fn new(config: ClientConfig) -> Result<Self, String> {
+        let client = Client::new(config)?;
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        Ok(Self { client, runtime: Some(runtime) })
+    }
+
+    /// Sends a request once, and reads its whole answer of at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`Trouble`], at `until` at the latest.
+    pub fn ask(
+        &self,
+        ask: &Ask<'_>,
+        bytes_max: usize,
+        until: Instant,
+    ) -> Result<(StatusCode, Vec<u8>), Trouble> {
+        self.block_on(async {
+            let answer = self.client.ask(ask, until.into()).await?;
+            let status = answer.status;
+            Ok((status, answer.whole(bytes_max, until.into()).await?))
+        })
+    }
+
+    /// Sends a request once; gives the status and reads no body.
+    ///
+    /// # Errors
+    /// [`Trouble`], at `until` at the latest.
+    pub fn status(&self, ask: &Ask<'_>, until: Instant) -> Result<StatusCode, Trouble> {
+        self.block_on(async { Ok(self.client.ask(ask, until.into()).await?.status) })
+    }
+
+    /// Follows an answer that comes in lines of at most `bytes_max` bytes, until `take` returns false. Each line must
+    /// come within `silence`.
+    ///
+    /// # Errors
+    /// [`Trouble`]; the head must have come by `until`.
+    pub fn follow(
+        &self,
+        ask: &Ask<'_>,
+        until: Instant,
+        silence: Duration,
+        bytes_max: usize,
+        mut take: impl FnMut(&str) -> bool,
+    ) -> Result<Followed, Trouble> {
+        self.block_on(async {
+            let answer = self.client.ask(ask, until.into()).await?;
+            if answer.status != StatusCode::OK {
+                let status = answer.status;
+                return Ok(Followed::Refused(status, answer.whole(bytes_max, until.into()).await?));
+            }
+            follow(answer, silence, bytes_max, &mut take).await
+        })
+    }
+
+    fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.as_ref().expect("it is taken in drop alone").block_on(work)
+    }
+}
+
+impl Drop for BlockingClient {
+    fn drop(&mut self) {
+        // A name that is being resolved may take long.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+async fn follow(
+    mut answer: Answer,
+    silence: Duration,
+    bytes_max: usize,
+    take: &mut impl FnMut(&str) -> bool,
+) -> Result<Followed, Trouble> {
+    let mut begun = Vec::new();
+    while let Some(bytes) = answer.next(tokio::time::Instant::now() + silence).await? {
+        begun.extend_from_slice(&bytes);
+        while let Some(end) = begun.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = begun.drain(..=end).collect();
+            if !take(String::from_utf8_lossy(&line).trim_end()) {
+                return Ok(Followed::Enough);
+            }
+        }
+        if bytes_max < begun.len() {
+            return Err(Trouble::Lost(Cause::from("a line is too long")));
+        }
+    }
+    Ok(Followed::Ended)
+}

@@ -1,0 +1,68 @@
+//! Certificates that a client trusts.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+/// Which certificates are trusted.
+#[derive(Clone, Debug)]
+pub enum Trust {
+    /// No server is asked through TLS.
+    Nothing,
+    /// The system's.
+    System,
+    /// The system's, and those in a file (PEM).
+    SystemAnd(PathBuf),
+    /// Those in a file (PEM) alone.
+    Only(PathBuf),
+}
+
+/// The certificates, as they were when they were read.
+#[derive(Clone)]
+pub struct Tls {
+    pub(super) config: rustls::ClientConfig,
+    is_empty: bool,
+}
+
+impl Tls {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// A sentence that names the file which cannot be used.
+    pub fn new(trust: &Trust) -> Result<Self, String> {
+        let mut roots = RootCertStore::empty();
+        if let Trust::System | Trust::SystemAnd(_) = trust {
+            // Systems carry certificates that no strict reader takes; the rest is what counts.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+        if let Trust::SystemAnd(file) | Trust::Only(file) = trust {
+            add(&mut roots, file)?;
+        }
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("no TLS: {error}"))?;
+        let is_empty = roots.is_empty();
+        Ok(Self { config: config.with_root_certificates(roots).with_no_client_auth(), is_empty })
+    }
+
+    /// Whether no server can be trusted.
+    pub fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+}
+
+fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), String> {
+    let unusable = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
+    let mut any = false;
+    for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unusable(&error))? {
+        let certificate = certificate.map_err(|error| unusable(&error))?;
+        roots.add(certificate).map_err(|error| unusable(&error))?;
+        any = true;
+    }
+    if any { Ok(()) } else { Err(unusable(&"there is no certificate in it")) }
+}
