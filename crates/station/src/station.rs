@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use barograph_engine::{Engine, Local, TaskStatus};
 use barograph_forecast::Name;
+use barograph_limits::admission::Kind;
 use tokio::sync::watch;
 
 use self::parts::{Opened, own_name};
@@ -26,7 +27,6 @@ use crate::measure::targets::TargetsError;
 use crate::mesh::{self, Board, Engines, JoinError, Keeper, Tester};
 use crate::state;
 use crate::sync::lock;
-use barograph_limits::admission::Kind;
 
 /// A running station.
 ///
