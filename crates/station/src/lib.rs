@@ -25,8 +25,6 @@ pub mod signals;
 pub mod state;
 mod station;
 mod sync;
-#[cfg(test)]
-mod testing;
 mod time;
 mod transfer;
 
