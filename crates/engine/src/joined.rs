@@ -248,9 +248,6 @@ impl Joined {
 
     /// The same without a thread: nothing is forwarded but while the future is polled, which ends
     /// with the archive. For a program that has its own runtime, or its own time.
-    ///
-    /// # Errors
-    /// As [`Joined::start`].
     pub fn prepare(
         config: JoinedConfig,
         local: Arc<Local>,
