@@ -42,6 +42,7 @@ pub enum Error {
     },
 }
 
+#[cfg(any(feature = "nats", feature = "remote"))]
 impl Error {
     /// An error that another station's archive reported: damage there is none of the caller's own archive.
     pub(crate) fn of_another_archive(self) -> Self {

@@ -19,7 +19,8 @@ pub fn record(origin: &str, target: &str, seq: u64) -> Record {
         origin: name(origin),
         seq,
         series: series(origin, target),
-        time_unix_ns: 1_767_225_600_000_000_000 + seq.cast_signed() * 1_000_000_000,
+        time_unix_ns: 1_767_225_600_000_000_000_i64
+            .saturating_add(seq.cast_signed().saturating_mul(1_000_000_000)),
         outcome: Outcome::Value(seq as f64 / 8.0),
         detail: String::new(),
     }
