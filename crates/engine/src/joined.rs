@@ -135,7 +135,6 @@ pub struct Joined {
     config: JoinedConfig,
     state: State,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
-    /// Of the thread.
     task: Arc<TaskStatus>,
 }
 

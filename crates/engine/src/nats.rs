@@ -123,7 +123,6 @@ pub struct Nats {
     link: Arc<Link>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// Of the thread.
     task: Arc<TaskStatus>,
 }
 

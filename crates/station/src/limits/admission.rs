@@ -28,7 +28,6 @@ pub(crate) struct Admission {
     open: BTreeMap<Id, Connection>,
 }
 
-/// What is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connections,

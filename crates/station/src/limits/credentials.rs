@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use crate::limits::callers::{holder, network};
 
-/// What was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credential {
     Token,
@@ -54,7 +53,6 @@ pub(crate) enum Line {
     Flood,
 }
 
-/// Of one network.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     /// Halves every minute.

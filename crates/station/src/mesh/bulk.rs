@@ -91,12 +91,20 @@ pub(crate) struct Parts {
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// It was made, and gave a rate or not.
-    Made { row: Row, cost: Cost },
+    Made {
+        row: Row,
+        cost: Cost,
+    },
     /// The peer gave no leave.
-    Refused { why: String, retry_after: Duration },
+    Refused {
+        why: String,
+        retry_after: Duration,
+    },
     /// This host gave none.
-    Deferred { why: String, retry_after: Duration },
-    /// The station stops.
+    Deferred {
+        why: String,
+        retry_after: Duration,
+    },
     Stopped,
 }
 

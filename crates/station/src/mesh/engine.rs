@@ -170,7 +170,6 @@ fn invitation(mesh: &MeshConfig) -> Result<String, StartError> {
 }
 
 impl Kind {
-    /// As shown.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Local => "local",

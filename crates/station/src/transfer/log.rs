@@ -20,7 +20,6 @@ pub(crate) enum State {
     Failed,
     /// Somebody asked for its end.
     Cancelled,
-    /// Nobody came.
     Expired,
 }
 
