@@ -3,25 +3,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
+
+use barograph_testkit::Program;
 
 /// Every wait ends after this.
 const LIMIT: Duration = Duration::from_secs(180);
 
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// A process, killed when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn a_newcomer_gets_a_secured_mesh() {
@@ -51,7 +42,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     let local = configuration.replace("0.0.0.0:4222", &format!("{}:-1", address(1))) + &ports;
     std::fs::write(root.join("single.conf"), local).unwrap();
     let nats = nats_server(&server, root, "single.conf");
-    let file = root.join(format!("nats-server_{}.ports", nats.0.id()));
+    let file = root.join(format!("nats-server_{}.ports", nats.id()));
     let listening = until(root, "the server listens", || {
         let text = std::fs::read_to_string(&file).ok()?;
         let (_, there) = text.split('"').find_map(|part| part.split_once("://"))?;
@@ -72,7 +63,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     }
     let ports: Vec<[u16; 2]> = (1..=3).map(free_ports).collect();
     let folders: Vec<PathBuf> = (1..=3).map(|number| folder(root, number, &ports)).collect();
-    let start = || -> Vec<Running> {
+    let start = || -> Vec<Program> {
         (1..)
             .zip(&folders)
             .map(|(number, folder)| nats_server(&server, folder, &format!("n{number}.conf")))
@@ -137,7 +128,7 @@ fn a_newcomer_gets_a_secured_mesh() {
 }
 
 /// North with the archive and south, which see each other.
-fn mesh(root: &Path, toml: &str) -> [Running; 2] {
+fn mesh(root: &Path, toml: &str) -> [Program; 2] {
     let stations = [
         station(root, "north.example.net", toml),
         station(root, "south.example.net", &member(toml, "south.example.net")),
@@ -160,15 +151,8 @@ fn shows(root: &Path, host: &str, what: &str) {
     let peers = || said(root, &["peers", "--state", root.join(host).to_str().unwrap()]);
     // Columns are as wide as the longest name.
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    let began = Instant::now();
-    loop {
-        let now = peers();
-        if now.lines().any(|line| words(line).contains(what)) {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{now}\n{}", logs(root));
-        std::thread::park_timeout(LOOK_EVERY);
-    }
+    let found = || peers().lines().any(|line| words(line).contains(what)).then_some(());
+    until(root, &format!("{what}, among the peers of {host}"), found);
 }
 
 /// What stations and servers said, for when a test fails.
@@ -189,10 +173,10 @@ fn logs(root: &Path) -> String {
 }
 
 /// A server of NATS, which adds to its log.
-fn nats_server(program: &Path, folder: &Path, configuration: &str) -> Running {
+fn nats_server(program: &Path, folder: &Path, configuration: &str) -> Program {
     let log = std::fs::File::options().create(true).append(true).open(folder.join("nats.log")).unwrap();
     let mut nats = Command::new(program);
-    Running(nats.args(["-c", configuration]).current_dir(folder).stderr(log).spawn().unwrap())
+    Program::start(nats.args(["-c", configuration]).current_dir(folder).stderr(log))
 }
 
 /// The folder of one of three servers, with the files that the guide names, and this host's ports.
@@ -245,19 +229,17 @@ fn free_ports(number: usize) -> [u16; 2] {
 }
 
 /// A station with this configuration; it has said where it listens.
-fn station(root: &Path, host: &str, configuration: &str) -> Running {
+fn station(root: &Path, host: &str, configuration: &str) -> Program {
     let file = root.join(format!("{host}.toml"));
     std::fs::write(&file, configuration).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
     command.args(["up", "--no-default-targets", "--listen", "127.0.0.1:0", "--host", host, "--config"]);
     command.arg(file).arg("--state").arg(root.join(host));
     let log = std::fs::File::create(root.join(format!("{host}.log"))).unwrap();
-    let mut child = command.env_clear().stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let child = Running(child);
+    let (mut station, line) = Program::with_line(command.env_clear().stderr(log));
     assert!(line.starts_with("listening on"), "{line}");
-    child
+    drop(station.take_stdout());
+    station
 }
 
 /// What the program prints; nothing where it fails.
@@ -299,19 +281,9 @@ fn repository(path: &str) -> PathBuf {
 
 /// `nats-server` where there is one, and what the scripts need.
 fn server() -> Option<PathBuf> {
-    let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&path).map(|directory| directory.join("nats-server"));
-    let found = named
-        .into_iter()
-        .chain(on_path)
-        .chain([repository("target/tools/nats-server")])
-        .find(|file| file.is_file());
     let has_tools = Command::new("openssl").arg("version").output().is_ok();
-    if found.is_none() || !has_tools {
-        barograph_sim::say_missing(
-            "the operator's guide: there is no nats-server (scripts/install-test-needs), or no openssl",
-        );
+    if !has_tools {
+        barograph_sim::say_missing("the operator's guide: there is no openssl");
     }
-    found.filter(|_| has_tools)
+    barograph_testkit::nats::binary().filter(|_| has_tools)
 }

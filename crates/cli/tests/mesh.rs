@@ -3,19 +3,20 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use barograph_sim::{Host, Link, LinkSpec, Network, network_or_skip};
+use barograph_testkit::{Program, http};
 use serde_json::{Value, json};
 
-/// Every wait ends after this; it is also what two fresh stations may take to forecast each other.
-const LIMIT: Duration = Duration::from_secs(60);
+/// What two fresh stations may take to forecast each other.
+const FRESH: Duration = Duration::from_secs(60);
 /// Two times eight seconds that a change waits, the first forecasts, and a busy machine.
 const SETTLED: Duration = Duration::from_secs(180);
 /// The default lease, and the second that it may be late.
@@ -23,81 +24,46 @@ const LEASE: Duration = Duration::from_secs(11);
 /// `nobody`: an ordinary user whom every system has.
 const USER: u32 = 65_534;
 
-/// A station on a host, killed when dropped.
+/// A station on a host.
 struct Up<'a> {
     host: &'a Host,
-    port: u16,
-    child: Child,
-    _stdout: BufReader<ChildStdout>,
+    address: SocketAddr,
+    /// Killed when dropped.
+    _program: Program,
 }
 
 impl<'a> Up<'a> {
     fn start(host: &'a Host, state: &Path, program: &Path, arguments: &[&str], token: Option<&str>) -> Self {
         let mut command = std::process::Command::new(program);
         command.args(["up", "--no-default-targets", "--state"]).arg(state).args(arguments);
-        command.env_clear().env("HOME", state).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env_clear().env("HOME", state).stderr(Stdio::null());
         command.envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
         command.uid(USER).gid(USER);
         // A child is on the host of the thread that starts it.
-        let mut child = host.run(move || command.spawn().unwrap()).unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        let (mut program, line) = host.run(move || Program::with_line(&mut command)).unwrap();
         let port = line.strip_prefix("listening on http://[::1]:").and_then(|rest| rest.split('/').next());
         let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
-        line.clear();
-        stdout.read_line(&mut line).unwrap();
         let far = format!("for other hosts: http://{}:{port}/ http://[{}]:{port}/\n", host.v4(), host.v6());
-        assert_eq!(line, far);
-        Self { host, port, child, _stdout: stdout }
+        assert_eq!(program.line(), far);
+        Self { host, address: SocketAddr::from(([127, 0, 0, 1], port)), _program: program }
     }
 
-    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
-        let ask = || {
-            let address = SocketAddr::from(([127, 0, 0, 1], self.port));
-            let mut stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
-            stream.set_read_timeout(Some(LIMIT)).unwrap();
-            let length = body.len();
-            write!(
-                stream,
-                "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-                 Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-            )
-            .unwrap();
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).unwrap();
-            serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
-        };
-        self.host.run(ask).unwrap()
+    fn post(&self, path: &str, body: &str) -> Value {
+        self.host.run(|| http::post(self.address, path, body).json()).unwrap()
     }
 
-    fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
-        loop {
-            let answer = self.ask("GET", path, "");
-            if satisfied(&answer) {
-                return answer;
-            }
-            assert!(began.elapsed() < LIMIT, "{path} still answers {answer}");
-            std::thread::park_timeout(Duration::from_millis(50));
-        }
+    fn get(&self, path: &str) -> Value {
+        self.host.run(|| http::get(self.address, path).json()).unwrap()
+    }
+
+    fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool + Sync) -> Value {
+        let until = || http::until(self.address, path, |answer| satisfied(&answer.json())).json();
+        self.host.run(until).unwrap()
     }
 
     fn until_forecast(&self, source: &str, target: &str) {
         let path = format!("/v1/forecast?source={source}&target={target}&quantity=rtt");
         self.until(&path, |answer| !answer["forecasts"].as_array().unwrap().is_empty());
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-impl Drop for Up<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -122,7 +88,7 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     let (program, [a_state, b_state]) = prepare(directory.path(), ["a", "b"]);
     let began = Instant::now();
     let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
-    let invitation = a.ask("POST", "/v1/invitations", "{}");
+    let invitation = a.post("/v1/invitations", "{}");
     let token = invitation["token"].as_str().unwrap();
     let head = network.a.v4().to_string();
     let join = ["--host", "b", "--join", head.as_str()];
@@ -131,20 +97,20 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     b.until_forecast("b", "a");
     let took = began.elapsed();
     let _ = writeln!(std::io::stderr(), "first forecasts of each other after {:.1} s", took.as_secs_f64());
-    assert!(took <= LIMIT);
-    let peers = a.ask("GET", "/v1/peers", "");
+    assert!(took <= FRESH);
+    let peers = a.get("/v1/peers");
     let addresses: Vec<&str> =
         peers["peers"][0]["addresses"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     let (v4, v6) = (format!("{}:10132", network.b.v4()), format!("[{}]:10132", network.b.v6()));
     assert_eq!(addresses, [v4, v6], "both families");
-    let member = b.ask("GET", "/v1/mesh", "");
+    let member = b.get("/v1/mesh");
     assert_eq!((member["role"].as_str(), member["engine"].as_str()), (Some("member"), Some("remote")));
     // What b measured comes to a.
     b.until("/v1/mesh", |answer| {
         answer["spool"]["watermark"].as_u64().is_some_and(|watermark| 0 < watermark)
     });
     let began = Instant::now();
-    b.kill();
+    drop(b);
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "lost");
     let took = began.elapsed();
     let _ = writeln!(std::io::stderr(), "lost after {:.1} s", took.as_secs_f64());
@@ -152,11 +118,11 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     let b = Up::start(&network.b, &b_state, &program, &join, Some(token));
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
     // The head is gone: its members go on measuring, and keep what they measure.
-    a.kill();
+    drop(a);
     b.until("/v1/mesh", |answer| {
         answer["directory"]["connected"] == false && answer["spool"]["error"].is_string()
     });
-    assert_eq!(b.ask("GET", "/v1/peers", "")["peers"][0]["state"], "up", "nobody is lost with the directory");
+    assert_eq!(b.get("/v1/peers")["peers"][0]["state"], "up", "nobody is lost with the directory");
     let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
     b.until("/v1/mesh", |answer| answer["directory"]["connected"] == true);
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
@@ -184,12 +150,11 @@ fn stations_find_their_two_sites_by_themselves() {
     };
     let first = start(0, None);
     let began = Instant::now();
-    let token = || first.ask("POST", "/v1/invitations", "{}")["token"].as_str().unwrap().to_string();
+    let token = || first.post("/v1/invitations", "{}")["token"].as_str().unwrap().to_string();
     let others = [1, 2, 3].map(|at| start(at, Some(&token())));
     let stations: Vec<&Up<'_>> = std::iter::once(&first).chain(&others).collect();
     // Which of two hosts at one place represents their site is decided by noise.
-    let now =
-        || -> Vec<Value> { stations.iter().map(|station| station.ask("GET", "/v1/sites", "")).collect() };
+    let now = || -> Vec<Value> { stations.iter().map(|station| station.get("/v1/sites")).collect() };
     let represents = |answer: &Value| answer["now"]["represents"] == true;
     let is_settled = |pair: &[Value], site: &str| {
         pair.iter().all(|one| one["now"]["site"] == site && one["pending"].is_null())
@@ -209,7 +174,7 @@ fn stations_find_their_two_sites_by_themselves() {
         "four stations at two sites after {:.1} s",
         began.elapsed().as_secs_f64()
     );
-    let answer = first.ask("GET", "/v1/sites", "");
+    let answer = first.get("/v1/sites");
     let sites: Vec<&Value> = answer["sites"].as_array().unwrap().iter().map(|site| &site["hosts"]).collect();
     assert_eq!(sites, [&json!(["a1", "a2"]), &json!(["b1", "b2"])], "{answer}");
     // A representative has the other, and both have the host beside them: tests are spared.

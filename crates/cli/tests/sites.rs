@@ -4,17 +4,16 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::process::Command;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use barograph_sim::{Link, network_or_say};
+use barograph_testkit::{Program, until, until_some};
 use serde_json::{Value, json};
 
-/// Every wait ends after this.
-const LIMIT: Duration = Duration::from_secs(30);
 /// The lease of these stations; a loss may be told a second later.
 const LEASE_S: f64 = 3.0;
 /// `nobody`: an ordinary user whom every system has.
@@ -82,14 +81,13 @@ fn ip(namespace: &str, line: &str) {
     assert!(done.status.success(), "ip {namespace} {line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// A station on a host, killed when dropped.
+/// A station on a host.
 struct Up<'a> {
     hosts: &'a Hosts,
     index: usize,
     program: PathBuf,
     state: PathBuf,
-    child: Child,
-    _stdout: BufReader<ChildStdout>,
+    _running: Program,
 }
 
 impl<'a> Up<'a> {
@@ -106,11 +104,8 @@ impl<'a> Up<'a> {
         command.arg("--host").args(more).envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
         let told = state.with_extension("stderr");
         let stderr = std::fs::File::create(&told).unwrap();
-        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        let up = Self { hosts, index, program, state, child, _stdout: stdout };
+        let (running, line) = Program::with_line(command.stderr(stderr));
+        let up = Self { hosts, index, program, state, _running: running };
         let told = || std::fs::read_to_string(&told).unwrap_or_default();
         assert!(line.starts_with("listening on http://[::1]:10132/"), "{name}: {line:?} {}", told());
         up
@@ -126,15 +121,13 @@ impl<'a> Up<'a> {
 
     /// Asks until the answer satisfies.
     fn until(&self, state: &Path, arguments: &[&str], satisfied: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
-        loop {
+        until_some(|| {
             let (answer, told) = self.says(state, arguments);
             if satisfied(&answer) {
-                return answer;
+                return Ok(answer);
             }
-            assert!(began.elapsed() < LIMIT, "{arguments:?} still says {answer} {told}");
-            std::thread::park_timeout(Duration::from_millis(50));
-        }
+            Err(format!("{arguments:?} still says {answer} {told}"))
+        })
     }
 
     /// Waits until its peers are these.
@@ -151,13 +144,6 @@ impl<'a> Up<'a> {
         let mut command = self.hosts.command(self.index, &self.program);
         let done = command.args(["peers", "--state"]).arg(&self.state).output().unwrap();
         String::from_utf8_lossy(&done.stdout).into_owned()
-    }
-}
-
-impl Drop for Up<'_> {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -225,23 +211,15 @@ fn stations_at_three_sites_meet_test_compose_and_miss_one_that_is_cut_off() {
     let took_s = peers["peers"][1]["since_s"].as_f64().unwrap() - cut_s;
     assert!(took_s <= LEASE_S + 1.0, "lost after {took_s:.1} s");
     b.until_peers(&[("a", "up"), ("c", "lost"), ("x", "up")]);
-    wait("c says that it is cut off", || c.peers().contains("not connected"));
+    until("c says that it is cut off", || c.peers().contains("not connected"));
     hosts.set_link(4, "up");
     let back_s = now_s();
     a.until_peers(&[("b", "up"), ("c", "up")]);
-    wait("c is connected again", || !c.peers().contains("not connected"));
+    until("c is connected again", || !c.peers().contains("not connected"));
     let _ = writeln!(
         std::io::stderr(),
         "lost after {took_s:.1} s, back after {:.1} s, all in {:.1} s",
         now_s() - back_s,
         began.elapsed().as_secs_f64()
     );
-}
-
-fn wait(what: &str, satisfied: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !satisfied() {
-        assert!(began.elapsed() < LIMIT, "not within {LIMIT:?}: {what}");
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
 }

@@ -1,16 +1,13 @@
 //! The `barograph` binary as people run it: start, kill, restart, reload, stop, and mistakes.
 #![allow(clippy::unwrap_used, missing_docs)]
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 
+use barograph_testkit::{Program, http, until_some};
 use serde_json::Value;
-
-/// Every wait ends after this.
-const LIMIT: Duration = Duration::from_secs(30);
 
 fn barograph() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
@@ -24,80 +21,40 @@ fn barograph() -> Command {
     command
 }
 
-/// A running station, killed when dropped.
+/// A running station.
 struct Up {
-    child: Child,
+    program: Program,
     address: SocketAddr,
-    _stdout: Option<BufReader<ChildStdout>>,
 }
 
 impl Up {
     fn start(state: &Path, arguments: &[&str]) -> Self {
-        let mut child = barograph()
-            .args(["up", "--listen", "127.0.0.1:0", "--no-default-targets", "--state"])
-            .arg(state)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
+        let mut command = barograph();
+        command.args(["up", "--listen", "127.0.0.1:0", "--no-default-targets", "--state"]).arg(state);
+        let (program, line) = Program::with_line(command.args(arguments).stderr(Stdio::piped()));
         let address = line
             .strip_prefix("listening on http://")
             .or_else(|| line.strip_prefix("listening on https://"))
             .and_then(|rest| rest.strip_suffix("/\n"));
         let address = address.unwrap_or_else(|| panic!("the first line is {line:?}")).parse().unwrap();
-        Self { child, address, _stdout: Some(stdout) }
+        Self { program, address }
     }
 
     fn get(&self, path: &str) -> Value {
-        self.ask("GET", path, "")
-    }
-
-    /// Sends `body` as JSON and returns the answer.
-    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
-        let mut stream = TcpStream::connect_timeout(&self.address, LIMIT).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let length = body.len();
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address)
-            .unwrap();
-        write!(stream, "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+        http::get(self.address, path).json()
     }
 
     fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
-        loop {
-            let answer = self.get(path);
-            if satisfied(&answer) {
-                return answer;
-            }
-            assert!(began.elapsed() < LIMIT, "{path} still answers {answer}");
-            std::thread::park_timeout(Duration::from_millis(10));
-        }
+        http::until(self.address, path, |answer| satisfied(&answer.json())).json()
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(status.unwrap().success());
+        self.program.signal(name);
     }
 
     /// Waits for the end; gives the exit code and standard error.
     fn end(mut self) -> (Option<i32>, String) {
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        (self.child.wait().unwrap().code(), stderr)
-    }
-}
-
-impl Drop for Up {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.program.end()
     }
 }
 
@@ -163,8 +120,7 @@ fn killed_and_restarted_it_has_its_history_and_forecasts() {
     assert_eq!(before["points"].as_array().unwrap().len(), 4);
     assert!(before["points"][3]["forecast"].is_number());
     // SIGKILL: no flush, no farewell. What was acknowledged is on disk.
-    up.child.kill().unwrap();
-    up.child.wait().unwrap();
+    up.program.kill();
 
     let up = Up::start(state.path(), &["--host", "here"]);
     assert_eq!(up.get(&format!("/v1/recent?{series}")), before);
@@ -512,19 +468,13 @@ fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&st
         Lost::Error => (Stdio::piped(), Stdio::null()),
         Lost::OutputReader => (unread(), Stdio::piped()),
     };
-    let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
-    let began = Instant::now();
-    let url = loop {
-        if let Some(url) = barograph_station::state::announced(state) {
-            break url;
-        }
-        assert!(began.elapsed() < LIMIT, "{lost:?}: the station says no address");
-        assert_eq!(child.try_wait().unwrap(), None, "{lost:?}: the station ended");
-        std::thread::park_timeout(Duration::from_millis(10));
-    };
+    let mut program = Program::start(command.stdout(stdout).stderr(stderr));
+    let url = until_some(|| {
+        assert!(program.is_running(), "{lost:?}: the station ended");
+        barograph_station::state::announced(state).ok_or("the station says its address")
+    });
     let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).unwrap();
-    let (address, stdout) = (address.parse().unwrap(), child.stdout.take());
-    Up { child, address, _stdout: stdout.map(BufReader::new) }
+    Up { address: address.parse().unwrap(), program }
 }
 
 /// A log that cannot be written costs the log, and nothing else: both stations of a mesh go on for many leases.
@@ -535,7 +485,7 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
         let a = start_unheard(lost, a_state.path(), &["--host", "a"], None);
         a.until("/v1/station", |answer| answer["host"] == "a");
         // `barograph invite` refuses on loopback, where no other host joins.
-        let invitation = a.ask("POST", "/v1/invitations", "{}");
+        let invitation = http::post(a.address, "/v1/invitations", "{}").json();
         let head = format!("http://{}", a.address);
         let join = ["--host", "b", "--join", head.as_str()];
         let b = start_unheard(lost, b_state.path(), &join, invitation["token"].as_str());
@@ -552,9 +502,9 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
         }
         let peers = a.get("/v1/peers");
         assert_eq!(peers["peers"][0]["state"], "up", "{lost:?}: {peers}");
-        for mut up in [b, a] {
+        for up in [b, a] {
             up.signal("TERM");
-            assert_eq!(up.child.wait().unwrap().code(), Some(0), "{lost:?}");
+            assert_eq!(up.end().0, Some(0), "{lost:?}");
         }
     }
 }

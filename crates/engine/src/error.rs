@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// Why an engine could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Error {
     /// It may or may not have been stored: append the same batch again.
     #[error("it is not known whether the records were stored ({0}); append the same batch again")]
     Unknown(String),
-    /// Not allowed.
     #[error("denied: {0}")]
     Denied(String),
     /// The engine cannot be reached or has stopped, or its disk is full; nothing was stored.
@@ -31,16 +31,10 @@ pub enum Error {
     TooOld(String),
     /// The archive was written by a newer Barograph.
     #[error("the archive was written by a newer version (format {found}; this version knows {known})")]
-    TooNew {
-        /// The format found.
-        found: u32,
-        /// The newest format known.
-        known: u32,
-    },
+    TooNew { found: u32, known: u32 },
     /// The request breaks a stated limit.
     #[error("{0}")]
     Invalid(String),
-    /// A slow subscriber missed records.
     #[error("a slow subscriber missed up to {missed} records")]
     Lagged {
         /// How many at most; records that its selector does not match are counted too.
@@ -48,6 +42,7 @@ pub enum Error {
     },
 }
 
+#[cfg(any(feature = "nats", feature = "remote"))]
 impl Error {
     /// An error that another station's archive reported: damage there is none of the caller's own archive.
     pub(crate) fn of_another_archive(self) -> Self {

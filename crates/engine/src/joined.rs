@@ -135,7 +135,6 @@ pub struct Joined {
     config: JoinedConfig,
     state: State,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
-    /// Of the thread.
     task: Arc<TaskStatus>,
 }
 
@@ -248,9 +247,6 @@ impl Joined {
 
     /// The same without a thread: nothing is forwarded but while the future is polled, which ends
     /// with the archive. For a program that has its own runtime, or its own time.
-    ///
-    /// # Errors
-    /// As [`Joined::start`].
     pub fn prepare(
         config: JoinedConfig,
         local: Arc<Local>,

@@ -231,9 +231,6 @@ impl Battery {
     /// [`Preset::Full`] under [`Rule::Blend`] learns how regular the times are. A value after a gap, more than
     /// 2.5 median periods, has a forecast and intervals of its own ([`Self::forecast_at`]). A time that is not
     /// finite or goes back says nothing; every other preset and rule leaves times out.
-    ///
-    /// # Errors
-    /// As [`Self::update`].
     pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), NotFinite> {
         self.inner.update(Self::accept(value)?, Some(time_s));
         Ok(())

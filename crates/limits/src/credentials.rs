@@ -60,7 +60,6 @@ pub enum Line {
     Flood,
 }
 
-/// Of one network.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     /// Halves every minute.

@@ -47,27 +47,19 @@ pub struct Labelled {
 /// Why nothing was learned.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum FitError {
     /// Too few windows of a cause.
     #[error("too few windows with losses of {} alone{at}: {found}, and {needed} are needed", whose(*cause))]
     TooFew {
-        /// Of which cause.
         cause: Cause,
         /// At which loss rates, as words to be put behind; nothing = at any.
         at: &'static str,
-        /// How many there are.
         found: usize,
-        /// How many are needed.
         needed: usize,
     },
-    /// The curve was not found.
     #[error("no curve was found through the complexities of the losses of {}: {reason}", whose(*cause))]
-    NoCurve {
-        /// Of which cause.
-        cause: Cause,
-        /// What happened.
-        reason: &'static str,
-    },
+    NoCurve { cause: Cause, reason: &'static str },
     /// No length of windows could be learned from.
     #[error("{}", listed(.0))]
     NoLength(Vec<LeftOut>),

@@ -57,8 +57,8 @@ pub fn read_line<'a>(
 /// Why a line tells of no window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum LineError {
-    /// No such window.
     #[error("a window has 1 to {max} packets, not {0}", max = Signature::PACKETS_MAX)]
     Window(u32),
     /// A character that is no fate.
@@ -66,9 +66,7 @@ pub enum LineError {
     NoBit {
         /// Counted from 1, in characters.
         column: usize,
-        /// The character.
         found: char,
-        /// What may be meant.
         hint: &'static str,
     },
     /// What is no length of a run.
@@ -85,22 +83,18 @@ pub enum LineError {
     /// Runs that do not fit, and windows that are too long.
     #[error(transparent)]
     Signature(#[from] SignatureError),
-    /// What is no evidence.
     #[error(
         "found {0:?}, expected after a tab burst=B, delay_us=D, host_drops=H or marks=M, or the labels cause=C, kind=K or run=R"
     )]
     UnknownKey(String),
-    /// The same key again.
     #[error("{0} is given twice")]
     Repeated(&'static str),
     /// A value that its key cannot have.
     #[error("{key} is {found:?}, expected {expected}")]
     Value {
-        /// Which.
         key: &'static str,
         /// The beginning of what is there.
         found: String,
-        /// What should be.
         expected: &'static str,
     },
 }

@@ -134,6 +134,7 @@ pub fn read_labelled(
 /// Why a line is no labelled window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TableError {
     /// A column or key that is not there.
     #[error("{0} is missing")]
@@ -143,17 +144,14 @@ pub enum TableError {
     Lost {
         /// The beginning of what stands there.
         found: String,
-        /// As the runs say.
         runs: u32,
     },
     /// A value that its column cannot have.
     #[error("{name} is {found:?}, expected {expected}")]
     Value {
-        /// Which.
         name: &'static str,
         /// The beginning of what stands there.
         found: String,
-        /// What should be.
         expected: &'static str,
     },
     /// What is wrong with the fates of the packets, or with what is known beside.

@@ -84,8 +84,8 @@ impl BudgetConfig {
 
 /// What is wrong with a [`BudgetConfig`] or a [`PlanConfig`](crate::PlanConfig).
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum BudgetError {
-    /// Not a share.
     #[error("the share of time is {0}; it must be above 0 and at most 1")]
     Share(f64),
     /// Too few bytes.
@@ -94,12 +94,10 @@ pub enum BudgetError {
     /// Turns too often or too seldom.
     #[error("a turn every {0:?} is no plan; 1 s to a day is")]
     Every(Duration),
-    /// A test that never fits.
     #[error("a test of {test_max:?} does not fit: {share} of the time is {per_hour:?} an hour")]
     Test {
         /// The length of a full test.
         test_max: Duration,
-        /// The share of time.
         share: f64,
         /// What the share makes in an hour.
         per_hour: Duration,
@@ -174,9 +172,6 @@ struct Open {
 
 impl Budget {
     /// An unspent budget.
-    ///
-    /// # Errors
-    /// As [`BudgetConfig::check`].
     pub fn new(config: BudgetConfig) -> Result<Self, BudgetError> {
         config.check()?;
         Ok(Self { config, log: VecDeque::new(), open: None, peers: usize::MAX, now: HOUR, reservations: 0 })

@@ -17,34 +17,25 @@ pub struct Layout {
 
 /// What cannot be expected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ExpectationError {
-    /// Too few or many hosts.
     #[error("{0} hosts are no mesh; 2 to 1000000 are")]
     Hosts(u32),
-    /// Too few or many sites.
     #[error("{hosts} hosts cannot stand at {sites} sites")]
-    Sites {
-        /// Hosts asked for.
-        hosts: u32,
-        /// Sites asked for.
-        sites: u32,
-    },
+    Sites { hosts: u32, sites: u32 },
     /// The paper's plan waits for no budget, so that its turns must fit in.
     #[error(
         "by the paper's plan a host would spend {asked:?} and {asked_bytes} bytes an hour on the tests that it starts; half of the \
          budget is {half:?} and {half_bytes} bytes"
     )]
     Paper {
-        /// Time in an hour.
         asked: Duration,
-        /// Bytes in an hour.
         asked_bytes: u64,
         /// What the budget has for that.
         half: Duration,
         /// The same in bytes.
         half_bytes: u64,
     },
-    /// The plan makes no sense.
     #[error(transparent)]
     Plan(#[from] BudgetError),
 }
@@ -135,9 +126,6 @@ impl Layout {
 /// What a plan comes to where each test costs this much. By [`Policy::Paper`] a turn is either a bandwidth or a
 /// latency test, as the paper counts: each pair takes two (Gloperf §3: ten hosts at n = 5 "could see a
 /// 90-minute revisit time").
-///
-/// # Errors
-/// [`ExpectationError`].
 pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expectation, ExpectationError> {
     layout.check()?;
     config.check()?;

@@ -72,9 +72,6 @@ struct Credit {
 impl Planner {
     /// The plan of a host without peers. Its first turn is at a point of the first interval that its name
     /// and the seed decide, so that stations started at once spread themselves.
-    ///
-    /// # Errors
-    /// As [`PlanConfig::check`].
     pub fn new(host: &str, config: PlanConfig, now: Duration) -> Result<Self, BudgetError> {
         config.check()?;
         let mut chance = Chance::new(config.seed, host);

@@ -242,6 +242,7 @@ impl<D: PartialEq> Roster<D> {
 
 /// Why a station of the directory is no peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Ignored {
     /// It has this station's own name.
     #[error("it is this station itself")]
@@ -251,12 +252,7 @@ pub enum Ignored {
     NoGroup,
     /// Its version and this station's do not go together.
     #[error("its version {theirs} does not go with {own}")]
-    Version {
-        /// The other's, shortened.
-        theirs: String,
-        /// This station's.
-        own: String,
-    },
+    Version { theirs: String, own: String },
 }
 
 /// What a station says of itself to be matched with others.

@@ -94,9 +94,6 @@ struct Held {
 
 impl Gate {
     /// An idle host with an unspent budget.
-    ///
-    /// # Errors
-    /// As [`BudgetConfig::check`].
     pub fn new(config: GateConfig) -> Result<Self, BudgetError> {
         Ok(Self {
             budget: Budget::new(config.budget)?,

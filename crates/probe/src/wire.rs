@@ -87,6 +87,7 @@ pub enum Reply {
 
 /// Why a responder declines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Declined {
     /// Another bulk test is running there.
     #[error("another bulk test is running there")]
@@ -99,10 +100,7 @@ pub enum Declined {
     },
     /// More bytes, exchanges or datagrams than the responder allows.
     #[error("it allows at most {limit} in one test")]
-    TooLarge {
-        /// What it would allow.
-        limit: u64,
-    },
+    TooLarge { limit: u64 },
     /// The session, or the peer, has used up its bytes.
     #[error("the bytes it allows are used up")]
     Spent,
@@ -121,7 +119,6 @@ pub enum Declined {
     /// The request is not of this version of the protocol.
     #[error("it does not understand the request")]
     Malformed,
-    /// The responder is stopping.
     #[error("it is stopping")]
     Stopping,
 }
@@ -157,11 +154,11 @@ pub enum DatagramKind {
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
     /// The length is not that of the frame.
     #[error("{bytes} bytes are not a frame of {expected}")]
     Length {
-        /// How many there are.
         bytes: usize,
         /// How many there should be.
         expected: usize,
@@ -171,12 +168,7 @@ pub enum WireError {
     Mark,
     /// A field has a value that is not defined.
     #[error("field `{field}` has the undefined value {value}")]
-    Undefined {
-        /// Which field.
-        field: &'static str,
-        /// What it holds.
-        value: u64,
-    },
+    Undefined { field: &'static str, value: u64 },
 }
 
 impl Request {

@@ -5,19 +5,16 @@ use std::io;
 /// Why a link could not be described, set up or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Error {
     /// This process may not make network namespaces or TUN devices; tests turn this into a loud skip.
     #[error("not permitted to {action}: emulated links need root with CAP_NET_ADMIN and CAP_SYS_ADMIN")]
-    NotPermitted {
-        /// What was refused.
-        action: String,
-    },
+    NotPermitted { action: String },
     /// A field of a [`LinkSpec`](crate::LinkSpec) lies outside its range.
     #[error("{field} is {value}, expected {expected}")]
     BadSpec {
         /// The name of the field.
         field: &'static str,
-        /// Its value as given.
         value: String,
         /// The range it must lie in.
         expected: &'static str,
@@ -41,19 +38,12 @@ pub enum Error {
     /// A program of the system (`ip`, `tc`) failed or was too slow.
     #[error("`{command}` failed: {stderr}")]
     Command {
-        /// The command line.
         command: String,
         /// What it wrote to standard error.
         stderr: String,
     },
-    /// The system refused an operation.
     #[error("cannot {action}")]
-    Io {
-        /// What was tried.
-        action: String,
-        /// Why it failed.
-        source: io::Error,
-    },
+    Io { action: String, source: io::Error },
 }
 
 impl Error {

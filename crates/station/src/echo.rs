@@ -72,7 +72,6 @@ pub(crate) struct Echo {
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) inbox: Inbox,
-    /// History was replayed.
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) proved: ProvedCallers,

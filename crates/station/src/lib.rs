@@ -27,8 +27,6 @@ pub mod state;
 mod station;
 mod sync;
 pub mod target;
-#[cfg(test)]
-mod testing;
 mod time;
 mod transfer;
 

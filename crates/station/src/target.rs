@@ -78,18 +78,13 @@ impl Provenance {
 
 /// Why a target is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TargetError {
-    /// The address cannot be read.
     #[error(transparent)]
     Address(#[from] barograph_probe::TargetError),
     /// The quantity is not one that can be measured of a target.
     #[error("`{word}` cannot be measured of a target; possible: {possible}")]
-    Quantity {
-        /// What was given, shortened.
-        word: String,
-        /// What is possible.
-        possible: String,
-    },
+    Quantity { word: String, possible: String },
 }
 
 impl Target {

@@ -241,6 +241,7 @@ impl<R: BufRead> Iterator for SeriesReader<R> {
 
 /// Why a series could not be read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum InputError {
     /// The bytes could not be read.
     #[error("cannot be read: {}", cause(.0))]
@@ -262,7 +263,6 @@ pub enum InputError {
         line: u64,
         /// `time_s` or `value`.
         field: &'static str,
-        /// The number.
         found: String,
     },
     /// A value that no battery takes.
@@ -270,10 +270,8 @@ pub enum InputError {
     TooLarge {
         /// Counted from 1.
         line: u64,
-        /// The value.
         value: f64,
     },
-    /// Time went back.
     #[error("line {line}: expected times that do not decrease, found {time_s} after {before_s}")]
     Decreasing {
         /// Counted from 1.
@@ -283,13 +281,11 @@ pub enum InputError {
         /// The time of the measurement before, in seconds.
         before_s: f64,
     },
-    /// A line without end.
     #[error("line {line}: expected at most {LINE_BYTES_MAX} bytes a line")]
     TooLong {
         /// Counted from 1.
         line: u64,
     },
-    /// Bytes that are not text.
     #[error("line {line}: expected UTF-8 text")]
     NotText {
         /// Counted from 1.
@@ -315,11 +311,7 @@ pub enum InputError {
     },
     /// No measurement of the quantity that was asked for.
     #[error("it holds no value of {quantity:?}")]
-    Absent {
-        /// What was asked for.
-        quantity: String,
-    },
-    /// No measurement at all.
+    Absent { quantity: String },
     #[error("no values: expected lines of time_s,value or JSON objects or numbers")]
     Empty,
 }

@@ -90,9 +90,6 @@ impl Recorder {
     }
 
     /// The drawing.
-    ///
-    /// # Errors
-    /// What the drawing library could not do.
     pub fn svg(&self, labels: &Labels<'_>) -> Result<String, String> {
         let (title, unit) = (drawable(labels.title), drawable(labels.unit));
         let labels = &Labels { title: &title, unit: &unit, ..*labels };

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{barograph, read_one_line, text};
+use super::{assert_refused, barograph, read_one_line, text};
 
 const HEADER: &str = "line,packets,lost,loss_rate,na17,complexity,success_proportion,p_cpu,p_network,lost_host,lost_network,lost_unknown,verdict,evidence";
 
@@ -176,8 +176,7 @@ fn bad_lines_are_one_sentence_and_exit_2_and_lose_nothing() {
         (b"\x1f\x8b\x08 no gzip", "is no gzip, or is cut off"),
     ] {
         let output = piped(&[], input);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, ());
     }
 }
 
@@ -214,8 +213,7 @@ fn bad_usage_is_exit_2() {
         (&["--model", "/nowhere/at all"], "/nowhere/at all: cannot be opened: No such file or directory"),
     ] {
         let output = piped(arguments, b"1110\n");
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, arguments);
     }
     for (arguments, message) in [
         (&["/nowhere"][..], "/nowhere: cannot be opened"),
@@ -225,8 +223,7 @@ fn bad_usage_is_exit_2() {
         (&["fit", "/nowhere"], "/nowhere: cannot be opened"),
     ] {
         let output = command(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, arguments);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Output;
 
-use super::{barograph, text};
+use super::{assert_refused, barograph, text};
 
 /// Writes the series into files and compares them.
 fn compared(arguments: &[&str], a: &str, b: &str) -> Output {
@@ -118,8 +118,7 @@ fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
         assert!(output.stdout.is_empty());
     }
     let none = command(&[], Path::new("/nowhere/a.csv"), Path::new("/nowhere/b.csv"));
-    assert_eq!(none.status.code(), Some(2));
-    assert!(text(&none.stderr).contains("/nowhere/a.csv: cannot be opened"), "{}", text(&none.stderr));
+    assert_refused(&none, "/nowhere/a.csv: cannot be opened", ());
 }
 
 #[test]

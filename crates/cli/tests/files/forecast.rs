@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use super::{barograph, read_one_line, text};
+use super::{assert_refused, barograph, read_one_line, text};
 
 fn piped(arguments: &[&str], input: &[u8]) -> Output {
     super::piped(command(arguments), input)
@@ -85,8 +85,7 @@ fn quantities_are_not_mixed_and_one_can_be_picked() {
     let both = "it holds \"rtt\" and \"goodput\"; expected one quantity, or --quantity to pick one";
     for input in [page_csv(|_| "aneroid"), probe_lines()] {
         for output in [filed(&[], input.as_bytes()), piped(&["-"], input.as_bytes())] {
-            assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
-            assert!(text(&output.stderr).contains(both), "{}", text(&output.stderr));
+            assert_refused(&output, both, ());
         }
         for (quantity, value) in [("rtt", 0.02), ("goodput", 8e6)] {
             let output = filed(&["--json", "--quantity", quantity], input.as_bytes());
@@ -126,8 +125,7 @@ fn bad_usage_is_exit_2() {
         (&["--unknown"], "unexpected argument"),
     ] {
         let output = filed(arguments, b"1\n2\n");
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, arguments);
         assert!(output.stdout.is_empty());
     }
     let output = command(&["/nowhere/at all"]).output().unwrap();
@@ -154,8 +152,7 @@ fn a_pipe_skips_what_is_not_finite_with_a_warning() {
         assert!(warnings[1].contains("line 4: value is -") && warnings[1].ends_with("; skipped"));
     }
     let output = piped(&["-"], b"nan\nnan\n");
-    assert_eq!(output.status.code(), Some(2), "nothing but NaN is an empty series");
-    assert!(text(&output.stderr).contains("no values"), "{}", text(&output.stderr));
+    assert_refused(&output, "no values", "nothing but NaN is an empty series");
     let output = piped(&["-"], b"0,1\n1,x\n");
     assert_eq!(output.status.code(), Some(2), "a broken line ends a pipe too");
     assert!(text(&output.stderr).starts_with("barograph: standard input: line 2: expected two numbers"));
@@ -287,8 +284,7 @@ fn a_drawing_does_not_replace_its_series() {
         let redirected = std::fs::File::open(&series).unwrap();
         let redirected = command(&["-", "--plot"]).arg(plot).stdin(redirected).output().unwrap();
         for output in [named, redirected] {
-            assert_eq!(output.status.code(), Some(2), "{}", plot.display());
-            assert!(text(&output.stderr).contains("is the series itself"), "{}", text(&output.stderr));
+            assert_refused(&output, "is the series itself", plot);
             assert_eq!(text(&output.stderr).lines().count(), 1);
             assert!(output.stdout.is_empty());
             assert_eq!(std::fs::read_to_string(&series).unwrap(), "0,5\n10,6\n", "{}", plot.display());

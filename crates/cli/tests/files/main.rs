@@ -45,3 +45,10 @@ fn json(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
+
+/// It ended for wrong input, and says this.
+fn assert_refused(output: &Output, message: &str, case: impl std::fmt::Debug) {
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{case:?}: {told}");
+    assert!(told.contains(message), "{case:?}: {told}");
+}

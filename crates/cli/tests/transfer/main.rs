@@ -9,16 +9,14 @@ mod local;
 mod tree;
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::io::BufRead as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use barograph_testkit::{LIMIT, Program};
 use serde_json::Value;
-
-/// Every wait ends after this.
-const LIMIT: Duration = Duration::from_secs(60);
 
 fn barograph() -> Command {
     of(Path::new(env!("CARGO_BIN_EXE_barograph")))
@@ -31,16 +29,17 @@ fn of(program: &Path) -> Command {
     command
 }
 
-/// A command with `--json`, killed when dropped, and its events.
+/// A command with `--json`, and its events.
 struct Running {
-    child: Child,
+    program: Program,
     events: Receiver<Value>,
 }
 
 impl Running {
     fn start(command: &mut Command) -> Self {
-        let mut child = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let piped = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut program = Program::start(piped);
+        let stdout = program.take_stdout().unwrap();
         let (sender, events) = channel();
         // It ends with the command, which ends with this value.
         std::thread::spawn(move || {
@@ -50,7 +49,7 @@ impl Running {
                 }
             }
         });
-        Self { child, events }
+        Self { program, events }
     }
 
     /// Waits for an event of this name.
@@ -62,46 +61,23 @@ impl Running {
             }
             seen.push(event);
         }
-        let _ = self.child.kill();
-        panic!("no {name} in {seen:?}; {}", self.stderr());
+        self.program.kill();
+        panic!("no {name} in {seen:?}; {}", self.program.stderr());
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(status.unwrap().success());
+        self.program.signal(name);
     }
 
     /// SIGKILL: no farewell.
     fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.program.kill();
     }
 
     /// Waits for the end; gives the exit code, the events that were left, and standard error.
     fn end(mut self) -> (Option<i32>, Vec<Value>, String) {
-        let began = Instant::now();
-        let code = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status.code();
-            }
-            assert!(began.elapsed() < LIMIT, "it goes on and on");
-            std::thread::park_timeout(Duration::from_millis(5));
-        };
-        let stderr = self.stderr();
+        let (code, stderr) = self.program.end();
         (code, self.events.iter().collect(), stderr)
-    }
-
-    fn stderr(&mut self) -> String {
-        let mut stderr = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
-        stderr
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -398,7 +398,6 @@ struct Next {
     sent: u64,
     /// The first number left out that may still come.
     hole: Option<u64>,
-    /// Numbers passed over.
     passed_over: u64,
 }
 

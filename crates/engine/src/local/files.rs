@@ -14,7 +14,6 @@ use crate::{Error, Local};
 
 /// The state directory, locked for as long as this lives.
 pub(super) struct Files {
-    /// The archive file.
     pub(super) archive: PathBuf,
     /// Whether the disk has failed to answer since the last commit.
     disk_failed: AtomicBool,

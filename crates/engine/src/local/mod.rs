@@ -190,7 +190,6 @@ pub struct Statistics {
 pub struct Local {
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
-    /// Of the thread.
     task: Arc<TaskStatus>,
     queue: Arc<Semaphore>,
     deadline: Duration,

@@ -84,9 +84,6 @@ impl Askers {
     }
 
     /// A place for a question of `asker`.
-    ///
-    /// # Errors
-    /// Why there is none.
     pub(super) fn slot(&self, asker: &str) -> Result<Slot, &'static str> {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         // A question under way has its asker as well.

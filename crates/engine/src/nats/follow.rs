@@ -67,7 +67,6 @@ struct Follower {
 
 /// Why a follower stops.
 enum Stop {
-    /// Nobody listens.
     Unheard,
     /// It cannot go on.
     Failed(Error),

@@ -246,7 +246,6 @@ impl Link {
     }
 }
 
-/// The servers' addresses.
 pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
     if config.servers.is_empty() {
         return Err(Error::Invalid("no NATS server is named".into()));

@@ -308,7 +308,6 @@ const STATIONS_MAX: u64 = 1 << 16;
 /// A kibibyte for each of them: entries are shorter.
 const DIRECTORY_BYTES_MAX: u64 = STATIONS_MAX << 10;
 
-/// No such stream.
 const NOT_FOUND: u16 = 404;
 
 /// The stream is there with other settings (`JSStreamNameExistErr`).

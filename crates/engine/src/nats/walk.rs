@@ -185,7 +185,6 @@ const NUM_PENDING: &str = "Nats-Num-Pending";
 /// The header by which the server recognises a repetition.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
-/// "End of batch".
 const END_OF_BATCH: u16 = 204;
 
 /// So much comes in one go: a few thousand ordinary records, and a moment of any network.

@@ -32,7 +32,6 @@ enum State {
         /// When the newest write began.
         last: Instant,
     },
-    /// Writes fail.
     Failing {
         /// When the first one that failed began.
         since: Instant,

@@ -18,7 +18,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use barograph_engine::{Config, Cursor, Error, Local, Record, Selector};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::Series;
+use barograph_testkit::name;
 use futures_util::StreamExt as _;
 
 /// An archive that commits at once and removes nothing by age.
@@ -30,23 +31,16 @@ fn open(directory: &Path) -> Local {
     Local::open(config(directory)).unwrap()
 }
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
 fn series(target: &str) -> Series {
-    Series { source: name("north"), target: name(target), quantity: Quantity::RTT }
+    barograph_testkit::series("north", target)
 }
 
 /// The record of `north` with this number; everything in it follows from the number.
 fn record(seq: u64) -> Record {
     Record {
-        origin: name("north"),
-        seq,
-        series: series(&format!("target{}", seq % 7)),
         time_unix_ns: seq.cast_signed() * 1_000_000_000,
-        outcome: Outcome::Value(seq as f64 / 8.0),
         detail: "{}".repeat((seq % 5) as usize),
+        ..barograph_testkit::record("north", &format!("target{}", seq % 7), seq)
     }
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use barograph_engine::{Engine as _, Error, Joined, JoinedConfig, Range, Record, Selector};
 use barograph_forecast::{Quantity, Series};
 
-use crate::mesh::{Mesh, really};
-use crate::{Station, append_alone, name, quick, record, records};
+use crate::mesh::{self, Mesh, really};
+use crate::{Station, append_alone, fresh, name, quick, record, records};
 
 /// The record of `south` with this number.
 fn south(seq: u64) -> Record {
@@ -39,9 +39,7 @@ async fn latest(joined: &Joined, limit: usize) -> (BTreeSet<String>, Option<Erro
 
 #[tokio::test]
 async fn the_newest_of_all_come_from_both_archives_once() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     mesh.local().absorb(&(1..=20).map(south).collect::<Vec<_>>()).await.unwrap();
     station.drained().await;
@@ -69,9 +67,7 @@ async fn the_newest_of_all_come_from_both_archives_once() {
 
 #[tokio::test]
 async fn history_of_its_own_needs_no_mesh() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=70)).await.unwrap();
     mesh.local().absorb(&(1..=50).map(south).collect::<Vec<_>>()).await.unwrap();
     for series in [record(7).series, south(5).series] {
@@ -102,7 +98,7 @@ async fn history_of_its_own_needs_no_mesh() {
 #[tokio::test]
 async fn a_station_that_lost_its_archive_uses_no_number_twice() {
     let [first, second, third, archive] = [(); 4].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     let station = Station::start(quick(), first.path(), &mesh).await;
     assert_eq!(station.joined.next_seq(&name("north")).await, Ok(1));
     station.append(&records(1..=50)).await.unwrap();
@@ -139,7 +135,7 @@ async fn of_former_members_the_mesh_has_the_newest() {
         quantity: Some(Quantity::RTT),
     };
     for is_archive in [false, true] {
-        let mesh = Mesh::new(&archive.path().join(is_archive.to_string()));
+        let mesh = mesh::new(&archive.path().join(is_archive.to_string()));
         let config = barograph_engine::JoinedConfig { is_archive, ..quick() };
         let station = Station::start(config, &directory.path().join(is_archive.to_string()), &mesh).await;
         // South was a member here once, with the targets far1 to far4; in the mesh it has gone on with far1.
@@ -174,7 +170,7 @@ async fn next_seq(station: &Station) -> Result<u64, Error> {
 #[tokio::test(start_paused = true)]
 async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     // Put back from a copy with 20 records, while the mesh is away and holds 50.
     append_alone(directory.path(), records(1..=20)).await;
     absorbed(&mesh, records(1..=50)).await;
@@ -211,9 +207,7 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_cloned_station_finds_out_while_it_runs() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let (_directories, mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
     assert_eq!(station.joined.statistics().last_error, None);
@@ -237,9 +231,7 @@ async fn a_cloned_station_finds_out_while_it_runs() {
 #[tokio::test(start_paused = true)]
 async fn numbers_that_there_cannot_be_are_not_believed() {
     for number in [u64::MAX, 1 << 63, Record::SEQ_MAX + 1, Record::SEQ_MAX - 4, Record::SEQ_MAX / 4 * 3 + 1] {
-        let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let mesh = Mesh::new(archive.path());
-        let station = Station::start(quick(), directory.path(), &mesh).await;
+        let (_directories, mesh, station) = fresh().await;
         station.append(&records(1..=20)).await.unwrap();
         *mesh.number.lock().unwrap() = Some(number);
         station.until(|joined| joined.statistics().last_error.is_some()).await;
@@ -255,9 +247,7 @@ async fn numbers_that_there_cannot_be_are_not_believed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let ([directory, _archive], mesh, station) = fresh().await;
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
     station.append(&records(21..=30)).await.unwrap();
@@ -287,7 +277,7 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
     let [directory, archive, kept] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
     station.append(&records(1..=30)).await.unwrap();
     station.drained().await;
@@ -302,7 +292,7 @@ async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
         .unwrap();
     drop(burnt);
     // It has the first two of the five, as this version keeps them.
-    let there = Mesh::new(kept.path());
+    let there = mesh::new(kept.path());
     absorbed(&there, records(1..=25)).await;
     let station = Station::start(quick(), directory.path(), &there).await;
     assert_eq!(next_seq(&station).await, Ok(31));
@@ -321,7 +311,7 @@ async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
     burnt.execute_batch(burn).unwrap();
     drop(burnt);
     append_alone(directory.path(), records(26..=28)).await;
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(next_seq(&station).await, Ok(34));
     station.until(|joined| joined.statistics().watermark == Some(33)).await;
@@ -332,9 +322,7 @@ async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
 /// Rows that an archive has under numbers that it does not count, as of a build between two versions.
 #[tokio::test(start_paused = true)]
 async fn no_number_above_the_bound_waits_for_ever() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let ([directory, _archive], mesh, station) = fresh().await;
     station.append(&records(1..=30)).await.unwrap();
     station.drained().await;
     station.stop().await;
@@ -353,7 +341,7 @@ async fn no_number_above_the_bound_waits_for_ever() {
 #[tokio::test(start_paused = true)]
 async fn a_station_goes_on_above_the_furthest_number_that_another_may_use() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     append_alone(directory.path(), records(1..=20)).await;
     let jump = Record::SEQ_JUMP_MAX;
     let at = |seq: u64| Record { seq, ..record(seq % 1000) };
@@ -377,7 +365,7 @@ async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
     let top = jump + 5 * step;
     append_alone(directory.path(), (top + 1..=top + 20).map(at).collect()).await;
     // The newest twenty wait; all below has to be passed over.
-    let mesh = Mesh::new(first.path());
+    let mesh = mesh::new(first.path());
     let config = JoinedConfig { spool_records_max: 40, ..quick() };
     let station = Station::start(config, directory.path(), &mesh).await;
     station.until(|joined| joined.statistics().watermark == Some(top + 20)).await;
@@ -392,7 +380,7 @@ async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
     assert_eq!(next_seq(&station).await, Ok(others + 1));
     station.append(&[at(others + 1)]).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(others + 1)).await;
-    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
     station.until(|joined| joined.statistics().watermark == Some(0)).await;
     station.until(|joined| joined.statistics().watermark == Some(others + 1)).await;
 }

@@ -6,13 +6,13 @@ use barograph_engine::{Engine as _, Error, JoinedConfig, Record};
 use barograph_forecast::{Outcome, Series};
 use tokio::time::Instant;
 
-use crate::mesh::{Fault, Mesh, really};
-use crate::{START_UNIX_NS, Station, assert_in_order, name, quick, record, records, series, stored};
+use crate::mesh::{self, Fault, really};
+use crate::{Station, assert_in_order, fresh, name, quick, record, records, series, stored};
 
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     mesh.go_away(Duration::from_secs(60));
     let station = Station::start(quick(), station.path(), &mesh).await;
     let began = Instant::now();
@@ -37,7 +37,7 @@ async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     let began = Instant::now();
     // Its allowance is used up for 20 s.
     *mesh.pace.lock().unwrap() = Some((200.0, began + Duration::from_secs(20)));
@@ -62,7 +62,7 @@ async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
 #[tokio::test(start_paused = true)]
 async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
     let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::judging(archive.path(), |_| {
+    let mesh = mesh::judging(archive.path(), |_| {
         Err(Error::Throttled { why: "too many records".into(), wait: Duration::from_secs(60) })
     });
     let station = Station::start(quick(), station.path(), &mesh).await;
@@ -94,7 +94,7 @@ async fn no_fault_of_an_append_loses_or_doubles_a_record() {
     ];
     for fault in faults {
         let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-        let mesh = Mesh::new(archive.path());
+        let mesh = mesh::new(archive.path());
         mesh.faults.lock().unwrap().extend([Fault::None, fault, Fault::None, fault]);
         let station = Station::start(quick(), directory.path(), &mesh).await;
         for seq in 1..=12 {
@@ -112,11 +112,11 @@ async fn no_fault_of_an_append_loses_or_doubles_a_record() {
 #[tokio::test(start_paused = true)]
 async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
     let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(first.path());
+    let mesh = mesh::new(first.path());
     let station = Station::start(quick(), directory.path(), &mesh).await;
     station.append(&records(1..=300)).await.unwrap();
     station.drained().await;
-    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
     // An idle station sees it within half a minute.
     tokio::time::sleep(Duration::from_secs(31)).await;
     station
@@ -128,14 +128,14 @@ async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
     let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(first.path());
+    let mesh = mesh::new(first.path());
     let config = JoinedConfig { spool_records_max: 6000, ..quick() };
     let station = Station::start(config.clone(), directory.path(), &mesh).await;
     station.append(&records(1..=5000)).await.unwrap();
     station.drained().await;
     // It comes back with an empty archive, while more than half of what may wait does.
     mesh.go_away(Duration::from_secs(600));
-    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
     station.append(&records(5001..=10_000)).await.unwrap();
     *mesh.appended.lock().unwrap() = 0;
     *mesh.pace.lock().unwrap() = Some((200.0, Instant::now()));
@@ -152,7 +152,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
 
     // Killed in the middle of it, it goes on.
     let third = tempfile::tempdir().unwrap();
-    *mesh.archive.lock().unwrap() = Mesh::new(third.path()).local();
+    *mesh.archive.lock().unwrap() = mesh::new(third.path()).local();
     station.until(|joined| joined.statistics().watermark.is_some_and(|w| w < 11_000)).await;
     station.until(|joined| joined.statistics().watermark.is_some_and(|w| 5000 < w)).await;
     station.stop().await;
@@ -169,7 +169,7 @@ async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
 #[tokio::test(start_paused = true)]
 async fn a_station_killed_in_the_middle_goes_on_where_the_mesh_misses_something() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     let mut next = 1;
     for round in 0..6 {
         let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -190,13 +190,11 @@ async fn a_station_killed_in_the_middle_goes_on_where_the_mesh_misses_something(
 
 #[tokio::test(start_paused = true)]
 async fn labels_of_a_clock_that_jumps_change_nothing() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let (_directories, mesh, station) = fresh().await;
     let hour_ns = 3_600_000_000_000_i64;
     for seq in 1_u64..=90 {
         let jump = [0, hour_ns, -hour_ns][(seq / 10 % 3) as usize];
-        let time_unix_ns = START_UNIX_NS + seq.cast_signed() * 1_000_000_000 + jump;
+        let time_unix_ns = record(seq).time_unix_ns + jump;
         station.append(&[Record { time_unix_ns, ..record(seq) }]).await.unwrap();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -208,7 +206,7 @@ async fn labels_of_a_clock_that_jumps_change_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::judging(archive.path(), |record| match record.outcome {
+    let mesh = mesh::judging(archive.path(), |record| match record.outcome {
         Outcome::Value(value) if value < 0.0 => Err(Error::Invalid("a negative value".into())),
         _ => Ok(()),
     });
@@ -231,7 +229,7 @@ async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
 #[tokio::test(start_paused = true)]
 async fn a_station_that_may_not_write_says_so_and_keeps_all() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::judging(archive.path(), |_| Err(Error::Denied("north is no member".into())));
+    let mesh = mesh::judging(archive.path(), |_| Err(Error::Denied("north is no member".into())));
     let station = Station::start(quick(), directory.path(), &mesh).await;
     station.append(&records(1..=10)).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1200)).await;
@@ -245,11 +243,10 @@ async fn a_station_that_may_not_write_says_so_and_keeps_all() {
 
 #[tokio::test(start_paused = true)]
 async fn numbers_without_a_record_of_its_own_are_passed_over() {
-    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
-    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let ([directory, _archive], mesh, station) = fresh().await;
     // Handed in here, and measured by another; then a number that was given and never stored.
-    let fed = |seq| Record { series: Series { source: name("south"), ..series("x") }, ..record(seq) };
+    let fed =
+        |seq| Record { series: Series { source: name("south"), ..series("north", "x") }, ..record(seq) };
     station.append(&[record(1), fed(2), fed(3), record(4), fed(5), record(7), fed(8)]).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(5)).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -276,7 +273,7 @@ async fn numbers_without_a_record_of_its_own_are_passed_over() {
 #[tokio::test]
 async fn a_forwarder_that_died_is_no_forwarder_that_is_well() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::judging(archive.path(), |_| panic!("a defect, on purpose"));
+    let mesh = mesh::judging(archive.path(), |_| panic!("a defect, on purpose"));
     let local = std::sync::Arc::new(crate::mesh::open(directory.path()));
     let joined =
         barograph_engine::Joined::start(barograph_engine::JoinedConfig::new(name("north")), local, mesh)

@@ -14,30 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_engine::{Cursor, Engine as _, Joined, JoinedConfig, Local, Record, Selector};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_testkit::{LIMIT, name, series};
 use futures_util::StreamExt as _;
+use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use crate::mesh::{Mesh, open, really};
 
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
-
-fn series(target: &str) -> Series {
-    Series { source: name("north"), target: name(target), quantity: Quantity::RTT }
-}
-
 /// The record of `north` with this number; everything in it follows from the number.
 fn record(seq: u64) -> Record {
-    Record {
-        origin: name("north"),
-        seq,
-        series: series(&format!("target{}", seq % 7)),
-        time_unix_ns: START_UNIX_NS + seq.cast_signed() * 1_000_000_000,
-        outcome: Outcome::Value(seq as f64 / 8.0),
-        detail: String::new(),
-    }
+    barograph_testkit::record("north", &format!("target{}", seq % 7), seq)
 }
 
 fn records(seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
@@ -98,6 +84,14 @@ impl Station {
     }
 }
 
+/// A station in a mesh, both with nothing stored; the directories are theirs.
+async fn fresh() -> ([TempDir; 2], Arc<Mesh>, Station) {
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = mesh::new(directories[1].path());
+    let station = Station::start(quick(), directories[0].path(), &mesh).await;
+    (directories, mesh, station)
+}
+
 /// Appends while no mesh is joined.
 async fn append_alone(directory: &Path, batch: Vec<Record>) {
     let local = open(directory);
@@ -124,9 +118,3 @@ async fn assert_in_order(archive: &Local) {
         assert!(before < found.seq, "{} came after {before}", found.seq);
     }
 }
-
-/// 2026-01-01 UTC.
-const START_UNIX_NS: i64 = 1_767_225_600_000_000_000;
-
-/// The longest real time of a wait.
-const LIMIT: Duration = Duration::from_secs(60);

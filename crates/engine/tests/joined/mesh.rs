@@ -5,11 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{
-    BoxStream, Config, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page, Range,
-    Record, Selector,
-};
-use barograph_forecast::Series;
+use barograph_engine::{Config, Engine, Error, Local, Record};
+use barograph_testkit::{Call, Hooked, Hooks};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
@@ -31,7 +28,10 @@ pub(crate) enum Fault {
 }
 
 /// The engine under the station's.
-pub(crate) struct Mesh {
+pub(crate) type Mesh = Hooked<Failing>;
+
+/// What becomes of its calls.
+pub(crate) struct Failing {
     pub(crate) archive: Mutex<Arc<Local>>,
     /// What becomes of the next appends; then all is well.
     pub(crate) faults: Mutex<VecDeque<Fault>>,
@@ -49,24 +49,24 @@ pub(crate) struct Mesh {
     pub(crate) number: Mutex<Option<u64>>,
 }
 
-impl Mesh {
-    pub(crate) fn new(directory: &Path) -> Arc<Self> {
-        Self::judging(directory, |_| Ok(()))
-    }
+pub(crate) fn new(directory: &Path) -> Arc<Mesh> {
+    judging(directory, |_| Ok(()))
+}
 
-    pub(crate) fn judging(directory: &Path, judge: fn(&Record) -> Result<(), Error>) -> Arc<Self> {
-        Arc::new(Self {
-            archive: Mutex::new(Arc::new(open(directory))),
-            faults: Mutex::default(),
-            away_until: Mutex::default(),
-            pace: Mutex::default(),
-            put_off: Mutex::default(),
-            judge,
-            appended: Mutex::new(0),
-            number: Mutex::default(),
-        })
-    }
+pub(crate) fn judging(directory: &Path, judge: fn(&Record) -> Result<(), Error>) -> Arc<Mesh> {
+    Hooked::new(Failing {
+        archive: Mutex::new(Arc::new(open(directory))),
+        faults: Mutex::default(),
+        away_until: Mutex::default(),
+        pace: Mutex::default(),
+        put_off: Mutex::default(),
+        judge,
+        appended: Mutex::new(0),
+        number: Mutex::default(),
+    })
+}
 
+impl Failing {
     pub(crate) fn local(&self) -> Arc<Local> {
         Arc::clone(&self.archive.lock().unwrap())
     }
@@ -101,17 +101,16 @@ pub(crate) async fn really<T: Send + 'static>(work: impl Future<Output = T> + Se
 }
 
 #[async_trait::async_trait]
-impl Engine for Mesh {
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
-        self.local().register(entry, ttl).await
+impl Hooks for Failing {
+    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+        if !matches!(call, Call::Register(_) | Call::Watch | Call::Remove | Call::Subscribe) {
+            self.is_there()?;
+        }
+        Ok(self.local())
     }
 
-    fn watch(&self, group: &Group) -> BoxStream<Event> {
-        self.local().watch(group)
-    }
-
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
-        self.local().remove(host).await
+    fn number(&self, _: Call<'_>) -> Option<u64> {
+        *self.number.lock().unwrap()
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
@@ -144,40 +143,5 @@ impl Engine for Mesh {
             Fault::AcknowledgedLost => Ok(()),
             Fault::Silent => std::future::pending().await,
         }
-    }
-
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
-        self.local().subscribe(selector, from)
-    }
-
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
-        self.is_there()?;
-        self.local().history(series, range).await
-    }
-
-    async fn latest(
-        &self,
-        selector: &Selector,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Page<Record>, Error> {
-        self.is_there()?;
-        self.local().latest(selector, after, limit).await
-    }
-
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
-        self.is_there()?;
-        if let Some(number) = *self.number.lock().unwrap() {
-            return Ok(number);
-        }
-        self.local().watermark(origin).await
-    }
-
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
-        self.is_there()?;
-        if let Some(number) = *self.number.lock().unwrap() {
-            return Ok(number);
-        }
-        self.local().next_seq(origin).await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use barograph_engine::Engine as _;
 use proptest::prelude::*;
 
-use crate::mesh::{Fault, Mesh};
+use crate::mesh::{self, Fault};
 use crate::{Station, assert_in_order, name, quick, records, stored};
 
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ proptest! {
 
 async fn check(steps: Vec<Step>, seed: u64) {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let mesh = Mesh::new(archive.path());
+    let mesh = mesh::new(archive.path());
     let config = barograph_engine::JoinedConfig { seed: Some(seed), ..quick() };
     let mut station = Some(Station::start(config.clone(), directory.path(), &mesh).await);
     // What comes again after it was acknowledged and lost comes late.

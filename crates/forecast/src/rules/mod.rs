@@ -11,7 +11,6 @@ pub(crate) use selection::{ALL, Flat, TwoLevel};
 /// The forecast of one rule under one loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Choice {
-    /// The forecast.
     pub(crate) value: f64,
     /// The method behind it, or that with the largest weight.
     pub(crate) method: usize,

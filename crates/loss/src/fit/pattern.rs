@@ -17,9 +17,6 @@ const PIECES: [u32; 3] = [1, 2, 5];
 
 /// Learns the default classifier's model from windows of one cause: those of both are passed over, and outages, which look like the
 /// host's. Where too few windows have a burst, or a delay, it is given no weight. The order of the windows changes nothing.
-///
-/// # Errors
-/// Too few windows.
 pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
     let usable = windows.iter().filter(|window| is_usable(window));
     let pieces: Vec<_> = in_order(usable).into_iter().flat_map(pieces).collect();

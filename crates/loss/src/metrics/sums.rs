@@ -37,7 +37,6 @@ impl Sums {
         runs.sums(signature.lost(), u64::from(signature.packets() - signature.lost()), before)
     }
 
-    /// One gap more.
     pub(crate) fn add(&mut self, gap: Gap) {
         if self.gaps > 0 {
             self.spacing += u64::from(gap.received);

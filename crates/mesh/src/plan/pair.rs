@@ -21,7 +21,6 @@ pub(super) struct Pair {
     pub(super) joined: u64,
     /// Its place among equals.
     pub(super) rank: u64,
-    /// Its last turn.
     pub(super) last: Option<u64>,
     pub(super) forecast: Option<PairForecast>,
     pub(super) record: Record,

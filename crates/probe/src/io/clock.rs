@@ -102,7 +102,6 @@ impl Clock {
     }
 }
 
-/// Ended from outside.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped before it ended")]
 struct Stopped;

@@ -99,7 +99,6 @@ impl State {
     }
 }
 
-/// The reading end.
 pub(super) struct Reader {
     pipe: Arc<Pipe>,
     sleep: Option<Pin<Box<Sleep>>>,

@@ -9,18 +9,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Why the certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TlsError {
     /// One of the two files is named, the other is not.
     #[error("tls.certificate and tls.key belong together: one of them is missing")]
     Half,
     /// A file cannot be read, or holds no PEM of its kind.
     #[error("{path}: {message}", path = path.display())]
-    File {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        message: String,
-    },
+    File { path: PathBuf, message: String },
     /// They do not fit together, or the key is of an unknown kind.
     #[error("the certificate and the key cannot be used: {0}")]
     Unusable(rustls::Error),

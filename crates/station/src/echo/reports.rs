@@ -77,7 +77,6 @@ struct Book {
     accounts: Accounts,
 }
 
-/// Of a name.
 #[derive(Debug)]
 struct Use {
     /// Who brought it up; `None` = this host, or it was known before the start.

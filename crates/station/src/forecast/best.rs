@@ -25,7 +25,6 @@ pub(crate) enum Sight {
     Fresh(Path, Age),
     /// There is one, but it was made from a value too old to say what is now.
     Stale(Age),
-    /// Nothing was measured.
     Nothing,
 }
 
@@ -63,7 +62,6 @@ pub(crate) trait Knowledge {
     fn rest(&self) {}
 }
 
-/// Nothing is known.
 pub(crate) struct Blank;
 
 impl Knowledge for Blank {
@@ -72,7 +70,6 @@ impl Knowledge for Blank {
     }
 }
 
-/// What is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Question<'a> {
     pub(crate) from: &'a Name,

@@ -26,7 +26,6 @@ pub(crate) struct Connections(Arc<Shared>);
 struct Shared {
     proved: ProvedCallers,
     state: Mutex<State>,
-    /// One has ended.
     ended: Notify,
 }
 

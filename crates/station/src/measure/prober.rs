@@ -29,7 +29,6 @@ use crate::sync::lock;
 use crate::target::{Kind, Provenance, Target};
 use crate::time::now_unix_ns;
 
-/// The measuring thread.
 #[derive(Debug)]
 pub(crate) struct Prober {
     commands: Sender<Command>,
@@ -400,7 +399,6 @@ impl Worker {
         lock(&self.parts.bank).account(&series).is_some()
     }
 
-    /// Measures and records.
     fn measure(&self, kind: Kind) -> Measurement {
         let bulk_before = self.bulk_begun();
         let loaded_before = self.parts.responder.bulk_running();

@@ -283,9 +283,6 @@ impl Board {
     }
 
     /// Checks a signed request; gives the caller's name.
-    ///
-    /// # Errors
-    /// [`SignatureError`].
     pub(crate) fn verify(
         &self,
         authorization: &str,

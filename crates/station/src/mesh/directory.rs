@@ -24,7 +24,6 @@ pub(super) enum Told {
     Began,
     /// An event of the directory.
     Event(Event),
-    /// It ended.
     Ended,
 }
 

@@ -210,7 +210,6 @@ fn invitation(mesh: &MeshConfig) -> Result<String, JoinError> {
 }
 
 impl Kind {
-    /// As shown.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Local => "local",

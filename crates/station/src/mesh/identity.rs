@@ -35,8 +35,8 @@ struct Signer {
 
 /// Why a signed request is not what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum SignatureError {
-    /// The header cannot be read.
     #[error("expected `Authorization: Barograph-Station name=\"…\", challenge=\"…\", signature=\"…\"`")]
     Malformed,
     /// The challenge was never given out, was answered before, or is too old.
@@ -45,7 +45,6 @@ pub enum SignatureError {
     /// The station has signed as many requests lately as one may.
     #[error("that station has signed too many requests within half a minute")]
     TooMany,
-    /// No peer has this name.
     #[error("no station of this mesh in a group of this one has that name")]
     Unknown,
     /// The peer's directory entry has no public key.

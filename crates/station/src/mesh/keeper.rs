@@ -101,7 +101,6 @@ struct State {
     /// The directory does not know this station any more.
     again: Arc<Notify>,
     checks: JoinSet<Checked>,
-    /// Of the checks.
     check: Arc<TaskStatus>,
     rests: Rests,
     /// Of keys that changed.

@@ -11,11 +11,9 @@ use hdrhistogram::Histogram;
 use super::PEERS_MAX;
 use crate::sync::lock;
 
-/// Of all peers.
 #[derive(Debug, Default)]
 pub(crate) struct Latencies(Mutex<BTreeMap<Name, Of>>);
 
-/// Of one peer.
 #[derive(Debug, Default)]
 struct Of {
     /// Idle, and once something was measured under load, loaded.

@@ -29,7 +29,6 @@ pub(crate) struct Members {
     turn: Mutex<()>,
 }
 
-/// One invited station.
 pub(crate) struct Member {
     digest: Digest,
     created_s: u64,

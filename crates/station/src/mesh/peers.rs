@@ -26,7 +26,6 @@ pub(crate) struct Peers {
     all: BTreeMap<Name, Peer>,
 }
 
-/// One of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// As the directory told it last.
@@ -64,7 +63,6 @@ pub(crate) enum Standing {
 }
 
 impl Standing {
-    /// As shown.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -167,7 +165,6 @@ impl Peers {
         self.all.values().filter(|peer| peer.standing == Standing::Up).count()
     }
 
-    /// One of them.
     pub(crate) fn get(&self, host: &Name) -> Option<&Peer> {
         self.all.get(host)
     }

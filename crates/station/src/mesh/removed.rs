@@ -18,7 +18,6 @@ pub(crate) struct RemovedStations {
     list: Mutex<List>,
 }
 
-/// One of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Removed {
     pub(crate) host: Name,

@@ -153,7 +153,6 @@ impl Text {
         }
     }
 
-    /// The whole text.
     pub(super) fn finish(mut self) -> String {
         if self.format == Format::OpenMetrics {
             self.text.push_str("# EOF\n");

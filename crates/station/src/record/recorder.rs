@@ -98,7 +98,6 @@ struct Recorder {
     drops_logged: Option<Instant>,
 }
 
-/// A running append.
 type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
 
 impl Recorder {

@@ -17,7 +17,6 @@ impl Expiry {
         Self { at: Some(now + WAITS) }
     }
 
-    /// A sender came.
     pub(super) fn on_begun(&mut self) {
         self.at = None;
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use crate::http::{Events, get, post, send};
-use crate::{quiet, start};
+use crate::{quiet, start, start_new};
 
 const SERIES: &str = "source=here&target=queue&quantity=length";
 
@@ -16,8 +16,7 @@ fn feed(values: &[f64]) -> String {
 
 #[test]
 fn a_fed_value_is_stored_forecast_and_streamed() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let mut events = Events::open(address, "/v1/stream?quantity=length");
     let answer = post(address, "/v1/measurements", &feed(&[1.0, 2.0, 0.1]));
@@ -48,8 +47,7 @@ fn a_fed_value_is_stored_forecast_and_streamed() {
 
 #[test]
 fn history_is_paged() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     post(address, "/v1/measurements", &feed(&[1.0, 2.0, 3.0, 4.0, 5.0]));
     let mut path = format!("/v1/history?{SERIES}&limit=2");
@@ -61,7 +59,6 @@ fn history_is_paged() {
         path = format!("/v1/history?{SERIES}&limit=2&after={next}");
     }
     assert_eq!(pages, [2, 2, 1]);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -90,13 +87,11 @@ fn records_of_an_origin_can_be_repeated() {
     let station = start(quiet(state.path()));
     assert_eq!(post(station.address(), "/v1/measurements", &body(&[3])).status, 201);
     assert_eq!(get(station.address(), &format!("/v1/series?{load}")).json()["series"][0]["count"], 3);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn another_content_for_a_known_identity_is_a_conflict() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let body = |value: f64, time_s: Option<f64>| {
         let mut record = json!({ "seq": 5, "quantity": "load", "value": value });
@@ -114,20 +109,17 @@ fn another_content_for_a_known_identity_is_a_conflict() {
     assert_eq!(post(address, "/v1/measurements", &body(1.0, Some(now_s - 9.0))).status, 409);
     let load = get(address, "/v1/history?source=app&target=app&quantity=load").json();
     assert_eq!(load["records"].as_array().unwrap().len(), 1);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn unknown_parameters_are_refused_also_where_none_are_taken() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     for path in ["/v1/station?foo=1", "/v1/targets?foo=1", "/v1/series?foo=1"] {
         let refused = get(station.address(), path);
         assert_eq!(refused.status, 400, "{path}");
         assert!(refused.error().contains("foo"), "{path}: {}", refused.error());
     }
     assert_eq!(get(station.address(), "/v1/targets").status, 200);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -183,13 +175,11 @@ fn bad_feeds_are_refused_whole_and_named() {
     let text = send(address, "POST", "/v1/measurements", &[("Content-Type", "text/plain")], "{}");
     assert_eq!(text.status, 415);
     assert_eq!(get(address, "/v1/series?quantity=a").json()["series"], json!([]), "nothing was stored");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn late_values_are_stored_and_not_learnt() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
     for ago in [50.0, 100.0, 50.0] {
@@ -199,13 +189,11 @@ fn late_values_are_stored_and_not_learnt() {
     }
     assert_eq!(get(address, &format!("/v1/history?{SERIES}")).json()["records"].as_array().unwrap().len(), 3);
     assert_eq!(get(address, &format!("/v1/series?{SERIES}")).json()["series"][0]["count"], 2);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn bad_questions_are_named() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     post(address, "/v1/measurements", &feed(&[1.0]));
     for (path, status, word) in [
@@ -228,13 +216,11 @@ fn bad_questions_are_named() {
         assert_eq!(answer.status, status, "{path}: {}", answer.body);
         assert!(answer.error().contains(word), "{path}: {}", answer.error());
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn real_answers_have_what_the_openapi_document_requires() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let many: Vec<f64> = (0..60).map(|i| f64::from(i % 7)).collect();
     post(address, "/v1/measurements", &feed(&many));
@@ -310,8 +296,7 @@ fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
 
 #[test]
 fn the_page_and_the_metrics_are_served() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     post(address, "/v1/measurements", &feed(&[1.0, 2.0]));
     for (path, content_type) in [("/", "text/html"), ("/app.js", "text/javascript"), ("/app.css", "text/css")]
@@ -326,7 +311,6 @@ fn the_page_and_the_metrics_are_served() {
         metrics.body.contains("barograph_measured{quantity=\"length\",source=\"here\",target=\"queue\"} 2.0")
     );
     assert!(metrics.body.contains("barograph_forecast_mae{quantity=\"length\""));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -347,13 +331,11 @@ fn a_station_says_whether_the_caller_is_on_its_host() {
         Ok(own) => assert_eq!(answer(own.ip(), &[]), true, "{own}"),
         Err(error) => barograph_sim::say_skipped(&format!("the page at the host's own address: {error}")),
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn metrics_come_in_the_format_that_the_scraper_prefers() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let ask = |accept: &[&str]| {
         let headers: Vec<_> = accept.iter().map(|accept| ("Accept", *accept)).collect();
         let answer = send(station.address(), "GET", "/metrics", &headers, "");
@@ -390,5 +372,4 @@ fn metrics_come_in_the_format_that_the_scraper_prefers() {
         assert!(answer.body.contains("# TYPE barograph_build info\n"), "{accept:?}: {}", answer.body);
         assert!(answer.body.ends_with("# EOF\n"), "{accept:?}");
     }
-    station.stop(crate::LIMIT);
 }

@@ -5,14 +5,12 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
-};
-use barograph_forecast::Series;
+use barograph_engine::{Engine, Error, Record};
 use barograph_station::Station;
+use barograph_testkit::{Call, Hooked, Hooks};
 
 use crate::http::{get, post, until};
-use crate::{quiet, start};
+use crate::{quiet, start, start_over};
 
 /// An engine in memory whose appends fail as long as it is told to.
 #[derive(Default)]
@@ -29,13 +27,14 @@ struct Failing {
 }
 
 #[async_trait::async_trait]
-impl Engine for Failing {
-    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
-        Err(Error::Unavailable("no directory".into()))
+impl Hooks for Failing {
+    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+        Err(match call {
+            Call::History | Call::Latest => Error::Corrupt("page 7".into()),
+            _ => Error::Unavailable("no directory".into()),
+        })
     }
-    fn watch(&self, _: &Group) -> BoxStream<Event> {
-        Box::pin(futures_util::stream::empty())
-    }
+
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.appends.fetch_add(1, Ordering::SeqCst);
         if self.fails.load(Ordering::SeqCst) {
@@ -59,20 +58,10 @@ impl Engine for Failing {
         }
         Ok(())
     }
-    fn subscribe(&self, _: &Selector, _: From) -> BoxStream<(Cursor, Record)> {
-        Box::pin(futures_util::stream::empty())
-    }
-    async fn history(&self, _: &Series, _: &Range) -> Result<Page<Record>, Error> {
-        Err(Error::Corrupt("page 7".into()))
-    }
-    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
-        Err(Error::Corrupt("page 7".into()))
-    }
-    async fn watermark(&self, _: &HostId) -> Result<u64, Error> {
-        Ok(0)
-    }
-    async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
-        Ok(1 + self.given_up.load(Ordering::SeqCst))
+
+    fn number(&self, call: Call<'_>) -> Option<u64> {
+        let given_up = self.given_up.load(Ordering::SeqCst);
+        Some(if matches!(call, Call::Watermark) { 0 } else { 1 + given_up })
     }
 }
 
@@ -84,9 +73,9 @@ fn sensing(state: &std::path::Path) -> barograph_station::Config {
 #[test]
 fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Arc::new(Failing::default());
+    let engine = Hooked::new(Failing::default());
     engine.takes_none.store(true, Ordering::SeqCst);
-    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
     let address = station.address();
     let degraded = until(address, "/healthz", |answer| {
         answer.status == 503 && answer.json()["reasons"].to_string().contains("broke a limit")
@@ -100,11 +89,11 @@ fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
 #[test]
 fn a_station_without_its_archive_measures_on_and_says_so() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Arc::new(Failing::default());
+    let engine = Hooked::new(Failing::default());
     engine.fails.store(true, Ordering::SeqCst);
     let mut config = sensing(state.path());
     config.spool_records_max = 5;
-    let station = Station::start(config, Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let station = start_over(config, Arc::clone(&engine) as _);
     let address = station.address();
 
     let degraded = until(address, "/healthz", |answer| {
@@ -150,9 +139,9 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
 #[test]
 fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Arc::new(Failing::default());
+    let engine = Hooked::new(Failing::default());
     engine.forgets_to_answer.store(true, Ordering::SeqCst);
-    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
     until(station.address(), "/healthz", |answer| {
         2 < engine.appends.load(Ordering::SeqCst) && answer.body.contains("last_append_age_s\":0")
     });
@@ -167,8 +156,8 @@ fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
 #[test]
 fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Arc::new(Failing::default());
-    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let engine = Hooked::new(Failing::default());
+    let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
     until(station.address(), "/healthz", |_| 3 <= engine.records.lock().unwrap().len());
     let before = engine.records.lock().unwrap().len() as u64;
     engine.given_up.store(5000, Ordering::SeqCst);
@@ -184,9 +173,9 @@ fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
 #[test]
 fn stopping_with_a_dead_archive_keeps_its_limit_and_says_what_is_lost() {
     let state = tempfile::tempdir().unwrap();
-    let engine = Arc::new(Failing::default());
+    let engine = Hooked::new(Failing::default());
     engine.fails.store(true, Ordering::SeqCst);
-    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let station = start_over(sensing(state.path()), Arc::clone(&engine) as _);
     until(station.address(), "/healthz", |answer| {
         answer.status == 503 && !answer.body.contains("\"spool_records\":0")
     });
@@ -210,7 +199,6 @@ fn history_and_forecasts_survive_a_restart() {
     let station = start(quiet(state.path()));
     let again = get(station.address(), &format!("/v1/recent?{series}")).json();
     assert_eq!(again, recent, "points, forecasts issued for them, and the next");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -224,17 +212,16 @@ fn what_cannot_be_used_is_named_and_left_alone() {
     let other = tempfile::tempdir().unwrap();
     let mut taken = quiet(other.path());
     taken.listen = running.address();
-    let error = Station::start(taken, Arc::new(Failing::default())).err().unwrap().to_string();
+    let error = Station::start(taken, Hooked::new(Failing::default())).err().unwrap().to_string();
     assert!(error.starts_with(&format!("cannot listen on {}", running.address())), "{error}");
 
     let mut no_token = quiet(other.path());
     std::fs::write(other.path().join("token"), "").unwrap();
     no_token.listen = "127.0.0.1:0".parse().unwrap();
-    let error = Station::start(no_token, Arc::new(Failing::default())).err().unwrap().to_string();
+    let error = Station::start(no_token, Hooked::new(Failing::default())).err().unwrap().to_string();
     assert!(error.contains("token"), "{error}");
 
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = barograph_station::open_archive(&quiet(file.path())).err().unwrap().to_string();
     assert!(error.contains(file.path().to_str().unwrap()), "{error}");
-    running.stop(crate::LIMIT);
 }

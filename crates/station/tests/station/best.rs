@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_engine::{Capabilities, Engine, Entry};
-use barograph_forecast::Name;
 use barograph_station::{Config, Station, open_archive};
+use barograph_testkit::name;
 use serde_json::{Value, json};
 
 use crate::http::{Answer, get, post, until};
-use crate::{LIMIT, quiet, start};
+use crate::{LIMIT, quiet, start_new};
 
 /// Ten values of round trip (s), goodput (bit/s) and a loss of one per cent of a pair, alike to a per cent.
 fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
@@ -36,8 +36,7 @@ fn names(answer: &Value) -> Vec<&str> {
 
 #[test]
 fn measured_hosts_are_ranked_for_the_bytes_asked() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     feed(
         &station,
         &[
@@ -59,13 +58,11 @@ fn measured_hosts_are_ranked_for_the_bytes_asked() {
     // From another source that this station keeps.
     let far = ask(&station, "from=far&to=near&bytes=1000").json();
     assert!((far["hosts"][0]["rtt"]["forecast"].as_f64().unwrap() - 0.2).abs() < 0.01, "{far}");
-    station.stop(LIMIT);
 }
 
 #[test]
 fn many_hosts_are_answered_as_few_are() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let targets: Vec<String> = (0..20).map(|at| format!("t{at}")).collect();
     let pair = |(at, target)| ("here", target, 0.01 * f64::from(at), 1e8);
     let pairs: Vec<_> = (1..).zip(targets.iter().map(String::as_str)).map(pair).collect();
@@ -78,13 +75,11 @@ fn many_hosts_are_answered_as_few_are() {
     );
     let missing = ask(&station, &format!("to={to},ghost&bytes=1000"));
     assert_eq!(missing.status, 404, "{}", missing.body);
-    station.stop(LIMIT);
 }
 
 #[test]
 fn what_cannot_be_asked_is_refused_with_its_name() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     feed(&station, &[("here", "near", 0.001, 1e7)]);
     for (query, status, told) in [
         ("to=near,ghost&bytes=1", 404, "`to`: there is no host or group ghost that here could reach"),
@@ -110,12 +105,11 @@ fn what_cannot_be_asked_is_refused_with_its_name() {
 /// the values that are fed.
 fn entry(host: &str, groups: &[&str]) -> Entry {
     Entry {
-        host: Name::new(host).unwrap(),
         addresses: Vec::new(),
         version: env!("CARGO_PKG_VERSION").into(),
-        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
+        groups: groups.iter().map(|group| name(group)).collect(),
         capabilities: Capabilities { responder: true, ..Capabilities::default() },
-        key: None,
+        ..barograph_testkit::entry(host)
     }
 }
 
@@ -123,7 +117,7 @@ fn entry(host: &str, groups: &[&str]) -> Entry {
 fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
-    config.mesh.site = Name::new("a").unwrap();
+    config.mesh.site = name("a");
     let archive = Arc::new(open_archive(&config).unwrap());
     let entries = [
         entry("ra", &["local:a", "global"]),
@@ -206,7 +200,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
 fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
-    config.mesh.site = Name::new("a").unwrap();
+    config.mesh.site = name("a");
     let archive = Arc::new(open_archive(&config).unwrap());
     let entries = [entry("x", &["local:a"]), entry("mal", &["local:a", "x", "here", "target", "mine"])];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -228,14 +222,14 @@ fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
 fn a_host_that_is_lost_is_told_as_gone_at_once() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
-    config.mesh.site = Name::new("a").unwrap();
+    config.mesh.site = name("a");
     let archive = Arc::new(open_archive(&config).unwrap());
     let entry = Entry {
-        host: Name::new("peer").unwrap(),
+        host: name("peer"),
         // Nobody answers there, and a failed round trip is not learnt.
         addresses: vec!["192.0.2.1:10132".parse().unwrap()],
         version: env!("CARGO_PKG_VERSION").into(),
-        groups: vec![Name::new("local:a").unwrap()],
+        groups: vec![name("local:a")],
         capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: None,
     };

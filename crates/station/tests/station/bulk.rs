@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Answer, get, post, until};
 use crate::mesh::{block_on, directory, entry, joined};
-use crate::{LIMIT, quiet, serve};
+use crate::{LIMIT, Running, quiet, serve, up};
 
 pub(crate) fn config(state: &Path, host: &str) -> Config {
     let mut config = quiet(state);
@@ -28,12 +28,12 @@ pub(crate) fn config(state: &Path, host: &str) -> Config {
 }
 
 /// A station that has joined `head`.
-pub(crate) fn join(head: &Station, mut config: Config) -> Station {
+pub(crate) fn join(head: &Station, mut config: Config) -> Running {
     let answer = post(head.address(), "/v1/invitations", "{}");
     assert_eq!(answer.status, 201, "{}", answer.body);
     config.mesh.join = Some(head.url());
     config.mesh.join_token = Some(Secret::new(answer.json()["token"].as_str().unwrap().into()));
-    std::thread::spawn(move || Station::up(config).unwrap()).join().unwrap()
+    up(config)
 }
 
 pub(crate) fn until_peers(station: &Station, other: &str) {
@@ -143,8 +143,6 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     let part = |role: &str| spent["budget"]["spent"][role]["bytes"].as_u64().unwrap();
     assert!(part("source") + part("target") <= 15_000_000, "{spent}");
     assert!(matches!(own.status, 200 | 429), "{}", own.body);
-    b.stop(LIMIT);
-    a.stop(LIMIT);
 }
 
 #[test]
@@ -164,7 +162,6 @@ fn a_restart_gives_no_budget_back() {
     a.stop(LIMIT);
     let a = serve(of_a());
     assert_eq!(spent(&a), before);
-    a.stop(LIMIT);
 }
 
 #[test]
@@ -248,5 +245,4 @@ fn a_peer_that_does_not_know_streams_is_a_failure_of_goodput() {
     let latest = until(a.address(), path, |answer| !answer.json()["latest"].as_array().unwrap().is_empty());
     assert_eq!(latest.json()["latest"][0]["error"], "declined", "{}", latest.body);
     drop(lease);
-    a.stop(LIMIT);
 }

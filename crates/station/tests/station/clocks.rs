@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::engine::{ask, invite};
 use crate::http::{get, post};
-use crate::{quiet, serve};
+use crate::{quiet, serve, serve_new};
 
 const SECOND_NS: i64 = 1_000_000_000;
 const HOUR_NS: i64 = 3600 * SECOND_NS;
@@ -65,13 +65,11 @@ fn forecasts_go_on_after_a_jump_of(ahead_ns: i64) {
     assert_eq!(series(station.address())["count"], 45);
     let latest = get(station.address(), &format!("/v1/latest?{SERIES}")).json()["latest"][0].clone();
     assert_eq!(latest["value"], 0.25 + 0.001 * 45.0, "{latest}");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_member_s_clock_that_is_ahead_is_told_everywhere() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quietest(state.path()));
+    let station = serve_new(quietest);
     let address = station.address();
     let token = invite(address, Some("b"));
     let health = || get(address, "/healthz");
@@ -98,7 +96,6 @@ fn a_member_s_clock_that_is_ahead_is_told_everywhere() {
     send(address, &token, 21, now_unix_ns());
     assert_eq!(health().json()["warnings"], json!([]));
     assert_eq!(part(&get(address, "/v1/best?from=b&to=c&bytes=1000").json())["ahead_s"], Value::Null);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -187,13 +184,11 @@ fn what_an_application_feeds_is_forecast_from_after_its_clock_went_back_an_hour(
     station.stop(crate::LIMIT);
     let station = serve(quietest(state.path()));
     assert_eq!(series(station.address())["next"], before["next"], "a restart forecasts as before");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_label_ahead_that_an_application_gives_counts_as_now_and_is_marked() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quietest(state.path()));
+    let station = serve_new(quietest);
     let address = station.address();
     let label = now_unix_ns() + HOUR_NS;
     feed(address, 1, label);
@@ -208,5 +203,4 @@ fn a_label_ahead_that_an_application_gives_counts_as_now_and_is_marked() {
     let other = json!({ "origin": "feeder", "records": [{ "seq": 1, "quantity": "queue", "value": 0.251,
         "time_s": (label + HOUR_NS) as f64 / 1e9 }] });
     assert_eq!(post(address, "/v1/measurements", &other.to_string()).status, 409, "another label");
-    station.stop(crate::LIMIT);
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use serde_json::json;
 
 use crate::http::{Events, connect, get, post, raw, send};
-use crate::{quiet, start};
+use crate::{quiet, start, start_new, up};
 
 const TYPE: (&str, &str) = ("Content-Type", "application/json");
 
@@ -39,7 +39,6 @@ fn a_caller_from_elsewhere_needs_the_token() {
     let old =
         "POST /v1/measurements HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n";
     assert_eq!(raw(address, format!("{old}{body}").as_bytes()).status, 401, "as proxies speak by default");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -58,7 +57,6 @@ fn targets_are_not_taken_from_elsewhere_unless_allowed() {
     config.allow_remote_targets = true;
     assert!(station.reload(config).unwrap().is_empty());
     assert_eq!(add().status, 201);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -97,7 +95,6 @@ fn pages_of_other_sites_can_do_nothing() {
             .status,
         421
     );
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -124,7 +121,6 @@ fn heads_streams_and_connections_are_bounded() {
     let silent = [connect(address), connect(address)];
     assert_eq!(get(address, "/v1/station").status, 200);
     drop((events, silent));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -153,7 +149,7 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let mut config = barograph_station::Config { connections_max: 2, ..quiet(state.path()) };
     config.mesh.join = Some(format!("http://{}/", mesh.local_addr().unwrap()));
     config.mesh.join_token = Some(barograph_station::target::Secret::new("0123456789abcdef".into()));
-    let station = barograph_station::Station::up(config).unwrap();
+    let station = up(config);
     let address = station.address();
     let mut waiting = connect(address);
     waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
@@ -163,13 +159,11 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     assert_eq!(get(address, "/v1/station").status, 200);
     assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
     drop(events);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     assert_eq!(get(address, "/v1/probe").status, 426);
     let target = barograph_probe::Target::parse(&format!("http://{address}/")).unwrap();
@@ -180,7 +174,6 @@ fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
     for reading in readings {
         assert!(reading.result.is_ok(), "{reading:?}");
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -211,13 +204,11 @@ fn targets_can_be_added_listed_and_removed_and_survive() {
     let remove = || send(address, "DELETE", "/v1/targets?target=http%3A%2F%2F127.0.0.1%3A9", &[], "");
     assert_eq!(remove().status, 200);
     assert_eq!(remove().status, 404);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_peer_that_sends_half_a_request_does_not_stop_the_station() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let mut slow = connect(address);
     slow.write_all(b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\n").unwrap();
@@ -266,8 +257,7 @@ fn wrong_credentials_are_counted_and_slow_nobody_who_has_the_right_one() {
 /// A peer asks for a challenge by the scheme alone, again and again: that is no wrong signature, and not slowed.
 #[test]
 fn a_question_for_a_challenge_is_no_wrong_signature() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let headers =
         [("Authorization", "Barograph-Station"), ("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];
     for _ in 0..40 {
@@ -275,5 +265,4 @@ fn a_question_for_a_challenge_is_no_wrong_signature() {
     }
     let metrics = get(station.address(), "/metrics").body;
     assert!(metrics.contains("barograph_wrong_credentials_total{kind=\"signature\"} 0"), "{metrics}");
-    station.stop(crate::LIMIT);
 }

@@ -147,5 +147,4 @@ fn a_peer_that_does_not_know_iperf3_s_kind_is_a_failure_of_goodput() {
     assert_eq!(made["with"], "iperf3", "{made}");
     assert!(made["why"].as_str().unwrap().starts_with("declined: "), "{made}");
     drop(lease);
-    a.stop(LIMIT);
 }

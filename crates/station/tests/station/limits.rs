@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::engine::{ask, invite, lines, record, register, register_in};
 use crate::http::{get, post, send};
-use crate::{quiet, serve, start};
+use crate::{quiet, serve, serve_new, start};
 
 /// The row of a limit in `/healthz`.
 pub(crate) fn limit(address: SocketAddr, name: &str) -> Value {
@@ -202,8 +202,7 @@ fn an_address_with_its_share_is_a_warning_that_names_the_settings() {
 /// The pace of a member that has sent too much is no fault, and is counted.
 #[test]
 fn a_member_that_has_to_wait_is_counted_and_no_warning() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quiet(state.path()));
+    let station = serve_new(quiet);
     let address = station.address();
     let token = invite(address, None);
     let last = (0..40).map(|_| register(address, &token, "a")).find(|answer| answer.status == 429);

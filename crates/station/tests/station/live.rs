@@ -6,7 +6,7 @@ use std::time::Duration;
 use barograph_station::target::{Provenance, Target};
 
 use crate::http::{Events, get, until};
-use crate::{quiet, start};
+use crate::{quiet, start, start_new};
 
 fn target(address: &str, quantities: &[&str]) -> Target {
     let words: Vec<String> = quantities.iter().map(ToString::to_string).collect();
@@ -35,7 +35,6 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
     until(station.address(), recent, |answer| {
         answer.json()["points"].as_array().unwrap().iter().any(|point| point.get("lower").is_some())
     });
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -100,7 +99,6 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
     // The mark goes with the first connection that is taken.
     let _server = TcpListener::bind(&closed).unwrap();
     until(address, "/metrics", |answer| answer.body.contains(&format!("barograph_port_refused{labels} 0.0")));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -121,7 +119,6 @@ fn a_station_that_is_gone_fails_what_needs_it_also_after_a_restart() {
     until(station.address(), &of(&name, "rtt"), |answer| before < number(answer, "failures"));
     let connect = until(station.address(), &of(&name, "connect"), |answer| 1 <= number(answer, "count"));
     assert_eq!(connect.json()["series"][0]["failures"], 0, "{}", connect.body);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -136,7 +133,6 @@ fn a_server_that_hangs_at_every_question_still_has_its_connect() {
         answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
     });
     assert_eq!(answer.json()["series"][0]["failures"], 0, "{}", answer.body);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -160,8 +156,6 @@ fn a_station_is_found_out_and_measured_as_one() {
     until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
         0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
     });
-    station.stop(crate::LIMIT);
-    far.stop(crate::LIMIT);
 }
 
 #[test]
@@ -179,13 +173,11 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
     });
     assert!(station.reload(config).unwrap().is_empty(), "it is as it was started");
     assert_eq!(get(station.address(), "/v1/targets").json()["targets"], serde_json::json!([]));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_slow_watcher_is_told_what_it_missed() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let mut events = Events::open(address, "/v1/stream?quantity=depth");
     let records: Vec<_> = (0..1000).map(|i| serde_json::json!({ "quantity": "depth", "value": i })).collect();
@@ -204,7 +196,6 @@ fn a_slow_watcher_is_told_what_it_missed() {
         assert!(points < 24_000, "nothing was missed");
     };
     assert!(0 < missed && missed < 24_000, "{missed}");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -261,8 +252,6 @@ fn a_token_file_is_read_again_and_a_bad_one_changes_nothing() {
     std::fs::copy(far_state.path().join("token"), &file).unwrap();
     assert!(station.reload(config).unwrap().is_empty());
     until(station.address(), rtt, |answer| Some(1) <= count(answer, "count"));
-    station.stop(crate::LIMIT);
-    far.stop(crate::LIMIT);
 }
 
 #[test]

@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::{Engine as _, Record};
 use barograph_forecast::{Name, Outcome, Quantity, Series};
-use barograph_station::{Config, Station, open_archive};
+use barograph_station::{Config, open_archive};
 use serde_json::{Value, json};
 
 use crate::engine::{ask, invite, register};
 use crate::http::{get, post, until};
-use crate::{LIMIT, quiet, serve};
+use crate::{LIMIT, Running, quiet, serve, start_over};
 
 /// Records of one series with details of 4 KB, as many as 8 MB hold.
 const RECORDS: u64 = 2000;
 const HISTORY: &str = "/v1/history?source=here&target=there&quantity=rtt&limit=10000";
 
 /// A station with [`RECORDS`] in its archive.
-fn with_long_history(config: Config) -> Station {
+fn with_long_history(config: Config) -> Running {
     let archive = open_archive(&config).unwrap();
     let name = |text: &str| Name::new(text).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
@@ -40,7 +40,7 @@ fn with_long_history(config: Config) -> Station {
         .collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(archive.append(&records)).unwrap();
-    Station::start(config, Arc::new(archive)).unwrap()
+    start_over(config, Arc::new(archive))
 }
 
 #[test]
@@ -187,5 +187,4 @@ fn a_member_is_served_while_strangers_ask_for_all_metrics() {
     });
     assert!(STRANGERS <= answers.into_inner());
     assert_eq!(get(address, "/healthz").json()["reasons"], json!([]));
-    station.stop(LIMIT);
 }

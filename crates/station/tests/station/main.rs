@@ -11,7 +11,6 @@ mod disk;
 mod echo;
 mod engine;
 mod guard;
-mod http;
 mod iperf3;
 mod limits;
 mod live;
@@ -25,35 +24,101 @@ mod tasks;
 mod tls;
 mod transfers;
 
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use barograph_engine::Engine;
 use barograph_station::{Config, Station, open_archive};
-
-/// Every wait of these tests ends after this: what measures takes long to settle on a busy computer.
-const LIMIT: Duration = Duration::from_secs(60);
+use barograph_testkit::{LIMIT, http, name};
+use tempfile::TempDir;
 
 /// A quiet configuration: nothing is measured but the host itself, and that seldom.
 fn quiet(state: &Path) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         state: state.to_path_buf(),
-        host: Some(barograph_forecast::Name::new("here").unwrap()),
+        host: Some(name("here")),
         default_targets: false,
         commit: Duration::ZERO,
         ..Config::default()
     }
 }
 
-/// A station that serves its engine to those it invites.
-fn serve(config: Config) -> Station {
-    // A station starts with runtimes of its own, which it cannot from within a test's.
-    let start = move || Station::serve(config.clone(), Arc::new(open_archive(&config).unwrap())).unwrap();
-    std::thread::spawn(start).join().unwrap()
+/// A running station, stopped when it is dropped.
+struct Running {
+    station: Option<Station>,
+    /// The directory of one that was started with nothing in it.
+    _state: Option<TempDir>,
 }
 
-fn start(config: Config) -> Station {
+impl Running {
+    /// Gives how many records could not be stored.
+    fn stop(mut self, limit: Duration) -> usize {
+        self.station.take().map_or(0, |station| station.stop(limit))
+    }
+}
+
+impl From<Station> for Running {
+    fn from(station: Station) -> Self {
+        Self { station: Some(station), _state: None }
+    }
+}
+
+impl Deref for Running {
+    type Target = Station;
+
+    fn deref(&self) -> &Station {
+        self.station.as_ref().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed waits for nothing more.
+        if let Some(station) = self.station.take()
+            && !std::thread::panicking()
+        {
+            station.stop(LIMIT);
+        }
+    }
+}
+
+/// A station that serves its engine to those it invites.
+fn serve(config: Config) -> Running {
+    // A station starts with runtimes of its own, which it cannot from within a test's.
+    let start = move || Station::serve(config.clone(), Arc::new(open_archive(&config).unwrap())).unwrap();
+    std::thread::spawn(start).join().unwrap().into()
+}
+
+fn start(config: Config) -> Running {
     let archive = open_archive(&config).unwrap();
-    Station::start(config, Arc::new(archive)).unwrap()
+    start_over(config, Arc::new(archive))
+}
+
+/// A station with this engine.
+fn start_over(config: Config, engine: Arc<dyn Engine>) -> Running {
+    Station::start(config, engine).unwrap().into()
+}
+
+/// A station as the command starts it: on the engine of its configuration.
+fn up(config: Config) -> Running {
+    std::thread::spawn(move || Station::up(config).unwrap()).join().unwrap().into()
+}
+
+/// As [`serve`], in a directory of its own.
+fn serve_new(config: impl FnOnce(&Path) -> Config) -> Running {
+    let state = tempfile::tempdir().unwrap();
+    let mut station = serve(config(state.path()));
+    station._state = Some(state);
+    station
+}
+
+/// As [`start`], in a directory of its own.
+fn start_new(config: impl FnOnce(&Path) -> Config) -> Running {
+    let state = tempfile::tempdir().unwrap();
+    let mut station = start(config(state.path()));
+    station._state = Some(state);
+    station
 }

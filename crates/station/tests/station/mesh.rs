@@ -5,24 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{
-    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page,
-    Range, Record, Selector,
-};
-use barograph_forecast::{Name, Series};
+use barograph_engine::{Capabilities, Engine, Entry, Error, Local};
 use barograph_station::{Config, Station, open_archive};
+use barograph_testkit::{Call, Hooked, Hooks, name};
 use serde_json::Value;
 
 use crate::http::{Events, get, send, until};
-use crate::{LIMIT, quiet, start};
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
+use crate::{LIMIT, Running, quiet, start_new, start_over};
 
 /// A station's own archive, and a directory that it shares with others, or that is away.
 struct Shared {
-    own: Local,
+    own: Arc<dyn Engine>,
     directory: Option<Arc<Local>>,
     registrations: Arc<AtomicUsize>,
 }
@@ -31,47 +24,16 @@ fn away() -> Error {
     Error::Unavailable("nobody is there".into())
 }
 
-#[async_trait::async_trait]
-impl Engine for Shared {
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
-        self.registrations.fetch_add(1, Ordering::SeqCst);
-        self.directory.as_ref().ok_or_else(away)?.register(entry, ttl).await
-    }
-
-    fn watch(&self, group: &Group) -> BoxStream<Event> {
-        match &self.directory {
-            Some(directory) => directory.watch(group),
-            None => Box::pin(futures_util::stream::iter([Err(away())])),
+impl Hooks for Shared {
+    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+        match call {
+            Call::Register(_) | Call::Watch | Call::Remove => {
+                let count = usize::from(matches!(call, Call::Register(_)));
+                self.registrations.fetch_add(count, Ordering::SeqCst);
+                self.directory.clone().map(|directory| directory as _).ok_or_else(away)
+            }
+            _ => Ok(Arc::clone(&self.own)),
         }
-    }
-
-    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
-        self.own.append(batch).await
-    }
-
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
-        self.own.subscribe(selector, from)
-    }
-
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
-        self.own.history(series, range).await
-    }
-
-    async fn latest(
-        &self,
-        selector: &Selector,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Page<Record>, Error> {
-        self.own.latest(selector, after, limit).await
-    }
-
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
-        self.own.watermark(origin).await
-    }
-
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
-        self.own.next_seq(origin).await
     }
 }
 
@@ -88,25 +50,26 @@ fn config(state: &Path, host: &str) -> Config {
     config
 }
 
-pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Station {
+pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Running {
     counted(config, directory, &Arc::default())
 }
 
 /// The same, with a count of how often it registers.
-fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<AtomicUsize>) -> Station {
-    let own = open_archive(&config).unwrap();
+fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<AtomicUsize>) -> Running {
+    let own = Arc::new(open_archive(&config).unwrap());
     let registrations = Arc::clone(registrations);
-    Station::start(config, Arc::new(Shared { own, directory: directory.cloned(), registrations })).unwrap()
+    let engine = Hooked::new(Shared { own, directory: directory.cloned(), registrations });
+    start_over(config, engine)
 }
 
 pub(crate) fn entry(host: &str, addresses: &[&str]) -> Entry {
     Entry {
-        host: name(host),
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![name("local:default")],
         capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: Some([9; 32]),
+        ..barograph_testkit::entry(host)
     }
 }
 
@@ -184,8 +147,6 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
     let metrics = get(a.address(), "/metrics").body;
     assert!(metrics.contains("barograph_mesh_peers{state=\"up\"} 1.0"), "{metrics}");
     assert!(metrics.contains("barograph_mesh_directory_up 1.0"));
-    b.stop(LIMIT);
-    a.stop(LIMIT);
 }
 
 #[test]
@@ -210,7 +171,6 @@ fn who_was_away_is_told_what_it_missed() {
     let wrong = send(address, "GET", "/v1/peers/events", &[("Last-Event-ID", "x")], "");
     assert_eq!(wrong.status, 400, "{}", wrong.body);
     drop(leases);
-    a.stop(LIMIT);
 }
 
 #[test]
@@ -264,7 +224,6 @@ fn a_request_without_a_good_signature_is_told_why() {
     assert_eq!(other.status, 401);
     assert!(!other.head.contains("challenge="), "{}", other.head);
     drop(lease);
-    a.stop(LIMIT);
 }
 
 #[test]
@@ -299,7 +258,6 @@ fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
     let targets = get(a.address(), "/v1/targets").json();
     assert!(targets["targets"].as_array().unwrap().is_empty(), "looking for it is enough: {targets}");
     drop(leases);
-    a.stop(LIMIT);
 }
 
 #[test]
@@ -348,8 +306,6 @@ fn two_of_one_name(copy_the_key: bool) {
     until(first.address(), "/healthz", |answer| answer.status == 200);
     until_peer(&other, "a", |peer| peer["address"] == first.address().to_string());
     assert_eq!(registrations.load(Ordering::SeqCst), 3);
-    other.stop(LIMIT);
-    first.stop(LIMIT);
 }
 
 #[test]
@@ -368,7 +324,7 @@ fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() 
     let directory = directory(&state.path().join("d"));
     let a_config = config(&state.path().join("a"), "a");
     let a = joined(a_config.clone(), Some(&directory));
-    let b = joined(config(&state.path().join("b"), "b"), Some(&directory));
+    let _b = joined(config(&state.path().join("b"), "b"), Some(&directory));
     until_forecast(&a, "b", "rtt");
     a.stop(LIMIT);
     let a = joined(a_config, None);
@@ -380,18 +336,14 @@ fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() 
     assert_eq!(mesh["directory"]["connected"], false);
     assert!(mesh["directory"]["error"].as_str().unwrap().contains("nobody is there"), "{mesh}");
     assert!(!state.path().join("a/peers.json.new").exists() && state.path().join("a/peers.json").exists());
-    b.stop(LIMIT);
-    a.stop(LIMIT);
 }
 
 #[test]
 fn a_station_alone_is_its_own_directory_and_is_well() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     until(station.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let mesh = get(station.address(), "/v1/mesh").json();
     assert_eq!((mesh["engine"].as_str(), mesh["spool"].is_null()), (Some("local"), true));
     assert!(get(station.address(), "/v1/peers").json()["peers"].as_array().unwrap().is_empty());
     assert_eq!(get(station.address(), "/healthz").status, 200);
-    station.stop(LIMIT);
 }

@@ -1,15 +1,15 @@
 //! A station that keeps the archive of a mesh on NATS: what members measure reaches it through the stream.
 
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use barograph_engine::{Engine as _, Nats, NatsConfig, Record};
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Outcome};
 use barograph_station::Config;
+use barograph_testkit::nats::Server;
 
 use crate::http::{get, until};
-use crate::{LIMIT, quiet};
+use crate::{LIMIT, quiet, up};
 
 const SERIES: &str = "/v1/series?source=b&target=c&quantity=rtt";
 
@@ -54,20 +54,13 @@ fn an_archive_forecasts_from_what_members_measure() {
     until_count(station.address(), 31);
     send(31..=40);
     until_count(station.address(), 41);
-    station.stop(LIMIT);
 }
 
 fn record(seq: u64) -> Record {
-    let [b, c] = ["b", "c"].map(|name| Name::new(name).unwrap());
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    Record {
-        origin: b.clone(),
-        seq,
-        series: Series { source: b, target: c, quantity: Quantity::RTT },
-        time_unix_ns: i64::try_from(now.as_nanos()).unwrap(),
-        outcome: Outcome::Value(0.25 + 0.001 * seq as f64),
-        detail: String::new(),
-    }
+    let time_unix_ns = i64::try_from(now.as_nanos()).unwrap();
+    let outcome = Outcome::Value(0.25 + 0.001 * seq as f64);
+    Record { time_unix_ns, outcome, ..barograph_testkit::record("b", "c", seq) }
 }
 
 fn archive(directory: &Path, url: &str) -> Config {
@@ -76,58 +69,4 @@ fn archive(directory: &Path, url: &str) -> Config {
     config.mesh.nats = vec![url.to_owned()];
     config.mesh.archive = true;
     config
-}
-
-/// From a thread of its own, as `serve` does.
-fn up(config: Config) -> barograph_station::Station {
-    std::thread::spawn(move || barograph_station::Station::up(config).unwrap()).join().unwrap()
-}
-
-/// A running `nats-server`, killed when it is dropped.
-struct Server {
-    child: Child,
-    url: String,
-}
-
-impl Server {
-    /// `None` = there is none, and it was said.
-    fn start(directory: &Path) -> Option<Self> {
-        let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let on_path = std::env::split_paths(&path).map(|directory| directory.join("nats-server"));
-        let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/nats-server");
-        let Some(program) = named.into_iter().chain(on_path).chain([tools]).find(|file| file.is_file())
-        else {
-            barograph_sim::say_missing(
-                "an archive on NATS: there is no nats-server (scripts/install-test-needs gets it)",
-            );
-            return None;
-        };
-        let (store, file) = (directory.join("jetstream"), directory.join("server.conf"));
-        let text = format!(
-            "listen: 127.0.0.1:-1\nports_file_dir: {directory:?}\n\
-             jetstream {{ store_dir: {store:?}, max_file_store: 8GB }}\n"
-        );
-        std::fs::write(&file, text).unwrap();
-        let child =
-            Command::new(program).arg("-c").arg(file).arg("-l").arg(directory.join("log")).spawn().unwrap();
-        let mut server = Self { child, url: String::new() };
-        let ports = directory.join(format!("nats-server_{}.ports", server.child.id()));
-        let began = Instant::now();
-        while server.url.is_empty() {
-            assert!(began.elapsed() < LIMIT, "nats-server does not listen");
-            let text = std::fs::read_to_string(&ports).unwrap_or_default();
-            server.url =
-                text.split('"').find(|part| part.starts_with("nats://127.")).unwrap_or("").to_owned();
-            std::thread::yield_now();
-        }
-        Some(server)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -1,11 +1,10 @@
 //! The files of the page, as a browser loads them.
 
-use crate::{http, quiet, start};
+use crate::{http, quiet, start_new};
 
 #[test]
 fn the_whole_page_weighs_little() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let mut sum = 0;
     for path in FILES {
         let headers = [("Accept-Encoding", "gzip"), ("Connection", "close")];
@@ -17,7 +16,6 @@ fn the_whole_page_weighs_little() {
     }
     println!("{sum:7} bytes in all, of {BYTES_MAX}");
     assert!(sum <= BYTES_MAX, "{sum}");
-    station.stop(crate::LIMIT);
 }
 
 #[test]

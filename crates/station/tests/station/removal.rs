@@ -5,12 +5,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use barograph_forecast::Name;
+use barograph_station::Config;
 use barograph_station::target::Secret;
-use barograph_station::{Config, Station};
 
 use crate::engine::invite;
 use crate::http::{Events, get, send, until};
-use crate::{LIMIT, quiet, serve};
+use crate::{LIMIT, quiet, serve, up};
 
 fn config(state: &Path, host: &str) -> Config {
     let mut config = quiet(&state.join(host));
@@ -26,10 +26,6 @@ fn member(state: &Path, host: &str, head: SocketAddr) -> Config {
     config.mesh.join = Some(format!("http://{head}/"));
     config.mesh.join_token = Some(Secret::new(invite(head, None)));
     config
-}
-
-fn up(config: &Config) -> Station {
-    Station::up(config.clone()).unwrap()
 }
 
 fn knows(address: SocketAddr, host: &str) -> bool {
@@ -74,7 +70,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     head_config.listen = head.address();
     let [mut gone_config, c_config, away_config] =
         ["gone", "c", "away"].map(|host| member(state.path(), host, head.address()));
-    let [gone, c, away] = [&gone_config, &c_config, &away_config].map(up);
+    let [gone, c, away] = [&gone_config, &c_config, &away_config].map(|config| up(config.clone()));
     for (station, source) in [(&head, "head"), (&c, "c"), (&away, "away")] {
         let path = format!("/v1/forecast?source={source}&target=gone&quantity=rtt");
         until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
@@ -105,10 +101,10 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
 
     // Restarts bring nothing back: neither of a member, nor of the host.
     c.stop(LIMIT);
-    let c = up(&c_config);
+    let c = up(c_config.clone());
     head.stop(LIMIT);
     let head = serve(head_config);
-    let away = up(&away_config);
+    let away = up(away_config.clone());
     for station in [&head, &c, &away] {
         until(station.address(), "/v1/peers", |answer| answer.json()["peers"].as_array().unwrap().len() == 2);
         until_forgotten(station.address(), "gone");
@@ -120,7 +116,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     // Invited again it is new.
     let mut events = Events::open(away.address(), "/v1/peers/events");
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
-    let gone = up(&gone_config);
+    let gone = up(gone_config.clone());
     let told = std::iter::from_fn(|| events.next())
         .find(|(_, data)| data["host"] == "gone" && data["event"] != "removed");
     assert_eq!(told.unwrap().0, "joined");
@@ -145,7 +141,7 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     let state = tempfile::tempdir().unwrap();
     let head = serve(config(state.path(), "head"));
     let mut gone_config = member(state.path(), "gone", head.address());
-    let gone = up(&gone_config);
+    let gone = up(gone_config.clone());
     let measured = "/v1/series?source=gone&quantity=depth";
     hand_in(gone.address(), "gone");
     until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
@@ -155,7 +151,7 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     // The host is in no group of it any more, so that no watch tells that it is back.
     gone_config.mesh.site = Name::new("lyon").unwrap();
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
-    let gone = up(&gone_config);
+    let gone = up(gone_config.clone());
     hand_in(gone.address(), "gone");
     until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
     for station in [gone, head] {
@@ -177,5 +173,4 @@ fn an_invitation_that_is_withdrawn_unused_removes_no_station() {
     assert_eq!(series("db")["series"][0]["count"], 1);
     let list = std::fs::read_to_string(state.path().join("head/removed.json")).unwrap_or_default();
     assert!(!list.contains("db"), "{list}");
-    head.stop(LIMIT);
 }

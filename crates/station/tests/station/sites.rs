@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::http::{get, post, send, until};
 use crate::mesh::{block_on, directory, entry, joined};
-use crate::{LIMIT, quiet};
+use crate::{LIMIT, Running, quiet};
 
 fn feed(station: &Station, pairs: &[(&str, &str, f64)]) {
     let records = pairs.iter().flat_map(|(source, target, ms)| {
@@ -112,7 +112,7 @@ fn strangers_and_a_configured_site_are_refused() {
 }
 
 /// A station whose rounds are quick, in the mesh of `directory`.
-fn quick(state: &Path, host: &str, directory: &Arc<Local>, change: impl FnOnce(&mut MeshConfig)) -> Station {
+fn quick(state: &Path, host: &str, directory: &Arc<Local>, change: impl FnOnce(&mut MeshConfig)) -> Running {
     let mut config = quiet(&state.join(host));
     config.host = Some(Name::new(host).unwrap());
     config.probe_period = Duration::from_millis(100);

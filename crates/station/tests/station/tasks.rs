@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::engine::{ask, invite};
 use crate::http::{get, until};
-use crate::{LIMIT, quiet, serve};
+use crate::{LIMIT, Running, quiet, serve, up};
 
 /// What is to be seen of a task that was killed.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,8 +26,8 @@ type Trigger = fn(&Pair, &str);
 
 /// A station that serves its engine, and one that has joined it.
 struct Pair {
-    host: Station,
-    member: Station,
+    host: Running,
+    member: Running,
 }
 
 fn by_itself(_: &Pair, _: &str) {}
@@ -82,14 +82,6 @@ fn names(station: &Station) -> BTreeSet<&'static str> {
     station.tasks().iter().map(|task| task.name()).collect()
 }
 
-fn until_true(what: &str, is_so: impl Fn() -> bool) {
-    let began = std::time::Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < LIMIT, "{what}");
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
-}
-
 impl Pair {
     fn start(state: &Path) -> Self {
         let host = serve(config(&state.join("host"), "host"));
@@ -103,9 +95,9 @@ impl Pair {
         config.mesh.lease = Duration::from_secs(2);
         config.mesh.on_change = Some("true".into());
         config.mesh.webhook = Some("http://127.0.0.1:9/".into());
-        let member = std::thread::spawn(move || Station::up(config).unwrap()).join().unwrap();
+        let member = up(config);
         let pair = Self { host, member };
-        until_true("the hooks have begun", || names(&pair.member).contains("webhook"));
+        barograph_testkit::until("the hooks have begun", || names(&pair.member).contains("webhook"));
         until(pair.member.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
         pair
     }

@@ -81,7 +81,6 @@ fn https_and_plain_probes_share_the_port() {
     let spent = ("Authorization", "Probe 00000000000000000000000000000000");
     assert_eq!(send(address, "GET", "/v1/probe", &[upgrade[0], upgrade[1], spent], "").status, 401);
     assert_eq!(raw(address, b"garbage\r\n\r\n").status, 400);
-    station.stop(crate::LIMIT);
 }
 
 #[test]

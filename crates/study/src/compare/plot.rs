@@ -35,9 +35,6 @@ pub enum Panel {
 }
 
 /// All three of one comparison.
-///
-/// # Errors
-/// What the drawing library could not do.
 pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, String> {
     let row =
         |panel, name: &dyn Fn(&str) -> String| Row { title_a: name(a), title_b: name(b), panel, study, unit };
@@ -53,9 +50,6 @@ pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, Stri
 }
 
 /// Rows below each other.
-///
-/// # Errors
-/// What the drawing library could not do.
 pub fn svg(rows: &[Row<'_>]) -> Result<String, String> {
     let mut svg = String::new();
     {

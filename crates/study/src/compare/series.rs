@@ -72,11 +72,10 @@ impl Series {
 
 /// Why a series cannot be compared.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum SeriesError {
-    /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// It has values without times.
     #[error("its values have no times; expected time_s beside each value")]
     Untimed,
 }

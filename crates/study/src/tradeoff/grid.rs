@@ -100,25 +100,20 @@ fn median_step_s(samples: &[Sample]) -> Option<f64> {
 
 /// Why there is no grid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum GridError {
-    /// A measurement below nothing.
     #[error("value at {time_s} s is {value}; expected no negative values")]
     Negative {
         /// When, in seconds.
         time_s: f64,
-        /// The value.
         value: f64,
     },
     /// Nothing to compare a forecast with.
     #[error("it has {count} values; expected at least 2")]
-    Short {
-        /// How many there are.
-        count: usize,
-    },
+    Short { count: usize },
     /// All values are of one time.
     #[error("its times stand still; expected times that advance, or --base with values that have none")]
     Standing,
-    /// More periods than are kept.
     #[error("at {time_s} s it spans more than {SLOTS_MAX} periods of {base_s} s; expected a longer --base")]
     Long {
         /// When, in seconds.

@@ -76,25 +76,21 @@ fn bit_per_s(unit: &str, quantity: Option<&str>) -> Option<f64> {
 
 /// Why a file has no series.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ReadError {
-    /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// Its values make no grid.
     #[error(transparent)]
     Grid(#[from] GridError),
-    /// It has values without times.
     #[error(
         "its values have no times; expected time_s beside each value, or --base with the time between them"
     )]
     Untimed,
-    /// A test of no length.
     #[error("test_s is {test_s}; expected more than 0 seconds")]
     Length {
         /// In seconds.
         test_s: f64,
     },
-    /// More values than are kept.
     #[error("it has more than {VALUES_MAX} values")]
     Many,
     /// More lengths than anyone tests with.

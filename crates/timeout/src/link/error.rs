@@ -8,6 +8,7 @@ use super::wire::{VERSION, WireError};
 /// Why a message was not sent, or may not have been.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum SendError {
     /// It is longer than this link or its peer allows. It was not sent.
     #[error("a message of {bytes} bytes is longer than the {max} that are allowed")]
@@ -19,10 +20,7 @@ pub enum SendError {
     },
     /// The peer speaks another version of the protocol. The message was not sent.
     #[error("the peer speaks version {theirs} of the link protocol, this is version {VERSION}")]
-    Version {
-        /// The peer's version.
-        theirs: u8,
-    },
+    Version { theirs: u8 },
     /// No try was acknowledged: the last of them, or no connection could be set up for long. The message may have been handled nevertheless, and no copy of it that is
     /// still under way will be once a later message was.
     #[error("no acknowledgement in {attempts} tries, {timeouts} of them timed out; the last: {last}")]
@@ -38,10 +36,7 @@ pub enum SendError {
     /// The receiver has handled a later message of this sender, so that it will not handle this one: the
     /// sender's identity is in use twice, or its count began too low.
     #[error("message {id} comes after a later one of the same sender")]
-    Stale {
-        /// The message's identifier.
-        id: u64,
-    },
+    Stale { id: u64 },
     /// Identifiers are 64 bits wide, and all are used.
     #[error("the identifiers of this sender are used up")]
     IdsSpent,
@@ -50,6 +45,7 @@ pub enum SendError {
 /// Why one try failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TryError {
     /// No acknowledgement in the time the estimator gave.
     #[error("timed out after {0:?}")]
@@ -69,14 +65,8 @@ pub enum TryError {
     /// The connection broke, or the receiver closed it instead of acknowledging.
     #[error("the connection broke")]
     Broken(#[source] io::Error),
-    /// The peer acknowledged another message.
     #[error("message {acknowledged} was acknowledged instead of message {sent}")]
-    WrongMessage {
-        /// What was sent.
-        sent: u64,
-        /// What was acknowledged.
-        acknowledged: u64,
-    },
+    WrongMessage { sent: u64, acknowledged: u64 },
     /// The peer spoke unasked, as one does that acknowledges twice.
     #[error("the peer spoke unasked")]
     Stray,

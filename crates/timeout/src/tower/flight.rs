@@ -74,7 +74,6 @@ impl Flight {
         (flight, earned)
     }
 
-    /// Another attempt begins.
     pub(super) fn begin_again(&mut self, hedge: bool, now: Instant) {
         let attempt = self.attempt(self.attempts, now);
         let kind = if hedge { Kind::Hedge } else { Kind::Retry };

@@ -45,7 +45,6 @@ pub(super) enum Kind {
     Hedge,
 }
 
-/// One target.
 #[derive(Debug)]
 pub(super) struct Target(Mutex<State>);
 

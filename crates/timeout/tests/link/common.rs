@@ -120,6 +120,28 @@ pub(crate) fn link<C: Connect>(connector: C, timeout: Duration, tries: u32) -> L
     Link::new(connector, config, Tape::new(Static(timeout)))
 }
 
+/// A link over a simulated path, and its receiver, which takes no time for a message.
+pub(crate) fn linked(
+    law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
+    set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
+    timeout: Duration,
+    tries: u32,
+) -> (Link<impl Connect, Tape>, Serving<impl Accept>) {
+    let (connector, listener) = simulated(law, set_up, ListenConfig::default());
+    (link(connector, timeout, tries), serve(listener))
+}
+
+/// A link over a path of 1 ms to a receiver that works so long on each message.
+pub(crate) fn linked_to_worker(
+    config: ListenConfig,
+    work: Duration,
+    timeout: Duration,
+    tries: u32,
+) -> (Link<impl Connect, Tape>, Serving<impl Accept>) {
+    let (connector, listener) = simulated(|_| Fate::after(MS), at_once, config);
+    (link(connector, timeout, tries), serve_if(listener, work, |_| true))
+}
+
 /// The fates of the attempts in their order; the last one stays.
 pub(crate) fn in_turn(fates: &[Fate]) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
     let mut fates = fates.to_vec();

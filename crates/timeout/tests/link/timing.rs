@@ -9,7 +9,9 @@ use barograph_timeout::link::{Link, LinkConfig, ListenConfig, SendError, SenderI
 use barograph_timeout::{Adaptive, Ended, Nws, NwsEscalating, Reason, Static};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::common::{MS, SECOND, Tape, at_once, in_turn, link, serve, serve_if, simulated};
+use crate::common::{
+    MS, SECOND, Tape, at_once, in_turn, link, linked, linked_to_worker, serve, serve_if, simulated,
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_messages_go_over_one_connection() {
@@ -48,9 +50,7 @@ async fn a_stall_is_cut_off_and_the_message_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_is_not_handled_again() {
     let law = in_turn(&[Fate::after(3 * SECOND), Fate::after(20 * MS)]);
-    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
-    let serving = serve(listener);
-    let mut link = link(connector, SECOND, 5);
+    let (mut link, serving) = linked(law, at_once, SECOND, 5);
     assert!(!link.send(b"a").await.unwrap().duplicate);
     sleep(9 * SECOND).await;
     let counters = serving.listener.counters();
@@ -61,9 +61,7 @@ async fn a_late_copy_is_not_handled_again() {
 #[tokio::test(start_paused = true)]
 async fn a_late_copy_that_arrives_first_makes_the_retry_a_duplicate() {
     let law = in_turn(&[Fate::after(1100 * MS), Fate::after(500 * MS)]);
-    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
-    let serving = serve(listener);
-    let mut link = link(connector, SECOND, 5);
+    let (mut link, serving) = linked(law, at_once, SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert!(receipt.duplicate && receipt.took == 1500 * MS, "{receipt:?}");
     assert_eq!(link.counters().duplicates, 1);
@@ -73,9 +71,7 @@ async fn a_late_copy_that_arrives_first_makes_the_retry_a_duplicate() {
 #[tokio::test(start_paused = true)]
 async fn a_copy_overtaken_by_a_later_message_is_stale() {
     let law = in_turn(&[Fate::after(60 * SECOND), Fate::lost(), Fate::after(20 * MS)]);
-    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
-    let serving = serve(listener);
-    let mut link = link(connector, SECOND, 2);
+    let (mut link, serving) = linked(law, at_once, SECOND, 2);
     assert!(matches!(link.send(b"a").await, Err(SendError::Unacknowledged { attempts: 2, .. })));
     assert_eq!(link.send(b"b").await.unwrap().id, 2);
     sleep(99 * SECOND).await;
@@ -85,9 +81,7 @@ async fn a_copy_overtaken_by_a_later_message_is_stale() {
 
 #[tokio::test(start_paused = true)]
 async fn a_copy_waits_while_the_first_is_being_handled() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
-    let serving = serve_if(listener, 10 * SECOND, |_| true);
-    let mut link = link(connector, 4 * SECOND, 5);
+    let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, 4 * SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 2, true));
     let waited = 2 * SECOND + MS;
@@ -105,9 +99,7 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
 /// All tries are over while the first is still at work: the next message is handled after it.
 #[tokio::test(start_paused = true)]
 async fn the_next_message_waits_for_one_that_was_given_up() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
-    let serving = serve_if(listener, 10 * SECOND, |_| true);
-    let mut link = link(connector, SECOND, 3);
+    let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, SECOND, 3);
     link.send(b"a").await.unwrap_err();
     link.estimator_mut().inner = Static(60 * SECOND);
     let receipt = link.send(b"b").await.unwrap();
@@ -119,9 +111,7 @@ async fn the_next_message_waits_for_one_that_was_given_up() {
 #[tokio::test(start_paused = true)]
 async fn an_impatient_sender_takes_up_two_places() {
     let config = ListenConfig { connections_max: 3, ..ListenConfig::default() };
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
-    let serving = serve_if(listener, 100 * SECOND, |_| true);
-    let mut link = link(connector, SECOND, 20);
+    let (mut link, serving) = linked_to_worker(config, 100 * SECOND, SECOND, 20);
     let error = link.send(b"a").await.unwrap_err();
     assert!(matches!(error, SendError::Unacknowledged { attempts: 20, timeouts: 20, .. }), "{error:?}");
     assert_eq!(serving.listener.counters().declined, 0);
@@ -215,9 +205,7 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
 async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
     for away in [SECOND, 10 * SECOND, 20 * SECOND] {
         let set_up = move |now| if now < away { Err(MS) } else { Ok(MS) };
-        let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), set_up, ListenConfig::default());
-        let serving = serve(listener);
-        let mut link = link(connector, SECOND, 1);
+        let (mut link, serving) = linked(in_turn(&[Fate::after(MS)]), set_up, SECOND, 1);
         let receipt = link.send(b"a").await.unwrap();
         assert_eq!((receipt.attempts, receipt.timeouts), (1, 0));
         assert!((away..=away + 6 * SECOND).contains(&receipt.took), "{receipt:?}");
@@ -246,9 +234,7 @@ async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
         n += 1;
         Ok(if n == 1 { 3600 * SECOND } else { 100 * MS })
     };
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), set_up, ListenConfig::default());
-    let serving = serve(listener);
-    let mut link = link(connector, 20 * MS, 5);
+    let (mut link, serving) = linked(in_turn(&[Fate::after(MS)]), set_up, 20 * MS, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts), (1, 0), "it was no attempt");
     assert_eq!((receipt.took, link.counters().unreachable), (3101 * MS, 1));
@@ -260,9 +246,7 @@ async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
 async fn resets_are_failures_and_not_timeouts() {
     let handled_then_reset = Fate { arrives: Some(MS), answer: Answer::Reset(5 * MS) };
     let law = in_turn(&[Fate::reset(10 * MS), handled_then_reset, Fate::after(MS)]);
-    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
-    let serving = serve(listener);
-    let mut link = link(connector, SECOND, 5);
+    let (mut link, serving) = linked(law, at_once, SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 0, true));
     let ended = [(0, Ended::Failed(10 * MS)), (1, Ended::Failed(5 * MS)), (2, Ended::Answered(MS))];
@@ -274,9 +258,7 @@ async fn resets_are_failures_and_not_timeouts() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_send_leaves_a_link_that_works() {
     let law = in_turn(&[Fate::after(20 * MS)]);
-    let (connector, listener) = simulated(law, |_| Ok(10 * MS), ListenConfig::default());
-    let serving = serve(listener);
-    let mut link = link(connector, SECOND, 5);
+    let (mut link, serving) = linked(law, |_| Ok(10 * MS), SECOND, 5);
     for after in 0..40 {
         let dropped = timeout(after * MS, link.send(b"dropped")).await.is_err();
         let id = link.next_id();
@@ -294,9 +276,7 @@ async fn a_dropped_send_leaves_a_link_that_works() {
 /// A slow receiver slows its sender: one message at a time, none set aside.
 #[tokio::test(start_paused = true)]
 async fn a_slow_receiver_is_waited_for() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
-    let serving = serve_if(listener, 3 * SECOND, |_| true);
-    let mut link = link(connector, 60 * SECOND, 5);
+    let (mut link, serving) = linked_to_worker(ListenConfig::default(), 3 * SECOND, 60 * SECOND, 5);
     let began = Instant::now();
     for n in 1..=10 {
         link.send(&[0; 100_000]).await.unwrap();
@@ -307,9 +287,7 @@ async fn a_slow_receiver_is_waited_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shut_down_lets_the_handler_end_and_acknowledges() {
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
-    let serving = serve_if(listener, 5 * SECOND, |_| true);
-    let mut link = link(connector, 60 * SECOND, 2);
+    let (mut link, serving) = linked_to_worker(ListenConfig::default(), 5 * SECOND, 60 * SECOND, 2);
     let (handled, began) = (serving.handled.clone(), Instant::now());
     let (receipt, ()) = tokio::join!(link.send(b"a"), async {
         sleep(SECOND).await;
@@ -322,9 +300,7 @@ async fn a_shut_down_lets_the_handler_end_and_acknowledges() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_never_ends_does_not_hold_up_the_shut_down() {
     let config = ListenConfig { grace: 7 * SECOND, ..ListenConfig::default() };
-    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
-    let serving = serve_if(listener, 1_000_000 * SECOND, |_| true);
-    let mut link = link(connector, SECOND, 1);
+    let (mut link, serving) = linked_to_worker(config, 1_000_000 * SECOND, SECOND, 1);
     link.send(b"a").await.unwrap_err();
     let began = Instant::now();
     assert_eq!(serving.stop().await, []);
@@ -336,9 +312,7 @@ async fn odd_timeouts_cut_or_wait_and_do_no_harm() {
     for (timeout, well) in [(Duration::ZERO, false), (Duration::from_nanos(1), false), (Duration::MAX, true)]
     {
         let law = in_turn(&[Fate::after(20 * MS)]);
-        let (connector, listener) = simulated(law, at_once, ListenConfig::default());
-        let serving = serve(listener);
-        let mut link = link(connector, timeout, 0);
+        let (mut link, serving) = linked(law, at_once, timeout, 0);
         let sent = link.send(b"").await;
         assert_eq!(sent.is_ok(), well, "{timeout:?}: {sent:?}");
         sleep(SECOND).await;

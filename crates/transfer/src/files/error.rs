@@ -12,53 +12,36 @@ use super::{ManifestError, RESERVED_PREFIX};
 /// What went wrong. Paths are those of the local host, or relative to the destination.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum FileError {
-    /// The operating system refused.
     #[error("{path:?} cannot be {what}: {source}")]
     Io {
-        /// Of what.
         path: PathBuf,
         /// What was tried, as a participle.
         what: &'static str,
-        /// Why not.
         source: io::Error,
     },
     /// The disk, or the user's quota of it, is full. Nothing that was written before is lost; the transfer goes on once there is room.
     #[error(
         "there is no room for {path:?}: {source}; make some and start the transfer again, it goes on where it was"
     )]
-    Full {
-        /// What was written.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    Full { path: PathBuf, source: io::Error },
     /// There is less room on the file system than the files will take.
     #[error("{path:?} has room for {free} bytes, and {needed} are to come")]
-    NoRoom {
-        /// Of the partial files.
-        path: PathBuf,
-        /// Bytes to come.
-        needed: u64,
-        /// Bytes that there are.
-        free: u64,
-    },
+    NoRoom { path: PathBuf, needed: u64, free: u64 },
     /// What is to be sent is neither file nor directory nor link.
     #[error("{0:?} is {1}, which cannot be sent")]
     Special(PathBuf, &'static str),
     /// A path to send has no name of its own.
     #[error("{0:?} has no name that could be given to the receiver")]
     Nameless(PathBuf),
-    /// The path may not travel.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// The entries make no manifest.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// A file is shorter than when the transfer began.
     #[error("{path:?} shrank while it was sent: it ends at {end}, not at {size}")]
     Shrank {
-        /// Of the file.
         path: PathBuf,
         /// Where it ends now, or before.
         end: u64,
@@ -70,20 +53,12 @@ pub enum FileError {
     Changed(PathBuf),
     /// A place that the object does not have.
     #[error("bytes to {end} of an object of {bytes}")]
-    Beyond {
-        /// Where the range ends.
-        end: u64,
-        /// Bytes of the object.
-        bytes: u64,
-    },
-    /// More than the receiver takes.
+    Beyond { end: u64, bytes: u64 },
     #[error("{what}: {asked} asked, {allowed} allowed")]
     Quota {
-        /// Of what.
         what: &'static str,
         /// How many were to be sent.
         asked: u64,
-        /// How many may be.
         allowed: u64,
     },
     /// There are links among what is sent, and they are not taken.
@@ -116,10 +91,7 @@ pub enum FileError {
     Journal(PathBuf),
     /// Not all of the object is there.
     #[error("{missing} bytes are still missing")]
-    Incomplete {
-        /// So many.
-        missing: u64,
-    },
+    Incomplete { missing: u64 },
     /// A file is not what was sent. It is forgotten and comes anew when the transfer is started again.
     #[error("{0:?} is not what was sent (BLAKE3); start the transfer again, it comes anew")]
     Digest(PathBuf),

@@ -83,6 +83,7 @@ impl Entry {
 /// Why entries make no manifest, or bytes are none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ManifestError {
     /// They end too early, or carry a number that cannot be.
     #[error("the manifest is damaged: {0}")]
@@ -93,7 +94,6 @@ pub enum ManifestError {
     /// They go on after its end.
     #[error("the manifest goes on for {0} bytes after its end")]
     Trailing(usize),
-    /// A path may not travel.
     #[error(transparent)]
     Path(#[from] PathError),
     /// Two entries have one path, or are not in order.
@@ -105,7 +105,6 @@ pub enum ManifestError {
     /// A field has a value that it cannot have.
     #[error("{0:?} has {1}")]
     Field(PathBuf, &'static str),
-    /// There is too much.
     #[error("{0} {1}, where {2} are the most")]
     TooMany(u64, &'static str, u64),
 }

@@ -44,8 +44,8 @@ pub trait Sink: Send {
 /// What ends a flow too early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum FlowError {
-    /// Somebody asked for it.
     #[error("stopped")]
     Stopped,
     /// The other end breaks the protocol.
@@ -54,10 +54,8 @@ pub enum FlowError {
     /// Nothing was heard for so long.
     #[error("no answer for {0:?}: does a firewall let UDP through to port {1}?")]
     Silent(Duration, u16),
-    /// Files.
     #[error(transparent)]
     File(#[from] crate::files::FileError),
-    /// Sockets.
     #[error("the socket fails: {0}")]
     Socket(#[from] std::io::Error),
 }

@@ -79,6 +79,7 @@ impl FromStr for Fingerprint {
 /// What is wrong with a certificate, a key or a fingerprint.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum IdentityError {
     /// No certificate was to be had from it.
     #[error("no certificate in {0}: {1}")]
@@ -89,25 +90,18 @@ pub enum IdentityError {
     /// A file cannot be read or written.
     #[error("{0}: {1}")]
     File(String, io::Error),
-    /// None can be made.
     #[error("cannot make a certificate: {0}")]
     Make(#[from] rcgen::Error),
-    /// None is trusted.
     #[error("no certificate authority to trust: {0}")]
     Authorities(String),
-    /// No fingerprint.
     #[error("{0:?} is no SHA-256 fingerprint: 64 hexadecimal digits, with colons or without")]
     Fingerprint(String),
     /// The other end has another certificate.
     #[error("the other end has the certificate {found}, and none that is trusted")]
-    Untrusted {
-        /// What it has.
-        found: Fingerprint,
-    },
+    Untrusted { found: Fingerprint },
     /// A key that others may read or write, and its file's mode.
     #[error("others may read or write {0} (mode {1:04o}), and it holds a private key: chmod 600 it")]
     Readable(String, u32),
-    /// TLS cannot use it.
     #[error("TLS cannot use it: {0}")]
     Tls(#[from] rustls::Error),
 }

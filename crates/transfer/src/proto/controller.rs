@@ -33,7 +33,6 @@ use crate::proto::Rtt;
 /// A controller hears only of losses that are not the host's; those cap the rate elsewhere ([`Governor`]). What it is told is in packets
 /// and bytes as they travel, headers included.
 pub trait Controller: Debug + Send {
-    /// Feedback came.
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>);
 
     /// No feedback came for so long that the no-feedback timer ended (RFC 5348 §4.4).
@@ -56,7 +55,6 @@ pub trait Controller: Debug + Send {
 /// What a feedback showed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
-    /// Round trips.
     pub rtt: Rtt,
     /// The round trip that this feedback measured, as `rtt.latest` has it; `None` where it measured none.
     pub round_trip: Option<Duration>,

@@ -49,14 +49,13 @@ pub const NUMBER_MAX: u64 = varint::MAX;
 /// What is no datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
-    /// It ends too early.
     #[error("it ends within {0}")]
     Truncated(&'static str),
     /// It is of another version, or of another protocol.
     #[error("version {0} of the transfer protocol, where {VERSION} is spoken")]
     Version(u8),
-    /// It carries something unknown.
     #[error("datagrams of kind {0} are unknown")]
     Kind(u8),
     /// What must be 0 is not.

@@ -9,14 +9,11 @@ use barograph_transfer::files::FileError;
 use barograph_transfer::io::FlowError;
 use barograph_transfer::io::Reason;
 use barograph_transfer::io::{Event, SendConfig, SessionError, send};
-use tempfile::tempdir;
 
 use super::common::*;
 
 fn disturbed(disturb: impl Fn(&Path)) -> (SessionError, SessionError) {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(5, 24 << 20)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(5, 24 << 20));
     let served = Served::new(config(into.path()), false);
     let slowly =
         SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(3e7), ..to_send(&path, served.to()) };

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -18,7 +18,7 @@ use barograph_transfer::io::{
 use barograph_transfer::testkit::files::{Source, WalkConfig};
 use barograph_transfer::testkit::io::control::{Channel, Connector, Message};
 use barograph_transfer::testkit::io::seal::Suite;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 
 /// Nothing here takes so long; what does hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -96,6 +96,14 @@ impl Drop for Served {
             let _ = thread.join();
         }
     }
+}
+
+/// A file with these bytes, in a directory of its own; and a directory to receive into.
+pub(crate) fn file_to_send(bytes: &[u8]) -> ([TempDir; 2], PathBuf) {
+    let directories = [(); 2].map(|()| tempdir().unwrap());
+    let path = directories[0].path().join("file");
+    fs::write(&path, bytes).unwrap();
+    (directories, path)
 }
 
 pub(crate) fn to_send(path: &Path, to: To) -> SendConfig {

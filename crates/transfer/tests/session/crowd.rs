@@ -30,9 +30,7 @@ fn two_senders_at_once_do_not_mix() {
 #[test]
 fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
     for transfers_max in [8, 1] {
-        let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-        let path = from.path().join("file");
-        fs::write(&path, noise(9, 4 << 20)).unwrap();
+        let ([_from, into], path) = file_to_send(&noise(9, 4 << 20));
         let served = Served::new(HostConfig { transfers_max, ..config(into.path()) }, false);
         let (begun, begins) = channel();
         let (stop, to) = (std::sync::atomic::AtomicBool::new(false), served.to());

@@ -32,9 +32,7 @@ fn to_both(path: &std::path::Path, first: To, second: To) -> SendConfig {
 
 #[test]
 fn the_rest_goes_to_the_other_when_one_is_stopped() {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(5, BYTES)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(5, BYTES));
     let first = Served::new(config(into.path()), false);
     let second = Served::new(config(into.path()), true);
     let mut told = Told::default();
@@ -68,9 +66,7 @@ fn the_rest_goes_to_the_other_when_one_is_stopped() {
 
 #[test]
 fn a_receiver_that_cannot_be_reached_is_passed_over_and_all_are_tried() {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(6, 100_000)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(6, 100_000));
     let gone = {
         let served = Served::new(config(into.path()), false);
         served.to()

@@ -77,9 +77,7 @@ fn check(from: &Path, into: &Path, sessions: &[Session], last: &Summary) {
 #[test]
 fn a_sender_that_was_stopped_goes_on() {
     for seed in 1..=2 {
-        let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-        let path = from.path().join("file");
-        fs::write(&path, noise(seed, BYTES)).unwrap();
+        let ([_from, into], path) = file_to_send(&noise(seed, BYTES));
         // Each with a line of its own.
         let mut sessions = vec![];
         for enough in moments(seed) {
@@ -98,9 +96,7 @@ fn a_sender_that_was_stopped_goes_on() {
 
 #[test]
 fn a_receiver_that_was_stopped_goes_on_with_another_line() {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(3, BYTES)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(3, BYTES));
     let mut sessions = vec![];
     for enough in moments(3) {
         let served = Served::new(config(into.path()), false);
@@ -118,9 +114,7 @@ fn a_receiver_that_was_stopped_goes_on_with_another_line() {
 
 #[test]
 fn who_sent_nothing_of_a_transfer_removes_nothing_of_it() {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(6, BYTES)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(6, BYTES));
     let served = Served::new(config(into.path()), false);
     let (_, ended) = send_until(slowly(&path, served.to()), BYTES as u64 / 4, &NEVER);
     assert!(ended.is_err());

@@ -36,9 +36,7 @@ fn who_has_another_line_sends_nothing() {
 
 #[test]
 fn what_is_there_or_too_much_is_refused_with_a_reason() {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(1, 5000)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(1, 5000));
     fs::write(into.path().join("file"), "mine").unwrap();
     let served = Served::new(config(into.path()), false);
     let (why, text) = reason(sent(to_send(&path, served.to())).unwrap_err());
@@ -102,9 +100,7 @@ fn fifos_are_left_out_and_told() {
 #[test]
 fn unsealed_datagrams_go_only_where_both_want_them() {
     for clear in [true, false] {
-        let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-        let path = from.path().join("file");
-        fs::write(&path, noise(2, 1 << 20)).unwrap();
+        let ([_from, into], path) = file_to_send(&noise(2, 1 << 20));
         let served = Served::new(HostConfig { clear, ..config(into.path()) }, true);
         sent(SendConfig { clear: true, ..to_send(&path, served.to()) }).unwrap();
         assert!(fs::read(into.path().join("file")).unwrap() == fs::read(&path).unwrap());
@@ -113,9 +109,7 @@ fn unsealed_datagrams_go_only_where_both_want_them() {
 
 #[test]
 fn a_sender_with_a_certificate_needs_no_line() {
-    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
-    let path = from.path().join("file");
-    fs::write(&path, noise(3, 100_000)).unwrap();
+    let ([_from, into], path) = file_to_send(&noise(3, 100_000));
     let (ours, theirs) = (Identity::fresh().unwrap(), Identity::fresh().unwrap());
     let pin = Trust::Pinned(vec![theirs.fingerprint()]);
     let trust = Some(Trust::Pinned(vec![ours.fingerprint()]));

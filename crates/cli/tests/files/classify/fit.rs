@@ -9,7 +9,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use super::{checked, command};
-use crate::text;
+use crate::{assert_refused, text};
 
 /// Windows of 2000 packets whose cause is plain: the host's come in bursts of 60 to 159, the network's one by one; every 50th is of both.
 fn labelled(as_table: bool) -> String {
@@ -96,8 +96,7 @@ fn what_nothing_can_be_learned_from_is_named() {
         let path = folder.path().join(name);
         fs::write(&path, input).unwrap();
         let output = command(&["fit", path.to_str().unwrap()]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{name}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, name);
         assert!(output.stdout.is_empty());
     }
 }
@@ -187,8 +186,7 @@ fn kinds_and_lengths_are_chosen_by_name() {
         (&["--lengths", "0"], "0 is not in 1..=16777216"),
     ] {
         let output = fit(&[arguments, &[&path("both")]].concat());
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, arguments);
     }
 }
 
@@ -251,8 +249,7 @@ fn no_window_counts_twice() {
     ] {
         let paths: Vec<String> = files.iter().map(|name| path(name)).collect();
         let output = fit(&paths.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(output.status.code(), Some(2), "{files:?}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert_refused(&output, message, files);
         assert!(output.stdout.is_empty());
     }
     for other in ["elsewhere", "longer"] {

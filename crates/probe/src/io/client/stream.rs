@@ -31,9 +31,6 @@ pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<S
 }
 
 /// As [`stream()`], and adds to `sent` every byte as it is handed to the system: what a stream that breaks has cost.
-///
-/// # Errors
-/// As [`stream()`].
 pub fn stream_counted(
     target: &Target,
     plan: &StreamPlan,

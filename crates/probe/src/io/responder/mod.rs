@@ -56,9 +56,6 @@ impl Responder {
 
     /// The same; `consent` is asked before every transfer. `supervise` runs the loop that serves datagrams, on a
     /// thread of its own; the loop returns when the responder is dropped.
-    ///
-    /// # Errors
-    /// As [`Responder::start`].
     pub fn start_with(
         limits: Limits,
         udp: Option<UdpSocket>,

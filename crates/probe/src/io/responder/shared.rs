@@ -100,7 +100,6 @@ impl Shared {
     }
 }
 
-/// The one transfer.
 pub(super) struct Bulk<'a>(&'a AtomicBool);
 
 impl Drop for Bulk<'_> {

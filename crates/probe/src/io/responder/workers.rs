@@ -64,7 +64,6 @@ impl WorkerPool {
         }
     }
 
-    /// One thread's life.
     fn serve(&self, mut job: Job) {
         loop {
             job();

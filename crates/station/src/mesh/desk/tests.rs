@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_engine::BoxStream;
+use barograph_engine::{BoxStream, Error, Group};
+use barograph_testkit::{Call, Hooked, Hooks};
 use tokio::time::sleep;
 
 use super::*;
@@ -8,7 +9,6 @@ use crate::config::MeshConfig;
 use crate::mesh::Engines;
 use crate::mesh::identity::Identity;
 use crate::state::StateFiles;
-use crate::testing::{Alone, Directory};
 
 /// A directory without anybody, which counts looks at its groups and takes a while for each.
 #[derive(Default)]
@@ -16,8 +16,12 @@ struct Fake {
     looks: AtomicUsize,
 }
 
-impl Directory for Fake {
-    fn watch(&self) -> BoxStream<Event> {
+impl Hooks for Fake {
+    fn route(&self, _: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+        Err(Error::Unavailable("it is a directory alone".into()))
+    }
+
+    fn watch(&self, _: &Group) -> BoxStream<Event> {
         self.looks.fetch_add(1, Ordering::SeqCst);
         Box::pin(futures_util::stream::once(async {
             sleep(Duration::from_millis(100)).await;
@@ -29,7 +33,7 @@ impl Directory for Fake {
 /// A desk of a station in its own group, so that a look is one at `global`.
 struct Room {
     desk: Desk,
-    engine: Arc<Alone<Fake>>,
+    engine: Arc<Hooked<Fake>>,
     _state: tempfile::TempDir,
 }
 
@@ -37,8 +41,8 @@ impl Room {
     fn new() -> Self {
         let state = tempfile::tempdir().unwrap();
         let (host, config) = (Name::new("a").unwrap(), MeshConfig::default());
-        let engine = Arc::new(Alone(Fake::default()));
-        let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
+        let engine = Hooked::new(Fake::default());
+        let shared: Arc<dyn Engine> = Arc::<Hooked<Fake>>::clone(&engine);
         let files = StateFiles::new(state.path());
         let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
         let standing = crate::mesh::sites::Standing::at_start(&config, state.path());

@@ -2,14 +2,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_engine::{BoxStream, ReadOnly};
+use barograph_engine::{BoxStream, Group, ReadOnly};
+use barograph_testkit::{Call, Hooked, Hooks};
 
 use super::*;
 use crate::mesh::Engines;
 use crate::mesh::identity::Identity;
 use crate::mesh::sites::Standing;
 use crate::state::StateFiles;
-use crate::testing::{Alone, Directory as Answers};
 
 /// A directory that counts registrations, and whose watches and leases are as the test says.
 struct Fake {
@@ -33,8 +33,13 @@ impl Lease for FakeLease {
     }
 }
 
-impl Answers for Fake {
-    fn register(&self) -> Result<Box<dyn Lease>, Error> {
+#[async_trait::async_trait]
+impl Hooks for Fake {
+    fn route(&self, _: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+        Err(Error::Unavailable("it is a directory alone".into()))
+    }
+
+    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
         self.registrations.fetch_add(1, Ordering::SeqCst);
         if self.denies.load(Ordering::SeqCst) {
             return Err(Error::Denied("the token is unknown or withdrawn".into()));
@@ -43,7 +48,7 @@ impl Answers for Fake {
         Ok(Box::new(FakeLease(Arc::clone(&self.state))))
     }
 
-    fn watch(&self) -> BoxStream<Event> {
+    fn watch(&self, _: &Group) -> BoxStream<Event> {
         let snapshot = futures_util::stream::iter([Ok(Event::Synced)]);
         if self.watches_end {
             return Box::pin(snapshot);
@@ -58,7 +63,7 @@ impl Answers for Fake {
 
 /// A station in the directory, and what it works with.
 struct Station {
-    engine: Arc<Alone<Fake>>,
+    engine: Arc<Hooked<Fake>>,
     board: Arc<Board>,
     again: Arc<Notify>,
     _told: mpsc::Receiver<(Name, Told)>,
@@ -70,13 +75,13 @@ fn station(watches_end: bool) -> Station {
     let state = tempfile::tempdir().unwrap();
     let host = Name::new("a").unwrap();
     let lease = Arc::new(Mutex::new(LeaseState::Held));
-    let engine = Arc::new(Alone(Fake {
+    let engine = Hooked::new(Fake {
         registrations: AtomicUsize::new(0),
         state: lease,
         denies: false.into(),
         read_only: Mutex::default(),
         watches_end,
-    }));
+    });
     let config = MeshConfig {
         lease: Duration::from_secs(300),
         advertise: vec!["192.0.2.1:1".parse().unwrap()],
@@ -84,7 +89,7 @@ fn station(watches_end: bool) -> Station {
     };
     let files = StateFiles::new(state.path());
     let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
-    let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
+    let shared: Arc<dyn Engine> = Arc::<Hooked<Fake>>::clone(&engine);
     let standing = Standing::at_start(&config, state.path());
     let removed = crate::mesh::RemovedStations::open(&files);
     let board =

@@ -26,11 +26,9 @@ pub(crate) struct Standing {
 pub(crate) enum Origin {
     /// Nobody.
     Default,
-    /// Its configuration.
     Configured,
     /// Somebody who accepted what was proposed.
     Accepted,
-    /// The station itself.
     Auto,
 }
 

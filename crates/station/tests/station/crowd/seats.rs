@@ -4,12 +4,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use barograph_sim::{Link, Network, network_or_say};
-use barograph_station::{Config, Station};
+use barograph_station::Config;
 
 use super::{add_addresses, attackers};
 use crate::engine::invite;
 use crate::http::{get, post};
-use crate::{LIMIT, quiet, serve};
+use crate::{LIMIT, Running, quiet, serve};
 
 const PAGE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const MEMBER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
@@ -33,7 +33,7 @@ enum Caller {
 
 struct Stage {
     network: Network,
-    station: Station,
+    station: Running,
     token: String,
     _state: tempfile::TempDir,
 }

@@ -11,11 +11,11 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::client::Page;
 use crate::http::get;
-use crate::{quiet, start};
-use barograph_station::{Config, Station};
+use crate::{Running, quiet, start};
+use barograph_station::Config;
 
 /// A station to which this host is anybody, as behind a proxy.
-fn public(state: &std::path::Path, change: impl FnOnce(&mut Config)) -> Station {
+fn public(state: &std::path::Path, change: impl FnOnce(&mut Config)) -> Running {
     let mut config = quiet(state);
     config.loopback_needs_token = true;
     change(&mut config);
@@ -126,7 +126,6 @@ fn an_honest_page_measures_amid_floods() {
         println!("amid {what}: {measured} measurements, {failed} failed");
         assert!(3 <= measured && failed * 100 <= measured, "{what}: {failed} of {measured} failed");
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -165,7 +164,6 @@ fn what_is_not_the_protocol_is_closed_with_its_code() {
     page.send(&twice_too_long);
     assert_eq!(barograph_probe::wire::Reply::decode(&page.take()).unwrap(), MALFORMED);
     assert_eq!(page.closed(), Some(1002));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -203,7 +201,6 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
     let asked = (0..10_000).take_while(|_| page.socket.send(Message::binary(vain.to_vec())).is_ok()).count();
     assert_eq!(page.closed(), Some(1008), "after {asked}");
     still_serves(address);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -262,7 +259,6 @@ fn dripping_transfers_of_two_addresses_leave_places_to_a_third() {
         assert_eq!(honest.down(65_536).unwrap().0, 65_536);
     }
     drop(held);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -290,7 +286,6 @@ fn places_filled_from_elsewhere_leave_some_to_this_host() {
         assert_eq!(here.down(65_536).unwrap().0, 65_536);
     }
     drop(held);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -319,7 +314,6 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
     assert_eq!(requests["refused"], 2, "{requests}");
     let setting = requests["setting"].as_str().unwrap_or_default();
     assert!(setting.contains("echo.peer_bytes_per_hour"), "{requests}");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -338,7 +332,6 @@ fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
     assert_eq!(refused.status, 503);
     assert!(refused.error().contains("peer_bytes_per_hour"), "{}", refused.error());
     assert!(Page::open_from(address, HONEST).is_ok(), "another address has its own");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -352,7 +345,6 @@ fn a_callers_own_host_pays_nothing_but_keeps_to_the_bounds() {
         assert_eq!(page.up(131_072).unwrap().bytes, 131_072);
     }
     assert_eq!(page.up(131_073), Err(Declined::TooLarge { limit: 131_072 }));
-    station.stop(crate::LIMIT);
 }
 
 #[test]

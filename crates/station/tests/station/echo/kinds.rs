@@ -6,12 +6,11 @@ use barograph_probe::wire::{Declined, Request};
 
 use super::client::Page;
 use crate::http::{get, send};
-use crate::{quiet, start};
+use crate::{quiet, start, start_new};
 
 #[test]
 fn each_kind_goes_round_with_every_byte_counted() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let mut page = Page::open(station.address());
     page.rtt(3).unwrap();
     page.ask(Request::RttNagle { n: 4 }).unwrap();
@@ -78,8 +77,7 @@ fn the_station_says_what_it_serves_and_without_a_handshake_why_not() {
 #[test]
 #[cfg(target_os = "linux")]
 fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let mut page = Page::open(station.address());
     let mut plain = Vec::new();
     page.ask(Request::Rtt { n: 9 }).unwrap();
@@ -99,7 +97,6 @@ fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
     assert!(*fastest * 5 < impeded[4], "{plain:?} {impeded:?}");
     // Nagle's algorithm is off again: a transfer and an exchange after it.
     page.rtt(1).unwrap();
-    station.stop(crate::LIMIT);
 }
 
 fn exchange(page: &mut Page, messages: usize) -> Duration {

@@ -2,7 +2,7 @@
 
 use super::client::Page;
 use crate::http::{get, send};
-use crate::{quiet, start};
+use crate::{quiet, start, start_new};
 
 const ELSEWHERE: &str = "https://a.example";
 
@@ -25,7 +25,6 @@ fn pages_of_other_sites_measure_with_consent_only() {
     config.echo.origins = vec!["*".into()];
     assert!(station.reload(config).unwrap().is_empty());
     assert_eq!((status("https://b.example"), status("null")), (None, None));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -57,13 +56,11 @@ fn answers_can_be_read_by_the_pages_that_may() {
     assert!(probe.status == 403 && !probe.head.contains(allow), "{}", probe.head);
     let preflight = send(address, "OPTIONS", "/v1/measurements", &[("Origin", ELSEWHERE)], "");
     assert!(preflight.status == 403 && !preflight.head.contains(allow), "{}", preflight.head);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn the_page_is_isolated_compressed_and_not_sent_twice() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let address = station.address();
     let plain = get(address, "/app.js");
     for header in [
@@ -106,5 +103,4 @@ fn the_own_page_over_ipv6_measures() {
     for other in ["http://[::1]:1", "http://[::2]", "http://[::1"] {
         assert_eq!(Page::try_open(address, Some(other)).err(), Some(403), "{other}");
     }
-    station.stop(crate::LIMIT);
 }

@@ -28,7 +28,6 @@ fn reports_are_dropped_unless_the_station_keeps_them() {
     let series = until(address, "/v1/series?source=web%3Ap", |answer| answer.body.contains("web:p"));
     let only = &series.json()["series"][0];
     assert_eq!((&only["target"], &only["last"]["value"]), (&"here".into(), &0.5.into()));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -72,5 +71,4 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
     page.rtt(1).unwrap();
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_reports_total{outcome=\"kept\"} 1.0"), "{metrics}");
-    station.stop(crate::LIMIT);
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
 use crate::http::{connect, get, until};
-use crate::{quiet, serve};
+use crate::{quiet, serve, serve_new};
 
 /// Opens a watch; its head is read.
 pub(super) fn open_watch(address: SocketAddr, bearer: &str, group: &str) -> BufReader<TcpStream> {
@@ -57,8 +57,7 @@ pub(super) fn first_lines(address: SocketAddr, bearer: &str, group: &str) -> Vec
 
 #[test]
 fn absurd_entries_are_refused_with_what_is_wrong() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quiet(state.path()));
+    let station = serve_new(quiet);
     let address = station.address();
     let token = invite(address, Some("b"));
     let with = |key: &str, value: Value| {
@@ -87,13 +86,11 @@ fn absurd_entries_are_refused_with_what_is_wrong() {
         assert_eq!(refused.status, 400, "{ttl}");
     }
     assert_eq!(first_lines(address, &format!("Bearer {token}"), "local:lab"), ["\"synced\""]);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
     let append = |body: &str| ask(address, &token, "POST", "records", body);
@@ -131,13 +128,11 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
     assert_eq!(append(&lines(&many[..10_000])).json(), json!({ "records": 10_000 }));
     assert_eq!(append(&lines(&many[..10])).json(), json!({ "records": 10 }), "idempotent");
     assert_eq!(ask(address, &token, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 10_000 }));
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
     let body = lines(&(1..=10_000).map(|seq| record("b", "b", seq)).collect::<Vec<_>>());
@@ -172,13 +167,11 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
         let Err(Error::Throttled { wait, .. }) = refused else { panic!("{refused:?}") };
         assert!((20.0..=51.0).contains(&wait.as_secs_f64()), "{wait:?}");
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quiet(state.path()));
+    let station = serve_new(quiet);
     let address = station.address();
     let (flooder, other) = (invite(address, Some("b")), invite(address, Some("c")));
     let mut watch = open_watch(address, &format!("Bearer {other}"), "local:lab");
@@ -219,13 +212,11 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
         assert_ne!(watch.read_line(&mut line).unwrap(), 0);
         assert!(!line.contains("lagged"), "{line}");
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
     let bearer = format!("Bearer {slow}");
@@ -248,13 +239,11 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
         BufReader::new(stream).read_line(&mut status).unwrap();
         status.starts_with("HTTP/1.1 200")
     });
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn subscriptions_of_one_member_are_counted() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let (greedy, other) = (invite(address, None), invite(address, None));
     let bearer = |token: &str| format!("Bearer {token}");
@@ -264,7 +253,6 @@ fn subscriptions_of_one_member_are_counted() {
     assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
     let _watch = open_stream(address, &bearer(&greedy), "watch?group=local:lab");
     let _other = open_stream(address, &bearer(&other), path);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -286,13 +274,11 @@ fn one_member_takes_a_share_of_the_series_and_the_rest_is_stored_alone() {
     assert_eq!(get(address, "/v1/series?source=b").json()["series"].as_array().unwrap().len(), 10);
     let stored = ask(address, &token, "GET", "latest?source=b", "");
     assert_eq!(stored.body.matches("\"origin\":\"b\"").count(), 30);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn what_the_archive_has_no_room_for_is_not_acknowledged() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
     let append = |seqs: &[u64]| {
@@ -307,13 +293,11 @@ fn what_the_archive_has_no_room_for_is_not_acknowledged() {
     assert!(refused.error().contains("no further gap"), "{}", refused.body);
     assert_eq!(crate::limits::limit(address, "archive_gaps")["refused"], 1);
     assert_eq!(append(&[1, 3]).status, 200, "what closes gaps is taken");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
@@ -361,13 +345,11 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
         .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
         .collect();
     assert!(!of_b.is_empty() && of_b.iter().all(|value| (0.0..1e9).contains(value)), "{of_b:?}");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn one_record_does_not_burn_a_name() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let token = invite(address, Some("b"));
     let append = |seqs: std::ops::RangeInclusive<u64>| {
@@ -405,5 +387,4 @@ fn one_record_does_not_burn_a_name() {
         assert_eq!(append(9..=10).status, 200);
         assert_eq!(count(), 14);
     }
-    station.stop(crate::LIMIT);
 }

@@ -3,23 +3,17 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use barograph_engine::conformance::Fixture;
-use barograph_engine::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Remote,
-    RemoteConfig, Selector, conformance_tests,
-};
-use barograph_forecast::{Name, Series};
-use barograph_station::{Config, Station};
-
-use futures_util::StreamExt as _;
-use futures_util::future::ready;
+use barograph_engine::{Engine, Error, HostId, Lease, Record, Remote, RemoteConfig, conformance_tests};
+use barograph_forecast::Name;
+use barograph_station::Config;
+use barograph_testkit::{Call, Hooked, Hooks, name};
 
 use super::relay::Relay;
 use super::{invite, keeping};
-use crate::LIMIT;
 use crate::http::{send, until};
+use crate::{LIMIT, Running};
 
 conformance_tests!(RemoteFixture::default());
 
@@ -30,22 +24,22 @@ struct RemoteFixture {
 
 /// A station with its directory.
 struct Served {
-    station: Option<Station>,
+    station: Option<Running>,
     config: Config,
-    mesh: Arc<Mesh>,
+    mesh: Arc<Hooked<Mesh>>,
     _state: tempfile::TempDir,
 }
 
 /// Every station writes through an engine of its own, under its own token; one more reads.
 struct Mesh {
     address: SocketAddr,
-    reader: Remote,
+    reader: Arc<Remote>,
     writers: Mutex<HashMap<Name, (Arc<Remote>, Relay)>>,
 }
 
 impl Mesh {
     fn new(address: SocketAddr) -> Self {
-        Self { address, reader: remote(address, address, "reader"), writers: Mutex::default() }
+        Self { address, reader: Arc::new(remote(address, address, "reader")), writers: Mutex::default() }
     }
 
     fn writer(&self, host: &HostId) -> Arc<Remote> {
@@ -60,63 +54,28 @@ impl Mesh {
 
 fn remote(station: SocketAddr, through: SocketAddr, host: &str) -> Remote {
     let token = Some(invite(station, None));
-    let config = RemoteConfig::new(format!("http://{through}/"), Name::new(host).unwrap());
+    let config = RemoteConfig::new(format!("http://{through}/"), name(host));
     Remote::new(RemoteConfig { token, ..config }).unwrap()
 }
 
-/// Whether the serving station has measured it itself, which it does when it starts.
-fn is_stations(record: &Record) -> bool {
-    record.origin.as_str() == "here"
-}
-
 #[async_trait::async_trait]
-impl Engine for Mesh {
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
-        self.writer(&entry.host).register(entry, ttl).await
-    }
-
-    fn watch(&self, group: &Group) -> BoxStream<Event> {
-        self.reader.watch(group)
-    }
-
-    async fn remove(&self, host: &HostId) -> Result<(), Error> {
-        self.reader.remove(host).await
+impl Hooks for Mesh {
+    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error> {
+        Ok(match call {
+            Call::Register(entry) => self.writer(&entry.host),
+            Call::Append([first, ..]) => self.writer(&first.origin),
+            _ => Arc::<Remote>::clone(&self.reader),
+        })
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.reader.opened().await;
-        match batch.first() {
-            Some(first) => self.writer(&first.origin).append(batch).await,
-            None => self.reader.append(batch).await,
-        }
+        self.route(Call::Append(batch))?.append(batch).await
     }
 
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
-        let records = self.reader.subscribe(selector, from);
-        Box::pin(records.filter(|item| ready(!item.as_ref().is_ok_and(|(_, record)| is_stations(record)))))
-    }
-
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
-        self.reader.history(series, range).await
-    }
-
-    async fn latest(
-        &self,
-        selector: &Selector,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Page<Record>, Error> {
-        let page = self.reader.latest(selector, after, limit).await?;
-        let items = page.items.into_iter().filter(|record| !is_stations(record)).collect();
-        Ok(Page { items, ..page })
-    }
-
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
-        self.reader.watermark(origin).await
-    }
-
-    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
-        self.reader.next_seq(origin).await
+    /// The serving station measures itself when it starts.
+    fn gives(&self, record: &Record) -> bool {
+        record.origin.as_str() != "here"
     }
 }
 
@@ -131,7 +90,7 @@ impl Fixture for RemoteFixture {
         until(station.address(), "/v1/series?source=here", |answer| {
             answer.json()["series"].as_array().is_some_and(|series| series.len() == SENSORS)
         });
-        let mesh = Arc::new(Mesh::new(station.address()));
+        let mesh = Hooked::new(Mesh::new(station.address()));
         let served = Served { station: Some(station), config, mesh: Arc::clone(&mesh), _state: state };
         self.served.lock().unwrap().push(served);
         mesh
@@ -165,16 +124,6 @@ impl Fixture for RemoteFixture {
             relay.cut();
         }
         drop(lease);
-    }
-}
-
-impl Drop for RemoteFixture {
-    fn drop(&mut self) {
-        for mut served in self.served.get_mut().unwrap().drain(..) {
-            if let Some(station) = served.station.take() {
-                station.stop(LIMIT);
-            }
-        }
     }
 }
 

@@ -6,12 +6,11 @@ use serde_json::json;
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
 use crate::http::{get, post, send, until};
-use crate::{quiet, serve, start};
+use crate::{quiet, serve, serve_new, start_new};
 
 #[test]
 fn a_station_writes_its_own_records_and_its_own_entry_alone() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let (b, c) = (invite(address, Some("b")), invite(address, Some("c")));
     assert_eq!(register(address, &c, "c").status, 200);
@@ -66,13 +65,11 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         assert_eq!((other.status, kind(&other).as_str()), (404, "unregistered"));
     }
     assert_eq!(ask(address, &c, "POST", &format!("entry?registration={registration}"), "").status, 200);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn an_open_invitation_gives_no_name_that_is_in_use() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let address = station.address();
     let feed = |seq: u64| {
         let record = json!({ "seq": seq, "quantity": "depth", "value": 1 });
@@ -100,7 +97,6 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let again = register(address, &invite(address, None), "b");
     assert_eq!(again.status, 200, "{}", again.body);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -135,7 +131,6 @@ fn nobody_is_served_without_a_token_that_is_known() {
         let page = [("Authorization", "Bearer x"), ("Origin", "http://evil.example")];
         assert_eq!(send(address, method, &path, &page, "").status, 403, "from a page of another site");
     }
-    station.stop(crate::LIMIT);
 }
 
 #[test]
@@ -159,16 +154,14 @@ fn a_token_belongs_to_its_first_name_also_after_a_restart() {
     assert_eq!(post(address, "/v1/invitations", r#"{"name":"here"}"#).status, 409);
     station.stop(crate::LIMIT);
 
-    let station = serve(config);
+    let _station = serve(config);
     assert_eq!(register(address, &token, "c").status, 403);
     assert_eq!(register(address, &token, "b").status, 200);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_withdrawn_invitation_ends_at_once() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quiet(state.path()));
+    let station = serve_new(quiet);
     let address = station.address();
     let (b, c) = (invite(address, None), invite(address, Some("c")));
     assert_eq!(register(address, &b, "b").status, 200);
@@ -198,8 +191,7 @@ fn a_withdrawn_invitation_ends_at_once() {
 /// A caller of an earlier version, which would take a change that it does not know for an error.
 #[test]
 fn a_removal_is_told_to_an_older_station_as_down() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(quiet(state.path()));
+    let station = serve_new(quiet);
     let address = station.address();
     let (b, c) = (invite(address, Some("b")), invite(address, Some("c")));
     assert_eq!(register(address, &b, "b").status, 200);
@@ -220,17 +212,14 @@ fn a_removal_is_told_to_an_older_station_as_down() {
     }
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
     assert_eq!([next(0), next(1)], [r#"{"down":"b"}"#, r#"{"removed":"b"}"#]);
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn a_station_on_anothers_engine_serves_nobody() {
-    let state = tempfile::tempdir().unwrap();
-    let station = start(quiet(state.path()));
+    let station = start_new(quiet);
     let refused = post(station.address(), "/v1/invitations", "{}");
     assert_eq!(refused.status, 409, "{}", refused.body);
     let asked = ask(station.address(), "x", "PUT", "entry?ttl_s=10", &entry("b").to_string());
     assert_eq!((asked.status, kind(&asked).as_str()), (503, "unavailable"));
     assert_eq!(get(station.address(), "/v1/members").json(), json!({ "members": [] }));
-    station.stop(crate::LIMIT);
 }

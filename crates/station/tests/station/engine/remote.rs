@@ -5,18 +5,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use barograph_engine::{
-    Capabilities, Cursor, Engine, Entry, Error, Event, From, LeaseState, Range, Record, Remote, RemoteConfig,
-    Selector,
+    Cursor, Engine, Entry, Error, Event, From, LeaseState, Range, Record, Remote, RemoteConfig, Selector,
 };
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::Outcome;
+use barograph_testkit::name;
 use futures_util::StreamExt as _;
 
 use super::{invite, keeping};
-use crate::serve;
-
-fn name(text: &str) -> Name {
-    Name::new(text).unwrap()
-}
+use crate::{serve, serve_new};
 
 fn remote(address: SocketAddr, token: Option<String>) -> Remote {
     let config = RemoteConfig::new(format!("http://{address}/"), name("b"));
@@ -24,28 +20,11 @@ fn remote(address: SocketAddr, token: Option<String>) -> Remote {
 }
 
 fn record(seq: u64) -> Record {
-    let series = Series { source: name("b"), target: name("south"), quantity: Quantity::RTT };
-    let time_unix_ns = 1_767_225_600_000_000_000 + seq.cast_signed() * 1_000_000_000;
-    Record {
-        origin: name("b"),
-        seq,
-        series,
-        time_unix_ns,
-        outcome: Outcome::Value(0.5),
-        detail: String::new(),
-    }
+    Record { outcome: Outcome::Value(0.5), ..barograph_testkit::record("b", "south", seq) }
 }
 
 fn entry() -> Entry {
-    let capabilities = Capabilities::default();
-    Entry {
-        host: name("b"),
-        addresses: vec![],
-        version: "1".into(),
-        groups: vec![name("g")],
-        capabilities,
-        key: None,
-    }
+    Entry { groups: vec![name("g")], addresses: Vec::new(), ..barograph_testkit::entry("b") }
 }
 
 async fn next<T>(stream: &mut barograph_engine::BoxStream<T>) -> Option<Result<T, Error>> {
@@ -121,16 +100,14 @@ async fn a_lease_tells_that_it_ran_out_or_was_displaced_by_a_copy() {
     assert_eq!(later.state(), LeaseState::Held);
     station.stop(crate::LIMIT);
     until_state(&*later, LeaseState::Lapsed).await;
-    let station = serve(config);
+    let _station = serve(config);
     until_state(&*later, LeaseState::Held).await;
     assert_eq!(earlier.state(), LeaseState::Displaced, "it does not fight");
-    station.stop(crate::LIMIT);
 }
 
 #[test]
 fn it_is_asked_from_any_runtime_and_outlives_them() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut records = runtime().block_on(async { engine.subscribe(&Selector::default(), From::Now) });
@@ -147,13 +124,11 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
     // Dropped in no runtime at all.
     drop(lease);
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Down(name("b")))));
-    station.stop(crate::LIMIT);
 }
 
 #[tokio::test]
 async fn what_is_not_ones_own_is_denied_and_a_token_is_needed() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let engine = remote(station.address(), None);
     assert!(matches!(engine.append(&[record(1)]).await, Err(Error::Denied(_))));
     assert!(matches!(engine.watermark(&name("b")).await, Err(Error::Denied(_))));
@@ -165,13 +140,11 @@ async fn what_is_not_ones_own_is_denied_and_a_token_is_needed() {
     assert!(matches!(engine.register(&entry(), Duration::from_secs(10)).await, Err(Error::Denied(_))));
     let other = Record { origin: name("c"), ..record(1) };
     assert!(matches!(engine.append(&[other]).await, Err(Error::Denied(_))), "told without asking");
-    station.stop(crate::LIMIT);
 }
 
 #[tokio::test]
 async fn a_large_batch_goes_in_pieces_and_comes_back() {
-    let state = tempfile::tempdir().unwrap();
-    let station = serve(keeping(state.path()));
+    let station = serve_new(keeping);
     let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
     let detail = format!("{{\"x\":\"{}\"}}", "\\\"".repeat((Record::DETAIL_BYTES_MAX - 8) / 2));
     let batch: Vec<Record> = (1..=1000).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();

@@ -35,14 +35,13 @@ const DIGESTS_MAX: usize = 1 << 20;
 /// What is no message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum FrameError {
     /// An integer is cut off or too long.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A field is cut off.
     #[error("it ends within {0}")]
     Truncated(&'static str),
-    /// Bytes follow the last field.
     #[error("{0} bytes too many")]
     Excess(usize),
     /// A kind of another version or protocol.
@@ -56,14 +55,8 @@ pub enum FrameError {
     /// Text with what would move a terminal's cursor, or that is not UTF-8.
     #[error("{0} is no plain text")]
     Text(&'static str),
-    /// More than is read.
     #[error("a message {kind} of {bytes} bytes, where {bytes_max} are read")]
-    TooLong {
-        kind: Kind,
-        /// What its length says.
-        bytes: u64,
-        bytes_max: u64,
-    },
+    TooLong { kind: Kind, bytes: u64, bytes_max: u64 },
 }
 
 /// A message without what it says.

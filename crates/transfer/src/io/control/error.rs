@@ -13,17 +13,15 @@ use crate::io::identity::IdentityError;
 /// What ends a control connection.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ControlError {
     /// A host of this name is not known.
     #[error("no address is known for {0}: {1}")]
     Name(String, String),
-    /// No connection came about.
     #[error("cannot connect to {0}: {1}")]
     Connect(SocketAddr, io::Error),
-    /// Cannot listen.
     #[error("cannot listen at {0}: {1}")]
     Listen(SocketAddr, io::Error),
-    /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
     /// TLS was refused by either end.
@@ -38,41 +36,25 @@ pub enum ControlError {
     /// The other end is not who it should be.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// What came is no message.
     #[error("what the other end says cannot be read: {0}")]
     Frame(#[from] FrameError),
-    /// A message where another belongs.
     #[error("the other end breaks the protocol: {0} is out of order")]
     Order(Kind),
     /// This end said something out of order.
     #[error("{0} cannot be said here")]
     Misuse(Kind),
-    /// Too slow.
     #[error("{what} took longer than {limit:?}")]
-    Late {
-        /// What was waited for.
-        what: &'static str,
-        /// For so long.
-        limit: Duration,
-    },
+    Late { what: &'static str, limit: Duration },
     /// The other end closed the connection in order.
     #[error("the other end closed the connection")]
     Closed,
     /// The connection ended without TLS's word that it should.
     #[error("the connection was cut off")]
     CutOff,
-    /// The other end says no.
     #[error("the other end says: {text}")]
-    Refused {
-        /// For programs.
-        reason: Reason,
-        /// For people.
-        text: String,
-    },
-    /// Somebody asked for it.
+    Refused { reason: Reason, text: String },
     #[error("stopped")]
     Stopped,
-    /// No randomness.
     #[error("the system has no random numbers to give")]
     Random,
 }

@@ -28,20 +28,17 @@ pub struct Line {
 /// What is wrong with a line.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum LineError {
-    /// Something else.
     #[error("it does not begin with brg://")]
     Scheme,
     /// No host, or none that can be one.
     #[error("there is no host in it: brg://host:port/…")]
     Host,
-    /// No port.
     #[error("there is no port from 1 to 65535 in it: brg://host:port/…")]
     Port,
-    /// It ends early.
     #[error("it is cut off: {0} characters of {CODE} behind the last slash")]
     CutOff(usize),
-    /// It goes on.
     #[error("there is too much behind the last slash: {0} characters, {CODE} belong there")]
     TooLong(usize),
     /// Characters that do not belong there.

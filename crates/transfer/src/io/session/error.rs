@@ -10,22 +10,14 @@ use crate::io::identity::IdentityError;
 /// Why a transfer did not end well.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs, reason = "the messages say what happened")]
 pub enum SessionError {
-    /// The flow.
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// Files.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The other end ended it.
     #[error("the other end says: {text}")]
-    Refused {
-        /// For programs.
-        reason: Reason,
-        /// For people.
-        text: String,
-    },
-    /// No connection came about.
+    Refused { reason: Reason, text: String },
     #[error(transparent)]
     Control(ControlError),
     /// The control connection ended before the transfer did.
@@ -48,7 +40,6 @@ pub enum SessionError {
     /// The other end breaks the protocol.
     #[error("the other end breaks the protocol: {0}")]
     Protocol(String),
-    /// Nothing in common.
     #[error("{0}")]
     Unsuited(&'static str),
     /// As many transfers as are taken are under way.
@@ -56,12 +47,7 @@ pub enum SessionError {
     Crowded(usize),
     /// The system refuses a socket or a thread.
     #[error("{what} is not to be had: {source}")]
-    System {
-        /// What.
-        what: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    System { what: &'static str, source: io::Error },
 }
 
 impl SessionError {

@@ -2,43 +2,46 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::LIMIT;
+use crate::{LIMIT, until_some};
 
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    pub(crate) head: String,
-    pub(crate) body: String,
+/// An answer of a server.
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The status line and headers, in lower case.
+    pub head: String,
+    /// What follows the head.
+    pub body: String,
 }
 
 impl Answer {
-    pub(crate) fn json(&self) -> Value {
+    /// The body as JSON.
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    pub(crate) fn error(&self) -> String {
+    /// The sentence of a refusal.
+    pub fn error(&self) -> String {
         self.json()["error"].as_str().unwrap().to_string()
     }
 }
 
-pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+/// Sends a GET without headers.
+pub fn get(address: SocketAddr, path: &str) -> Answer {
     send(address, "GET", path, &[], "")
 }
 
-pub(crate) fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
+/// Sends a JSON body.
+pub fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
     send(address, "POST", path, &[("Content-Type", "application/json")], body)
 }
 
-pub(crate) fn send(
-    address: SocketAddr,
-    method: &str,
-    path: &str,
-    headers: &[(&str, &str)],
-    body: &str,
-) -> Answer {
+/// Sends a request with these headers and `Content-Length`, and `Host` unless that is among them.
+pub fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
     if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
@@ -50,7 +53,8 @@ pub(crate) fn send(
     raw(address, format!("{head}\r\n{body}").as_bytes())
 }
 
-pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+/// Sends these bytes and reads to the end of the answer, which is text.
+pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = connect(address);
     // The station may answer and close before it has read everything.
     let _ = stream.write_all(bytes);
@@ -63,7 +67,7 @@ pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
 }
 
 /// A whole answer to a GET, which need not be text.
-pub(crate) fn bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+pub fn bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut stream = connect(address);
     let mut head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n");
     for (name, value) in headers {
@@ -75,21 +79,22 @@ pub(crate) fn bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -
     answer
 }
 
-pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+/// A connection whose reads end after [`LIMIT`].
+pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream
 }
 
 /// Server-sent events of an open stream.
-pub(crate) struct Events {
+pub struct Events {
     lines: BufReader<TcpStream>,
     opened: Instant,
 }
 
 impl Events {
     /// Opens a stream; when this returns the station sends every later point.
-    pub(crate) fn open(address: SocketAddr, path: &str) -> Self {
+    pub fn open(address: SocketAddr, path: &str) -> Self {
         let mut stream = connect(address);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
         let mut lines = BufReader::new(stream);
@@ -105,7 +110,8 @@ impl Events {
     }
 
     /// The next event: its name and data. The framing of chunks and comments are passed over.
-    pub(crate) fn next(&mut self) -> Option<(String, Value)> {
+    #[expect(clippy::should_implement_trait, reason = "a test asks for one event after the other")]
+    pub fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
         loop {
             assert!(self.opened.elapsed() < LIMIT, "no event in time");
@@ -122,34 +128,24 @@ impl Events {
     }
 }
 
-/// Asks until the answer satisfies, or the limit passes; the station changes at its own pace.
-pub(crate) fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> bool) -> Answer {
-    let began = Instant::now();
-    loop {
+/// Sends a GET until the answer satisfies; gives that answer.
+pub fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> bool) -> Answer {
+    until_some(|| {
         let answer = get(address, path);
         if satisfied(&answer) {
-            return answer;
+            return Ok(answer);
         }
-        assert!(began.elapsed() < LIMIT, "{path} still answers {} {}", answer.status, answer.body);
-        std::thread::park_timeout(POLL);
-    }
+        Err(format!("{path} still answers {} {}", answer.status, answer.body))
+    })
 }
 
 /// Waits until the station takes connections again.
-pub(crate) fn until_reachable(address: SocketAddr) {
-    let began = Instant::now();
-    loop {
+pub fn until_reachable(address: SocketAddr) {
+    until_some(|| {
         let mut stream = connect(address);
         let _ = write!(stream, "GET /v1/station HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
-        if answer.starts_with("HTTP/1.1 200") {
-            return;
-        }
-        assert!(began.elapsed() < LIMIT, "{answer:?}");
-        std::thread::park_timeout(POLL);
-    }
+        if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer) }
+    });
 }
-
-/// Between two questions of one who waits: it spares the processor that the station needs.
-const POLL: Duration = Duration::from_millis(10);

@@ -1,0 +1,164 @@
+//! The one delegation of an engine's calls to other engines.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, ReadOnly,
+    Record, Selector,
+};
+use barograph_forecast::Series;
+use futures_util::StreamExt as _;
+use futures_util::future::ready;
+use futures_util::stream::iter;
+
+/// The call that an engine is to carry out.
+#[derive(Clone, Copy, Debug)]
+pub enum Call<'a> {
+    /// [`Engine::register`].
+    Register(&'a Entry),
+    /// [`Engine::watch`].
+    Watch,
+    /// [`Engine::remove`].
+    Remove,
+    /// [`Engine::append`].
+    Append(&'a [Record]),
+    /// [`Engine::subscribe`].
+    Subscribe,
+    /// [`Engine::history`].
+    History,
+    /// [`Engine::latest`].
+    Latest,
+    /// [`Engine::watermark`].
+    Watermark,
+    /// [`Engine::next_seq`].
+    NextSeq,
+}
+
+/// What a test does with the calls of a [`Hooked`] engine.
+#[async_trait::async_trait]
+pub trait Hooks: Send + Sync + 'static {
+    /// The engine that carries the call out.
+    ///
+    /// # Errors
+    /// The answer to the call; a stream's first and only item.
+    fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error>;
+
+    /// Replaces [`Engine::register`].
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.route(Call::Register(entry))?.register(entry, ttl).await
+    }
+
+    /// Replaces [`Engine::watch`].
+    fn watch(&self, group: &Group) -> BoxStream<Event> {
+        self.route(Call::Watch).map_or_else(refused, |engine| engine.watch(group))
+    }
+
+    /// Replaces [`Engine::append`].
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        self.route(Call::Append(batch))?.append(batch).await
+    }
+
+    /// The answer to [`Call::Watermark`] or [`Call::NextSeq`] whatever the engine holds.
+    fn number(&self, _call: Call<'_>) -> Option<u64> {
+        None
+    }
+
+    /// Whether subscriptions and [`Engine::latest`] give this record.
+    fn gives(&self, _record: &Record) -> bool {
+        true
+    }
+
+    /// Replaces [`Engine::read_only`].
+    fn read_only(&self) -> Option<ReadOnly> {
+        None
+    }
+}
+
+/// An engine whose calls go where its [`Hooks`] route them.
+#[derive(Default)]
+pub struct Hooked<H>(pub Arc<H>);
+
+impl<H> Hooked<H> {
+    /// An engine with these hooks.
+    pub fn new(hooks: H) -> Arc<Self> {
+        Arc::new(Self(Arc::new(hooks)))
+    }
+}
+
+impl<H> Deref for Hooked<H> {
+    type Target = H;
+
+    fn deref(&self) -> &H {
+        &self.0
+    }
+}
+
+fn refused<T: Send + 'static>(error: Error) -> BoxStream<T> {
+    Box::pin(iter([Err(error)]))
+}
+
+#[async_trait::async_trait]
+impl<H: Hooks> Engine for Hooked<H> {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.0.register(entry, ttl).await
+    }
+
+    fn watch(&self, group: &Group) -> BoxStream<Event> {
+        self.0.watch(group)
+    }
+
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        self.0.route(Call::Remove)?.remove(host).await
+    }
+
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        self.0.append(batch).await
+    }
+
+    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+        let hooks = Arc::clone(&self.0);
+        let gives = move |item: &Result<(Cursor, Record), Error>| {
+            ready(item.as_ref().map_or(true, |(_, record)| hooks.gives(record)))
+        };
+        self.0
+            .route(Call::Subscribe)
+            .map_or_else(refused, |engine| Box::pin(engine.subscribe(selector, from).filter(gives)))
+    }
+
+    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+        self.0.route(Call::History)?.history(series, range).await
+    }
+
+    async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error> {
+        let page = self.0.route(Call::Latest)?.latest(selector, after, limit).await?;
+        let items = page.items.into_iter().filter(|record| self.0.gives(record)).collect();
+        Ok(Page { items, ..page })
+    }
+
+    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+        let engine = self.0.route(Call::Watermark);
+        match self.0.number(Call::Watermark) {
+            Some(number) => Ok(number),
+            None => engine?.watermark(origin).await,
+        }
+    }
+
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+        let engine = self.0.route(Call::NextSeq);
+        match self.0.number(Call::NextSeq) {
+            Some(number) => Ok(number),
+            None => engine?.next_seq(origin).await,
+        }
+    }
+
+    fn read_only(&self) -> Option<ReadOnly> {
+        self.0.read_only()
+    }
+}

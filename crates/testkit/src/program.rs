@@ -1,0 +1,82 @@
+//! Programs under test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use crate::until_some;
+
+/// A running process, killed when it is dropped.
+pub struct Program {
+    child: Child,
+    stdout: Option<BufReader<ChildStdout>>,
+}
+
+impl Program {
+    /// Starts the command as it is configured.
+    pub fn start(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdout = child.stdout.take().map(BufReader::new);
+        Self { child, stdout }
+    }
+
+    /// Starts the command with its standard output on a pipe; gives also its first line.
+    pub fn with_line(command: &mut Command) -> (Self, String) {
+        let mut program = Self::start(command.stdout(Stdio::piped()));
+        let line = program.line();
+        (program, line)
+    }
+
+    /// The next line of standard output, empty at its end.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        line
+    }
+
+    /// What is left of standard output.
+    pub fn take_stdout(&mut self) -> Option<BufReader<ChildStdout>> {
+        self.stdout.take()
+    }
+
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal, `HUP` for example.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Kills it by `SIGKILL`, so that it tidies nothing up.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end; gives the exit code and what is left of standard error, if that is a pipe.
+    pub fn end(&mut self) -> (Option<i32>, String) {
+        let status =
+            until_some(|| self.child.try_wait().unwrap().ok_or("the program ends, which it does not"));
+        (status.code(), self.stderr())
+    }
+
+    /// What is left of standard error, if that is a pipe.
+    pub fn stderr(&mut self) -> String {
+        let mut text = String::new();
+        self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text).unwrap());
+        text
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

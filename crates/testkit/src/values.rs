@@ -1,0 +1,39 @@
+//! Names, series and records.
+
+use barograph_engine::{Capabilities, Entry, Record};
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+
+/// A valid name.
+pub fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// The round-trip time from `source` to `target`.
+pub fn series(source: &str, target: &str) -> Series {
+    Series { source: name(source), target: name(target), quantity: Quantity::RTT }
+}
+
+/// The record of `origin` with this number; its time, in seconds of 2026, and its value follow from the number.
+pub fn record(origin: &str, target: &str, seq: u64) -> Record {
+    Record {
+        origin: name(origin),
+        seq,
+        series: series(origin, target),
+        time_unix_ns: 1_767_225_600_000_000_000_i64
+            .saturating_add(seq.cast_signed().saturating_mul(1_000_000_000)),
+        outcome: Outcome::Value(seq as f64 / 8.0),
+        detail: String::new(),
+    }
+}
+
+/// The entry of a station that offers nothing, in the group `local`.
+pub fn entry(host: &str) -> Entry {
+    Entry {
+        host: name(host),
+        addresses: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 9))],
+        version: "1".into(),
+        groups: vec![name("local")],
+        capabilities: Capabilities::default(),
+        key: None,
+    }
+}
