@@ -109,7 +109,11 @@ impl Client {
         };
         // The token is shown to the station that it belongs to, and to no other without being asked.
         let token = args.token.clone().or_else(|| if is_local { token_of(&state) } else { None });
-        let config = ClientConfig { token, ..ClientConfig::new(target.origin(), Tls::new(&trust)?) };
+        let config = ClientConfig {
+            token,
+            connect_timeout: DEADLINE,
+            ..ClientConfig::new(target.origin(), Tls::new(&trust)?)
+        };
         Ok(Self { target, http: BlockingClient::new(config)? })
     }
 

@@ -317,6 +317,9 @@ impl Engine for Nats {
 }
 
 /// Has the relay read `data` as what a server sends: in any pieces the same comes out, and nothing of that is changed again.
+///
+/// # Panics
+/// When that is not so.
 #[cfg(feature = "testkit")]
 pub fn fuzz_relay(data: &[u8]) {
     let through = |data: &[u8], size: usize| {

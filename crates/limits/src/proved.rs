@@ -13,7 +13,7 @@ use crate::callers::{holder, network};
 pub struct Proved {
     /// By what limits count as one ([`holder`]); the newest of each comes last.
     proofs: HashMap<IpAddr, Vec<Proof>>,
-    /// The addresses that each station proved; the newest comes last.
+    /// The addresses that each station proved, in the order in which it showed them first.
     of_stations: HashMap<Name, Vec<IpAddr>>,
 }
 
@@ -54,6 +54,13 @@ impl Proved {
     /// and pushes out few of others.
     pub fn insert(&mut self, address: IpAddr, by: Prover, now: Duration) {
         let (holder, address) = (holder(address), address.to_canonical());
+        if let Some(proofs) = self.proofs.get_mut(&holder)
+            && let Some(place) = proofs.iter().position(|proof| proof.address == address && proof.by == by)
+        {
+            let proof = proofs.remove(place);
+            proofs.push(Proof { at: now, ..proof });
+            return;
+        }
         self.remove(address);
         if let Prover::Station(name) = &by {
             let own = self.of_stations.get(name).map_or(&[][..], Vec::as_slice);
@@ -140,8 +147,8 @@ const PROVED_MAX: usize = 4096;
 /// A /24 has no more addresses, and a site's /48 no more networks with members: fewer than
 /// sixteen networks do not fill the list.
 const PROVED_OF_NETWORK: usize = 256;
-/// Hosts of an IPv6 /64 that are told apart: stations and dashboards of one LAN. Who is pushed out by others
-/// is proved again by its next request with a token.
+/// Proofs kept of one holder: an IPv6 /64 may have several stations and dashboards. A host whose proof was
+/// forgotten for those of others is proved again by its next request with a token.
 const PROVED_OF_HOLDER: usize = 16;
 /// One station gets a quarter of a holder's, and as many addresses in all as a quarter of a network's
 /// holders. It has one address at a time, or a few.

@@ -83,6 +83,9 @@ pub fn fuzz_table(data: &[u8]) {
 }
 
 /// What every answer promises.
+///
+/// # Panics
+/// When it does not.
 pub fn assert_sound(diagnosis: &Diagnosis, metrics: &Metrics) {
     let Diagnosis { p_cpu, lost_host, lost_network, lost_unknown, verdict, .. } = *diagnosis;
     assert!((0.0..=1.0).contains(&p_cpu), "{diagnosis:?}");

@@ -252,7 +252,12 @@ pub enum Ignored {
     NoGroup,
     /// Its version and this station's do not go together.
     #[error("its version {theirs} does not go with {own}")]
-    Version { theirs: String, own: String },
+    Version {
+        /// The version that the other station names, shortened.
+        theirs: String,
+        /// The version of this station.
+        own: String,
+    },
 }
 
 /// What a station says of itself to be matched with others.

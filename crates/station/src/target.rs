@@ -84,7 +84,12 @@ pub enum TargetError {
     Address(#[from] barograph_probe::TargetError),
     /// The quantity is not one that can be measured of a target.
     #[error("`{word}` cannot be measured of a target; possible: {possible}")]
-    Quantity { word: String, possible: String },
+    Quantity {
+        /// What was given, shortened.
+        word: String,
+        /// The quantities that are possible.
+        possible: String,
+    },
 }
 
 impl Target {

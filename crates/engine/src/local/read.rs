@@ -62,15 +62,17 @@ impl Reader {
         self.read(move |connection| latest(connection, &selector, after, limit, bytes_max)).await
     }
 
-    /// The records matched with places in (`after`, `until`].
-    pub(super) async fn stretch(
+    /// The records matched with places in (`after`, `until`], and `turn`, which is held until they are read also
+    /// where nobody waits for them any more.
+    pub(super) async fn stretch<T: Send + 'static>(
         &self,
         selector: &Selector,
         after: u64,
         until: u64,
-    ) -> Result<Stretch, Error> {
+        turn: T,
+    ) -> Result<(Stretch, T), Error> {
         let selector = selector.clone();
-        self.read(move |connection| stretch(connection, &selector, after, until)).await
+        self.read(move |connection| Ok((stretch(connection, &selector, after, until)?, turn))).await
     }
 
     /// (watermark, highest sequence) of `origin`, each 0 when nothing was stored.

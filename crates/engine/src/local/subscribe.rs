@@ -124,16 +124,16 @@ impl Subscription {
     /// Reads on to `until`; a scan waits for its turn, and then as long as the read took.
     ///
     /// On a task of its own: a subscriber whose peer reads nothing is not polled, and must keep neither the
-    /// turn nor the connection from others meanwhile. The task ends with its subscriber: those that come and go
-    /// leave no reads behind.
+    /// turn nor the connection from others meanwhile. Where the subscriber is gone a read that waits does not
+    /// begin; one that has begun ends, and gives the turn back then.
     async fn stretch(&self, until: u64) -> Result<Stretch, Error> {
         let (reader, selector) = (self.reader.clone(), self.selector.clone());
         let (place, was_scan) = (self.place, self.is_scan);
         let mut read = JoinSet::new();
         read.spawn(async move {
-            let _turn = if was_scan { Some(Arc::clone(&reader.scan).lock_owned().await) } else { None };
+            let turn = if was_scan { Some(Arc::clone(&reader.scan).lock_owned().await) } else { None };
             let began = Instant::now();
-            let stretch = reader.stretch(&selector, place, until).await?;
+            let (stretch, _turn) = reader.stretch(&selector, place, until, turn).await?;
             if was_scan && is_scan(&stretch) {
                 tokio::time::sleep(began.elapsed()).await;
             }

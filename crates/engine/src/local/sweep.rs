@@ -2,7 +2,8 @@
 //! origins that take most. An origin with less than seven eighths of an even share loses nothing to
 //! others, as far as the shares are estimated well.
 //!
-//! One step removes at most [`STEP`] records, so that an append waits for milliseconds at most.
+//! One step removes at most [`STEP`] records, or estimates the shares, so that an append waits for some tens of
+//! milliseconds at most.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -56,19 +57,21 @@ impl Sweep {
         if store.bytes().map_err(|error| store.files.error(&error))? <= store.retention.keep_bytes {
             return Ok(true);
         }
-        let (mut crowding, steps) = match self.crowding.take() {
-            Some((crowding, steps)) if 0 < steps => (crowding, steps),
-            _ => (store.transact(|transaction, index| Crowding::sample(transaction, index))?, SAMPLE_STEPS),
+        let Some((mut crowding, steps)) = self.crowding.take() else {
+            let crowding = store.transact(|transaction, index| Crowding::sample(transaction, index))?;
+            self.crowding = Some((crowding, SAMPLE_STEPS));
+            return Ok(false);
         };
+        let is_last = |crowding: &Crowding| steps == 1 || crowding.is_done();
         let (removed, is_over) = store.transact(|transaction, index| {
             let removed = crowding.remove(transaction, index)?;
-            if !crowding.is_end || crowding.has_removed {
+            if crowding.has_removed || !is_last(&crowding) {
                 return Ok((removed, false));
             }
             let removed = remove_first(transaction, index)?;
             Ok((removed, removed == 0))
         })?;
-        self.crowding = (!crowding.is_done()).then_some((crowding, steps - 1));
+        self.crowding = (!is_last(&crowding)).then_some((crowding, steps - 1));
         self.removed += removed;
         Ok(is_over)
     }
@@ -92,9 +95,9 @@ struct Crowding {
 /// What an origin has in the archive, as far as samples tell.
 #[derive(Clone, Copy, Debug)]
 struct Share {
-    records: i64,
-    bytes: i64,
-    /// No record of it is before.
+    records: f64,
+    bytes: f64,
+    /// Its records are searched from here on: four stretches before its first one that was sampled.
     from: i64,
 }
 
@@ -106,40 +109,41 @@ impl Crowding {
         let width = ((index.cursor.cast_signed() - first) / SAMPLES).max(0) + 1;
         let mut one = transaction.prepare_cached(
             "SELECT cursor, origin, octet_length(detail) FROM record
-             WHERE ?1 <= cursor AND cursor < ?2 ORDER BY cursor LIMIT 1",
+             WHERE ?1 <= cursor AND cursor < ?2 AND NOT (origin = ?3 AND ?4 < seq) ORDER BY cursor LIMIT 1",
         )?;
         let mut before = transaction.prepare_cached(
-            "SELECT coalesce(max(cursor), ?1 - 1) FROM record WHERE ?1 <= cursor AND cursor < ?2",
+            "SELECT coalesce(max(cursor), ?1 - 1) FROM record WHERE ?1 <= cursor AND cursor < ?2
+             AND NOT (origin = ?3 AND ?4 < seq)",
         )?;
+        let (own, passed) = waiting(index);
+        let mut random = fastrand::Rng::with_seed(index.cursor);
         let mut shares: HashMap<i64, Share> = HashMap::new();
         for sample in 0..SAMPLES {
             let begin = first + sample * width;
             // Not at regular places: records may come in turns.
-            let place = begin + sample * SCATTER % width;
-            let mut rows = one.query([place, begin + width])?;
+            let mut rows = one.query([begin + random.i64(0..width), begin + width, own, passed])?;
             let Some(row) = rows.next()? else { continue };
             let (cursor, origin, bytes): (i64, _, _) = (row.get(0)?, row.get(1)?, bytes_in_file(row.get(2)?));
             // It was found from any place since the record before it. Where others were removed there are many
             // such places, and it stands for fewer records.
-            let places = cursor - before.query_row([begin, cursor], |row| row.get::<_, i64>(0))?;
+            let places =
+                cursor - before.query_row([begin, cursor, own, passed], |row| row.get::<_, i64>(0))?;
             let share =
-                shares.entry(origin).or_insert(Share { records: 0, bytes: 0, from: begin - 4 * width });
-            share.records += width / places;
-            share.bytes += bytes * width / places;
+                shares.entry(origin).or_insert(Share { records: 0.0, bytes: 0.0, from: begin - 4 * width });
+            let count = width as f64 / places as f64;
+            share.records += count;
+            share.bytes += count * bytes as f64;
         }
         // An origin of which no record was sampled has few of them, and is left to a later sample.
         let names = index.names_bytes();
         for (origin, share) in &mut shares {
-            share.bytes += names.get(origin).unwrap_or(&0);
+            share.bytes += *names.get(origin).unwrap_or(&0) as f64;
         }
-        let level = level(shares.values().map(|share| share.bytes).collect());
+        let level = level(shares.values().map(|share| share.bytes as i64).collect()) as f64;
         shares.retain(|_, share| level < share.bytes);
         let from = shares.values().map(|share| share.from).min().unwrap_or(0);
-        let excess = |share: Share| {
-            i128::from(share.records) * i128::from(share.bytes - level) / i128::from(share.bytes)
-        };
         // At least one, so that each sample gets further.
-        let count = |share| i64::try_from(excess(share)).unwrap_or(i64::MAX).max(1);
+        let count = |share: Share| ((share.records * (share.bytes - level) / share.bytes) as i64).max(1);
         let origins = shares.into_iter().map(|(origin, share)| (origin, count(share))).collect();
         Ok(Self { origins, from, is_end: false, has_removed: false })
     }
@@ -319,9 +323,6 @@ const SCAN: i64 = 20_000;
 /// Records sampled to estimate the shares: forty of each of a hundred origins. A record with a long detail
 /// takes as much as seventy without one, so an origin with few long ones must be sampled too.
 const SAMPLES: i64 = 4000;
-
-/// A prime, so that the places fall anywhere in their stretches.
-const SCATTER: i64 = 7919;
 
 /// Removals before shares are estimated anew.
 const SAMPLE_STEPS: u32 = 16;

@@ -438,21 +438,16 @@ async fn take(shared: &Arc<Shared>, message: Message) {
     if is_answer {
         return;
     }
-    let asked = Asked::read(&message);
-    // Acknowledgements that are published so cannot be read, and must not count for the asker that they name.
-    if asked.as_ref().is_ok_and(|asked| !shared.askers.is_heard(&asked.asker)) {
-        return;
-    }
-    let Some(reply) = reply(&message, asked.as_ref().ok(), shared.link.has_older_answers()) else { return };
-    let slot = asked.and_then(|asked| {
-        let slot = shared.askers.slot(&asked.asker);
-        slot.map(|slot| (asked, slot)).map_err(|why| Error::Unavailable(why.into()))
-    });
-    match slot {
-        Ok((asked, slot)) => {
+    // A JetStream acknowledgement published to this subject does not parse, and is not charged to the asker in it.
+    let Ok(asked) = Asked::read(&message) else { return };
+    let is_older = shared.link.has_older_answers();
+    let is_heard = if asked.asker.is_empty() { is_older } else { shared.askers.is_heard(&asked.asker) };
+    let Some(reply) = reply(&message, &asked, is_older).filter(|_| is_heard) else { return };
+    match shared.askers.slot(&asked.asker) {
+        Ok(slot) => {
             tokio::spawn(look_up(Arc::clone(shared), asked, slot, reply));
         }
-        Err(error) => send(shared, reply, Err(error)).await,
+        Err(why) => send(shared, reply, Err(Error::Unavailable(why.into()))).await,
     }
 }
 
@@ -461,12 +456,11 @@ async fn take(shared: &Arc<Shared>, message: Message) {
 /// An asker chooses only the last two tokens: the servers execute what an archive publishes to JetStream's
 /// interface. Two reply subjects of older configurations are safe: one that the server chose (`_R_.`,
 /// which it refuses from clients), and an inbox, where stations share the archive's account.
-fn reply(message: &Message, asked: Option<&Asked>, is_older: bool) -> Option<async_nats::Subject> {
+fn reply(message: &Message, asked: &Asked, is_older: bool) -> Option<async_nats::Subject> {
     let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_older && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
         return Some(reply);
     }
-    let asked = asked?;
     question::answer(&asked.asker, asked.question.answer.as_deref()?).map(async_nats::Subject::from)
 }
 
@@ -494,10 +488,8 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(message: &Message) -> Result<Self, Error> {
-        let invalid = |why: String| Error::Invalid(format!("the question cannot be read: {why}"));
-        let question =
-            serde_json::from_slice(&message.payload).map_err(|error| invalid(error.to_string()))?;
+    fn read(message: &Message) -> serde_json::Result<Self> {
+        let question = serde_json::from_slice(&message.payload)?;
         let (asker, kind) = question::of_subject(&message.subject);
         Ok(Self { asker: asker.to_owned(), kind: kind.to_owned(), question, came: Instant::now() })
     }

@@ -68,12 +68,8 @@ impl Askers {
     }
 
     /// Whether a question of `asker` is taken now: a server may copy the answer, whatever it says, to many
-    /// subscriptions of the asker, and does so in the archive's own connection. Stations of older versions share
-    /// the empty name, and are not told apart.
+    /// subscriptions of the asker, and does so in the archive's own connection.
     pub(super) fn is_heard(&self, asker: &str) -> bool {
-        if asker.is_empty() {
-            return true;
-        }
         let now = self.began.elapsed();
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         if PACES_KEPT <= paces.len() {
@@ -149,7 +145,6 @@ mod tests {
         assert!(askers.is_heard("honest"));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!((0..5000).filter(|_| askers.is_heard("greedy")).count(), 200);
-        assert!((0..5000).all(|_| askers.is_heard("")));
         for other in 0..2 * PACES_KEPT {
             tokio::time::advance(Duration::from_millis(10)).await;
             assert!(askers.is_heard(&other.to_string()));

@@ -59,6 +59,7 @@ const POLICER_VARIATION: f64 = 0.5;
 pub(crate) struct Judged {
     /// Runs from this length on are the long ones; 0 where all are judged alike.
     from: u32,
+    /// Losses in long runs.
     pub(crate) long_lost: u32,
     pub(crate) long: f64,
     pub(crate) short: f64,

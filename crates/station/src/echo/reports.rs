@@ -130,13 +130,13 @@ impl Keeper {
         let Report { source, quantity, value } = report;
         let series = Series { source, target: self.host.clone(), quantity };
         let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(value));
-        let is_admitted = self.bank_has_room_for(&series)
-            && lock(&self.book).admits(&series.source, by, self.sources_max, now);
-        if is_admitted {
-            lock(&self.bank).note_guest(&series.source);
-        }
-        let is_kept = is_admitted
+        let source = series.source.clone();
+        let is_kept = self.bank_has_room_for(&series)
+            && lock(&self.book).admits(&series.source, by, self.sources_max, now)
             && self.inbox.offer_spare(Measured { series, time_unix_ns, outcome, detail: String::new() });
+        if is_kept {
+            lock(&self.bank).note_guest(&source);
+        }
         self.crowded_out.fetch_add((!is_kept).into(), Ordering::Relaxed);
         is_kept
     }

@@ -53,7 +53,12 @@ pub enum FileError {
     Changed(PathBuf),
     /// A place that the object does not have.
     #[error("bytes to {end} of an object of {bytes}")]
-    Beyond { end: u64, bytes: u64 },
+    Beyond {
+        /// The first byte after the range.
+        end: u64,
+        /// Bytes of the object.
+        bytes: u64,
+    },
     #[error("{what}: {asked} asked, {allowed} allowed")]
     Quota {
         what: &'static str,
