@@ -54,11 +54,15 @@ impl Sweep {
             self.removed += removed;
             return Ok(false);
         }
-        if store.bytes().map_err(|error| store.files.error(&error))? <= store.retention.keep_bytes {
+        let bytes = store.bytes().map_err(|error| store.files.error(&error))?;
+        let keep_bytes = store.retention.keep_bytes;
+        if bytes <= keep_bytes {
             return Ok(true);
         }
         let Some((mut crowding, steps)) = self.crowding.take() else {
-            let crowding = store.transact(|transaction, index| Crowding::sample(transaction, index))?;
+            // What shares are estimated of is not quite what is too much, so half of that at a time.
+            let part = f64::max(PART_MIN, (1.0 - keep_bytes as f64 / bytes as f64) / 2.0);
+            let crowding = store.transact(|transaction, index| Crowding::sample(transaction, index, part))?;
             self.crowding = Some((crowding, SAMPLE_STEPS));
             return Ok(false);
         };
@@ -78,7 +82,7 @@ impl Sweep {
 }
 
 /// The origins that take most of the archive's bytes: cut down to one level, all of them together give
-/// up an eighth of it.
+/// up a part of it.
 ///
 /// What their records take is estimated from records at places spread over the whole archive: to count all
 /// would take seconds, in which no append is stored. What the names of their series take is added.
@@ -102,7 +106,7 @@ struct Share {
 }
 
 impl Crowding {
-    fn sample(transaction: &Transaction<'_>, index: &Index) -> rusqlite::Result<Self> {
+    fn sample(transaction: &Transaction<'_>, index: &Index, part: f64) -> rusqlite::Result<Self> {
         let first: Option<i64> =
             transaction.query_row("SELECT min(cursor) FROM record", [], |row| row.get(0))?;
         let first = first.unwrap_or(0);
@@ -139,7 +143,7 @@ impl Crowding {
         for (origin, share) in &mut shares {
             share.bytes += *names.get(origin).unwrap_or(&0) as f64;
         }
-        let level = level(shares.values().map(|share| share.bytes as i64).collect()) as f64;
+        let level = level(shares.values().map(|share| share.bytes as i64).collect(), part) as f64;
         shares.retain(|_, share| level < share.bytes);
         let from = shares.values().map(|share| share.from).min().unwrap_or(0);
         // At least one, so that each sample gets further.
@@ -180,10 +184,10 @@ impl Crowding {
     }
 }
 
-/// What each origin may have at most, so that an eighth of all goes. Origins below it do not matter.
-fn level(mut shares: Vec<i64>) -> i64 {
+/// What each origin may have at most, so that this part of all goes. Origins below it do not matter.
+fn level(mut shares: Vec<i64>, part: f64) -> i64 {
     shares.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
-    let mut above = -shares.iter().sum::<i64>() / 8;
+    let mut above = -(shares.iter().sum::<i64>() as f64 * part) as i64;
     for (at, share) in shares.iter().enumerate() {
         above += share;
         let level = above / (at as i64 + 1);
@@ -324,6 +328,9 @@ const SCAN: i64 = 20_000;
 /// takes as much as seventy without one, so an origin with few long ones must be sampled too.
 const SAMPLES: i64 = 4000;
 
+/// An archive that is swept each minute has little too much.
+const PART_MIN: f64 = 1.0 / 8.0;
+
 /// Removals before shares are estimated anew.
 const SAMPLE_STEPS: u32 = 16;
 
@@ -345,7 +352,7 @@ mod tests {
             (vec![1400, 100, 100], 1200),
             (vec![500, 400, 100], 387),
         ] {
-            assert_eq!(level(shares.clone()), expected, "{shares:?}");
+            assert_eq!(level(shares.clone(), PART_MIN), expected, "{shares:?}");
         }
     }
 
