@@ -7,7 +7,7 @@ use barograph_loss::Cause;
 use crate::proto::controller::Loss;
 use crate::proto::{Ear, Heard, Missing, Moment};
 
-/// Tells losses of the receiving host from those of the network.
+/// Counts whose the losses were, as the [`Ear`] says.
 #[derive(Debug)]
 pub(super) struct Causes {
     /// `None` where all losses count as the network's.
