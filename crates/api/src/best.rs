@@ -15,7 +15,7 @@ pub struct Best {
     pub level: f64,
     /// First host; `None` = too close to call, or nothing is known.
     pub best: Option<String>,
-    /// Hosts whose times cannot be told apart from the first one's.
+    /// Hosts that cannot be told from the first one, and that one; empty where `best` is known.
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
     pub hosts: Vec<BestHost>,

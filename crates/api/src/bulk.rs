@@ -35,13 +35,13 @@ pub struct TestBudget {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestSpent {
-    /// It sent.
+    /// Tests in which this station was the source, which sends.
     pub source: TestCost,
-    /// It received.
+    /// Tests in which it was the target, which receives.
     pub target: TestCost,
 }
 
-/// A cost.
+/// What tests took, all together.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestCost {
@@ -69,7 +69,7 @@ pub struct Test {
     pub duration_s: Option<f64>,
     /// Bytes sent or received.
     pub bytes: Option<u64>,
-    /// Goodput, bit/s.
+    /// Goodput of the test, bit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goodput_bit_s: Option<f64>,
     /// Why the stream ended: `full`, `bytes`, `early`.

@@ -1,7 +1,7 @@
 //! One HTTP client: [`Client`] for asynchronous callers, [`BlockingClient`] for others.
 //!
-//! Requests are bounded in time and answers in bytes. Redirects are not followed, and nothing is sent twice unless the
-//! caller does. It speaks HTTP/1.1, plain or through TLS.
+//! Each request has a deadline, and each answer a largest size. Redirects are not followed. A request is sent once,
+//! unless the caller sends it again. The client speaks HTTP/1.1, plain or through TLS.
 
 mod blocking;
 mod tls;
@@ -53,18 +53,18 @@ pub struct ClientConfig {
     pub head_bytes_max: usize,
 }
 
-/// A request.
+/// A request to the server of a [`Client`].
 #[derive(Clone, Debug, Default)]
 pub struct Ask<'a> {
-    /// Default `GET`.
+    /// `GET` by default.
     pub method: Method,
     /// Path with its query.
     pub path: &'a str,
-    /// Further headers.
+    /// Headers beside `Authorization` and `Content-Type`, which the client writes.
     pub headers: &'a [(&'static str, &'a str)],
-    /// Type of the body; empty = there is no body.
+    /// `Content-Type` of the body; empty = no such header.
     pub content_type: &'static str,
-    /// Body.
+    /// Bytes sent after the head; may be empty.
     pub body: Bytes,
 }
 

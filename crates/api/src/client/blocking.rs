@@ -62,8 +62,8 @@ impl BlockingClient {
         self.block_on(async { Ok(self.client.ask(ask, until.into()).await?.status) })
     }
 
-    /// Follows an answer that comes in lines of at most `bytes_max` bytes, until `take` returns false. Each line must
-    /// come within `silence`.
+    /// Follows an answer that comes in lines of at most `bytes_max` bytes, until `take` returns false. Some bytes
+    /// must come within `silence` of those before.
     ///
     /// # Errors
     /// [`Trouble`]; the head must have come by `until`.
@@ -107,10 +107,11 @@ async fn follow(
 ) -> Result<Followed, Trouble> {
     let mut begun = Vec::new();
     while let Some(bytes) = answer.next(tokio::time::Instant::now() + silence).await? {
+        let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| begun.len() + end + 1);
         begun.extend_from_slice(&bytes);
-        while let Some(end) = begun.iter().position(|byte| *byte == b'\n') {
-            let line: Vec<u8> = begun.drain(..=end).collect();
-            if !take(String::from_utf8_lossy(&line).trim_end()) {
+        let whole: Vec<u8> = begun.drain(..end).collect();
+        for line in whole.split_inclusive(|byte| *byte == b'\n') {
+            if !take(String::from_utf8_lossy(line).trim_end()) {
                 return Ok(Followed::Enough);
             }
         }

@@ -198,6 +198,23 @@ mod tests {
         Subscription::new(reader, head, &selector, From::Oldest, 1).until_now().into_stream()
     }
 
+    /// A read that keeps the connection until the sender is dropped.
+    async fn occupy(
+        engine: &Local,
+    ) -> (std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), Error>>) {
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let reader = engine.reader.clone();
+        let busy = tokio::spawn(async move {
+            let wait = move |_: &rusqlite::Connection| {
+                let _ = released.recv_timeout(LIMIT);
+                Ok(())
+            };
+            reader.read(wait).await
+        });
+        tokio::task::yield_now().await;
+        (release, busy)
+    }
+
     #[tokio::test]
     async fn who_matches_little_waits_for_its_turn_and_who_matches_much_does_not() {
         let state = tempfile::tempdir().unwrap();
@@ -218,16 +235,7 @@ mod tests {
         let engine = open(&state);
         let records = records(1);
         engine.append(&records).await.unwrap();
-        let (release, released) = std::sync::mpsc::channel::<()>();
-        let reader = engine.reader.clone();
-        let busy = tokio::spawn(async move {
-            let wait = move |_: &rusqlite::Connection| {
-                let _ = released.recv_timeout(LIMIT);
-                Ok(())
-            };
-            reader.read(wait).await
-        });
-        tokio::task::yield_now().await;
+        let (release, busy) = occupy(&engine).await;
         let mut stalled = walk(&engine, "a");
         assert!(stalled.next().now_or_never().is_none(), "it waits for the connection");
         drop(release);
@@ -241,16 +249,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let engine = open(&state);
         engine.append(&records(1)).await.unwrap();
-        let (release, released) = std::sync::mpsc::channel::<()>();
-        let reader = engine.reader.clone();
-        let busy = tokio::spawn(async move {
-            let wait = move |_: &rusqlite::Connection| {
-                let _ = released.recv_timeout(LIMIT);
-                Ok(())
-            };
-            reader.read(wait).await
-        });
-        tokio::task::yield_now().await;
+        let (release, busy) = occupy(&engine).await;
         let holders = || Arc::strong_count(&engine.reader.scan);
         let before = holders();
         for _ in 0..100 {

@@ -93,6 +93,7 @@ struct Crowding {
     from: i64,
     /// There were no further ones.
     is_end: bool,
+    /// Any record since the shares were estimated.
     has_removed: bool,
 }
 

@@ -17,6 +17,12 @@ fn aged(seq: u64, days: i64) -> Record {
     Record { series: series("aged"), time_unix_ns, ..record(seq) }
 }
 
+/// The record with this number of a series that its source wrote, without detail.
+fn of(origin: &str, seq: u64) -> Record {
+    let series = Series { source: name(origin), ..record(seq).series };
+    Record { origin: name(origin), series, detail: String::new(), ..record(seq) }
+}
+
 #[tokio::test]
 async fn old_records_go_and_the_watermark_stays() {
     let directory = tempfile::tempdir().unwrap();
@@ -121,12 +127,6 @@ async fn a_full_archive_loses_of_those_who_take_too_much() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
-    let of = |origin: &str, seq: u64| Record {
-        origin: name(origin),
-        series: Series { source: name(origin), ..record(seq).series },
-        detail: String::new(),
-        ..record(seq)
-    };
     // The station's own and a member's, then a flood of another with some of the first in between.
     for origin in ["host", "south"] {
         engine.absorb(&(1..=1000).map(|seq| of(origin, seq)).collect::<Vec<_>>()).await.unwrap();
@@ -159,12 +159,7 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
     const KEPT: u64 = 6000;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
-    let of = |origin: &str, seq: u64, detail: &str| Record {
-        origin: name(origin),
-        series: Series { source: name(origin), ..record(seq).series },
-        detail: detail.to_owned(),
-        ..record(seq)
-    };
+    let of = |origin: &str, seq: u64, detail: &str| Record { detail: detail.to_owned(), ..of(origin, seq) };
     let honest = ["host", "south", "west"];
     for origin in honest {
         engine.absorb(&(1..=KEPT).map(|seq| of(origin, seq, "")).collect::<Vec<_>>()).await.unwrap();
@@ -194,11 +189,9 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     const SERIES: u64 = 8000;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
-    let of = |origin: &str, seq: u64, target: &str| Record {
-        origin: name(origin),
-        series: Series { source: name(origin), target: name(target), ..record(seq).series },
-        detail: String::new(),
-        ..record(seq)
+    let of = |origin: &str, seq: u64, target: &str| {
+        let record = of(origin, seq);
+        Record { series: Series { target: name(target), ..record.series.clone() }, ..record }
     };
     let honest = ["host", "south", "west"];
     for origin in honest {
@@ -233,12 +226,6 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
     const RECORDS: u64 = 60_000;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
-    let of = |origin: &str, seq: u64| Record {
-        origin: name(origin),
-        series: Series { source: name(origin), ..record(seq).series },
-        detail: String::new(),
-        ..record(seq)
-    };
     for batch in 0..RECORDS / 5000 {
         let records = (batch * 5000 + 1..=(batch + 1) * 5000).map(|seq| match seq % ONE_IN {
             0 => of("thin", seq / ONE_IN),
