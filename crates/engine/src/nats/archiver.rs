@@ -226,9 +226,10 @@ async fn follow(
     streams::ensure(&shared.link).await.map_err(|error| error.to_string())?;
     let asked = Instant::now();
     let extent = streams::extent(&shared.link, RECORDS).await.map_err(said)?;
-    if place.stream != extent.created || extent.state.last_seq < place.seq {
+    if place.stream != extent.created {
         place.begin(extent.created);
     }
+    find_again(shared, place, &extent.state).await.map_err(said)?;
     let before = shared.progress.borrow().clone();
     let end = before.end.filter(|_| before.stream == place.stream).or(Some(extent.state.last_seq));
     let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
@@ -269,6 +270,30 @@ async fn follow(
     }
 }
 
+/// Goes back to the newest place whose message is still the one that was read there: servers that lost what they
+/// had not synced give the same numbers to other messages.
+async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) -> Result<(), Trouble> {
+    // What is left was not read yet, if all before it has gone by age.
+    if place.seq < state.first_seq && place.seq <= state.last_seq {
+        return Ok(());
+    }
+    for (seq, stored_at) in place.been_at() {
+        let there = walk::at(&shared.link, RECORDS, seq).await?;
+        if there.as_ref().and_then(walk::Stored::stored_at) == Some(&stored_at) {
+            if seq < place.seq {
+                tracing::warn!(after = seq, "{LOST}; it is read again from there");
+                place.go_back(Some((seq, stored_at)));
+            }
+            return Ok(());
+        }
+    }
+    if place.stored_at.is_some() || state.last_seq < place.seq {
+        tracing::warn!("{LOST}; it is read again from its beginning");
+        place.go_back(None);
+    }
+    Ok(())
+}
+
 /// Bounds an older version's streams; where that may not be, the archive goes on.
 async fn update_streams(shared: &Shared) {
     if let Err(error) = streams::update(&shared.link).await {
@@ -288,7 +313,7 @@ async fn look_at_the_bucket(shared: &Shared) {
 
 /// Asks the leader whether it is still the same stream, and where it ends: another one has nothing under the numbers that are
 /// awaited.
-async fn look_at_the_stream(shared: &Shared, place: &mut Place) -> Result<(), String> {
+async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String> {
     let asked = Instant::now();
     let extent = match streams::extent(&shared.link, RECORDS).await {
         Ok(extent) => extent,
@@ -301,15 +326,14 @@ async fn look_at_the_stream(shared: &Shared, place: &mut Place) -> Result<(), St
     };
     let state = extent.state;
     if extent.created != place.stream || state.last_seq < place.seq {
-        return Err("the stream was made anew; it is read from its beginning".into());
+        return Err(LOST.into());
     }
     let leader = Some(LeaderEnd { seq: state.last_seq, asked });
     shared.progress.send_modify(|progress| progress.leader = leader);
-    // Where all that was left has gone by age, nothing comes that would move the place.
-    if state.last_seq < state.first_seq && place.seq < state.last_seq {
-        shared.lock().missed += state.last_seq - place.seq;
-        place.seq = state.last_seq;
-        shared.progress.send_modify(|progress| progress.seq = place.seq);
+    // Where all that was left has gone by age, nothing comes that would answer questions for its end. The place stays: a
+    // server whose disk fails says the same, and has it all when it is started again.
+    if state.last_seq < state.first_seq {
+        shared.progress.send_modify(|progress| progress.seq = state.last_seq);
     }
     Ok(())
 }
@@ -321,23 +345,39 @@ struct ReadAhead {
     /// Messages read.
     count: u64,
     discarded: u64,
-    /// The place of the last one; `None` = there was none.
-    last: Option<u64>,
+    /// The place of the last one, and when it was stored; `None` = there was none.
+    last: Option<(u64, Option<String>)>,
     /// How many more there are.
     pending: u64,
 }
 
 /// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
 /// has in the archive: with a commit for each stretch some of those would hold up the records of all.
-async fn read_ahead(shared: &Shared, after: u64, complaints: &mut Complaints) -> Result<ReadAhead, String> {
+///
+/// The last message that was read is read once more, to see that it is still the same one.
+async fn read_ahead(
+    shared: &Shared,
+    place: &Place,
+    complaints: &mut Complaints,
+) -> Result<ReadAhead, String> {
     let mut ahead = ReadAhead::default();
     for _ in 0..STRETCHES_MAX {
-        let first = ahead.last.unwrap_or(after).saturating_add(1);
+        let first = match &ahead.last {
+            None if place.stored_at.is_some() => place.seq,
+            last => last.as_ref().map_or(place.seq, |(seq, _)| *seq).saturating_add(1),
+        };
         let stretch = walk::stretch(&shared.link, RECORDS, walk::ALL, first, STRETCH).await;
         let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
         ahead.pending = stretch.pending;
         for message in &stretch.messages {
-            (ahead.last, ahead.count) = (Some(message.seq), ahead.count + 1);
+            let stored_at = message.stored_at().map(str::to_owned);
+            if message.seq == place.seq && place.stored_at.is_some() {
+                if stored_at != place.stored_at {
+                    return Err(LOST.into());
+                }
+                continue;
+            }
+            (ahead.last, ahead.count) = (Some((message.seq, stored_at)), ahead.count + 1);
             match message.record() {
                 Ok(record) => {
                     shared.warn_of_subjects(message, &record, ahead.pending);
@@ -361,9 +401,9 @@ async fn read_ahead(shared: &Shared, after: u64, complaints: &mut Complaints) ->
 
 /// Reads a commit's worth into the archive; gives how many more there are.
 async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
-    let ahead = read_ahead(shared, place.seq, complaints).await?;
+    let ahead = read_ahead(shared, place, complaints).await?;
     let ReadAhead { mut records, count, discarded, last, pending } = ahead;
-    let Some(last) = last else {
+    let Some((last, stored_at)) = last else {
         let mut statistics = shared.lock();
         (statistics.lag, statistics.last_error) = (0, None);
         return Ok(0);
@@ -385,7 +425,7 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
     for record in records.iter().filter(|record| record.origin == shared.link.config.host) {
         place.note(record);
     }
-    place.seq = last;
+    place.move_to(last, stored_at);
     shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, place.watermark()));
     Ok(pending)
 }
@@ -432,15 +472,12 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
 
 /// Answers a question in a task of its own, so that none holds up those after it.
 async fn take(shared: &Arc<Shared>, message: Message) {
-    // A server's answer to a read: published as a question's subject, the text that a station stored would be a
-    // question in another's name.
-    let is_answer = message.headers.as_ref().is_some_and(|headers| headers.get(walk::SUBJECT).is_some());
-    if is_answer {
+    let is_older = shared.link.has_older_answers();
+    if !question::is_asked(message.headers.as_ref(), is_older) {
         return;
     }
     // A JetStream acknowledgement published to this subject does not parse, and is not charged to the asker in it.
     let Ok(asked) = Asked::read(&message) else { return };
-    let is_older = shared.link.has_older_answers();
     let is_heard = if asked.asker.is_empty() { is_older } else { shared.askers.is_heard(&asked.asker) };
     let Some(reply) = reply(&message, &asked, is_older).filter(|_| is_heard) else { return };
     match shared.askers.slot(&asked.asker) {
@@ -599,6 +636,9 @@ async fn look(
         shared.local.latest_within(&question.selector()?, after, limit, bytes_max).await
     }
 }
+
+/// Why it begins again.
+const LOST: &str = "the stream was made anew, or lost messages that this archive had read";
 
 /// Messages read at once.
 const STRETCH: usize = 1000;

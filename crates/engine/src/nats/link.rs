@@ -216,7 +216,11 @@ impl Link {
         let mut reply = self.replies.next();
         let question = question.clone().answered_at(reply.chosen());
         let subject = question::subject(&subject::token(self.config.host.as_str()), question.kind, archive);
-        let sent = self.client.publish_with_reply(subject.clone(), reply.inbox(), json(&question)).await;
+        let (inbox, headers) = (reply.inbox(), question::headers());
+        let sent = self
+            .client
+            .publish_with_reply_and_headers(subject.clone(), inbox, headers, json(&question))
+            .await;
         sent.map_err(|error| Trouble::NotSent(error.to_string()))?;
         let deadline = self.config.deadline;
         tokio::select! {

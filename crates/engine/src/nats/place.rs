@@ -1,6 +1,6 @@
 //! How far an archive has read, and which records of its own station it found in the stream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,14 @@ pub(super) struct Place {
     /// When the stream was made, as the server says: another stream counts from 1 again.
     pub(super) stream: String,
     pub(super) seq: u64,
+    /// When the servers stored the message at `seq`, as they write it; `None` = that is not known.
+    ///
+    /// Servers that lose what they had not synced give the same numbers to other messages.
+    #[serde(default)]
+    pub(super) stored_at: Option<String>,
+    /// Earlier places, the oldest first, each with when its message was stored.
+    #[serde(default)]
+    marks: VecDeque<(u64, String)>,
     /// The numbers of the archive's own station that were read back: first → last of each run.
     ///
     /// The station stores what it measures in the same archive before it sends it on, so what the archive
@@ -48,7 +56,34 @@ impl Place {
     /// Begins at the beginning of another stream. What was read back from the one before stays so: as for
     /// every other station, the archive has it.
     pub(super) fn begin(&mut self, stream: String) {
-        (self.stream, self.seq) = (stream, 0);
+        self.stream = stream;
+        self.go_back(None);
+    }
+
+    /// Moves to a message that was read.
+    pub(super) fn move_to(&mut self, seq: u64, stored_at: Option<String>) {
+        let marked = self.marks.back().map_or(0, |(seq, _)| *seq);
+        if let Some(at) = stored_at.clone().filter(|_| marked + MARK_EVERY <= seq) {
+            self.marks.push_back((seq, at));
+            if MARKS_MAX < self.marks.len() {
+                self.marks.pop_front();
+            }
+        }
+        (self.seq, self.stored_at) = (seq, stored_at);
+    }
+
+    /// Where it has been, the newest first: each with when the message there was stored.
+    pub(super) fn been_at(&self) -> Vec<(u64, String)> {
+        let is_marked = self.marks.back().is_some_and(|(seq, _)| *seq == self.seq);
+        let newest = self.stored_at.clone().filter(|_| !is_marked).map(|at| (self.seq, at));
+        newest.into_iter().chain(self.marks.iter().rev().cloned()).collect()
+    }
+
+    /// Goes back to where it has been; `None` = to the beginning.
+    pub(super) fn go_back(&mut self, to: Option<(u64, String)>) {
+        let seq = to.as_ref().map_or(0, |(seq, _)| *seq);
+        self.marks.retain(|(mark, _)| *mark <= seq);
+        (self.seq, self.stored_at) = (seq, to.map(|(_, at)| at));
     }
 
     /// Takes a record of the archive's own station, which was in the stream.
@@ -77,6 +112,11 @@ impl Place {
         self.own.get(&1).copied().unwrap_or(0)
     }
 }
+
+/// A mark for so many messages, so many of them: what servers lose is what they took in two minutes at most
+/// (their default `sync_interval`), and a cluster stores some hundreds of records a second.
+const MARK_EVERY: u64 = 1000;
+const MARKS_MAX: usize = 64;
 
 /// The order of a batch that was repeated is lost; so many gaps at a time are a few windows of it.
 const RUNS_MAX: usize = 4096;
@@ -114,6 +154,22 @@ mod tests {
             let kept: Place = serde_json::from_slice(&json(&place)).unwrap();
             prop_assert_eq!(kept, place);
         }
+    }
+
+    #[test]
+    fn it_goes_back_to_where_it_has_been() {
+        let mut place = Place::default();
+        let at = |seq: u64| Some(format!("time of {seq}"));
+        for seq in (1..=100_101).step_by(100) {
+            place.move_to(seq, at(seq));
+        }
+        let been: Vec<u64> = place.been_at().into_iter().map(|(seq, _)| seq).collect();
+        assert_eq!((been.len(), been[0], been[1], been[2]), (65, 100_101, 100_001, 99_001));
+        place.go_back(Some((99_001, at(99_001).unwrap())));
+        assert_eq!((place.seq, place.stored_at.clone()), (99_001, at(99_001)));
+        assert_eq!(place.been_at().len(), 63, "later marks are gone");
+        place.go_back(None);
+        assert_eq!((place.seq, place.been_at()), (0, Vec::new()));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Questions to an archive, and its answers, as JSON.
 
+use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use barograph_forecast::{Name, Quantity, Series};
 use serde::{Deserialize, Serialize};
 
 use super::subject::{self, ANSWERS, QUESTIONS};
+use super::walk;
 use crate::wire::RecordJson;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
@@ -238,6 +240,21 @@ pub(super) fn subject(asker: &str, kind: &str, archive: Option<u16>) -> String {
     format!("{QUESTIONS}.{asker}.{kind}{archive}")
 }
 
+/// The headers of a question.
+pub(super) fn headers() -> HeaderMap {
+    HeaderMap::from_iter([(HeaderName::from_static(QUESTION), HeaderValue::from("1"))])
+}
+
+/// Whether a message at a question's subject was published by a station.
+///
+/// A server sends its answers to whatever subject a request names for them, in another's name too: it answers a read of
+/// an entry with a text that a station wrote, either without headers or with its own among them. Where the servers
+/// have lists of before (`is_older`), stations of older versions ask without headers.
+pub(super) fn is_asked(headers: Option<&HeaderMap>, is_older: bool) -> bool {
+    let has = |name| headers.is_some_and(|headers| headers.get(name).is_some());
+    (is_older || has(QUESTION)) && !has(walk::SUBJECT)
+}
+
 /// Answers to `asker` begin with this and a dot, and have two tokens, of which `chosen` is the first or both.
 pub(super) fn answers(asker: &str, chosen: &str) -> String {
     format!("{ANSWERS}.{asker}.{chosen}")
@@ -279,6 +296,9 @@ fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, Error> {
 }
 
 /// The questions there are.
+/// The header of a question.
+const QUESTION: &str = "Barograph-Question";
+
 pub(super) const HISTORY: &str = "history";
 pub(super) const LATEST: &str = "latest";
 pub(super) const WATERMARK: &str = "watermark";

@@ -123,3 +123,61 @@ async fn an_archive_that_catches_up_gives_no_number() {
     let first = eventually("an answer", async || west.watermark(&name("north")).await.ok()).await;
     assert_eq!(first, 8000);
 }
+
+/// A server that comes back without its newest messages gives their numbers to others, which the archive reads, too.
+#[tokio::test]
+async fn numbers_that_a_server_gives_twice_are_read_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let address = server.address().to_owned();
+    let archive = Arc::new(Nats::new(server::config(&address, "archive")).unwrap());
+    let files = tempfile::tempdir().unwrap();
+    let local = Arc::new(Local::open(Config::new(files.path())).unwrap());
+    let archiver = Archiver::start(&archive, Arc::clone(&local), files.path()).unwrap();
+    let north = Nats::new(server::config(&address, "north")).unwrap();
+    let append = async |first: u64, last: u64| {
+        let batch: Vec<_> = (first..=last).map(|seq| record("north", "south", seq)).collect();
+        eventually("an append", async || north.append(&batch).await.ok()).await;
+    };
+    let read = async |archiver: &Archiver, last: u64| {
+        let watermark = async || local.watermark(&name("north")).await.ok();
+        eventually("the records", async || watermark().await.filter(|watermark| *watermark == last)).await;
+        archiver.statistics().consumed
+    };
+    append(1, 1500).await;
+    read(&archiver, 1500).await;
+    server.kill();
+    let store = directory.path().join("jetstream");
+    let copy = directory.path().join("copy");
+    copy_folder(&store, &copy);
+    let server = Server::start_on(directory.path(), &address).unwrap();
+    append(1501, 1600).await;
+    read(&archiver, 1600).await;
+    let place = || std::fs::read_to_string(files.path().join(Archiver::FILE)).unwrap();
+    eventually("the place", async || place().contains("\"seq\":1600,").then_some(())).await;
+    drop(archiver);
+    server.kill();
+    std::fs::remove_dir_all(&store).unwrap();
+    std::fs::rename(&copy, &store).unwrap();
+    let _server = Server::start_on(directory.path(), &address).unwrap();
+    append(1601, 1800).await;
+
+    let archiver = Archiver::start(&archive, Arc::clone(&local), files.path()).unwrap();
+    let consumed = read(&archiver, 1800).await;
+    assert!(
+        200 <= consumed && consumed <= 700,
+        "{consumed} messages: from the last mark, not from the beginning"
+    );
+}
+
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to);
+        } else {
+            std::fs::copy(from, to).unwrap();
+        }
+    }
+}

@@ -9,7 +9,8 @@ use async_nats::{ConnectOptions, HeaderMap};
 use barograph_engine::{Archiver, Config, Engine as _, Local, Nats, Record, Selector, token, wire};
 use serde_json::Value;
 
-use crate::permissions::{self, ARCHIVE, Attacker, NORTH, SOUTH};
+use crate::attack::{Attacker, asked};
+use crate::deployed::{self, ARCHIVE, NORTH, SOUTH};
 use crate::reflection;
 use crate::server::{self, Server};
 use crate::values::{eventually, name, record};
@@ -110,8 +111,9 @@ async fn dear_questions_of_one_member_hold_up_nobody_else() {
         serde_json::json!({ "source": NORTH, "limit": 10_000, "after_place": 0, "answer": "s.1" }).to_string()
     });
     for index in 0..4000 {
-        let reply = format!("_INBOX_{}.{index}", token(NORTH));
-        attacker.publish_with_reply(subject.clone(), reply, question.clone().into()).await.unwrap();
+        let (subject, reply) = (subject.clone(), format!("_INBOX_{}.{index}", token(NORTH)));
+        let question = question.clone().into();
+        attacker.publish_with_reply_and_headers(subject, reply, asked(), question).await.unwrap();
     }
     attacker.flush().await.unwrap();
     let mut slowest = Duration::ZERO;
@@ -135,22 +137,22 @@ async fn reply_subjects_of_one_member_hold_up_nobody_else() {
     const ASKED: usize = 10;
     const MEMORY_BYTES: u64 = 200 << 20;
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = permissions::with_certificates(directory.path(), &permissions::stations) else {
+    let Some(server) = deployed::with_certificates(directory.path(), &deployed::stations) else {
         return;
     };
-    let nats =
-        |host| Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, host)).unwrap());
+    let nats = |host| Arc::new(Nats::new(deployed::by_certificate(directory.path(), &server, host)).unwrap());
     let (archive, south) = (nats(ARCHIVE), nats(SOUTH));
     let local = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&archive, local.path());
     server::canary(&*south, SOUTH, 1).await;
-    let options = permissions::certificate_options(directory.path(), NORTH);
+    let options = deployed::certificate_options(directory.path(), NORTH);
     let attacker = Attacker::new(&server.url, options).await;
     let question = serde_json::json!({ "origin": SOUTH, "after_place": 0, "answer": "s.1" }).to_string();
     let subject = format!("barograph.a.{}.watermark", token(NORTH));
     for index in 0..FLOOD {
-        let reply = format!("_INBOX_{}.{index}.*", token(NORTH));
-        attacker.client.publish_with_reply(subject.clone(), reply, question.clone().into()).await.unwrap();
+        let (subject, reply) = (subject.clone(), format!("_INBOX_{}.{index}.*", token(NORTH)));
+        let question = question.clone().into();
+        attacker.client.publish_with_reply_and_headers(subject, reply, asked(), question).await.unwrap();
     }
     let mut answered = 0;
     for _ in 0..ASKED {
@@ -166,8 +168,8 @@ async fn reply_subjects_of_one_member_hold_up_nobody_else() {
 #[tokio::test]
 async fn shipped_servers_bound_what_they_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
-    let Some(server) = permissions::with_certificates(directory.path(), &|directory, names| {
-        permissions::stations(directory, names)
+    let Some(server) = deployed::with_certificates(directory.path(), &|directory, names| {
+        deployed::stations(directory, names)
     }) else {
         return;
     };
@@ -179,7 +181,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         (stations.matches("response: ").count(), stations.matches("threshold: \"5s\"").count());
     assert!(0 < exports && exports == thresholds, "{stations}");
     assert!(stations.contains("max_payload: 20KB"), "{stations}");
-    let options = permissions::certificate_options(directory.path(), NORTH);
+    let options = deployed::certificate_options(directory.path(), NORTH);
     let attacker = Attacker::new(&server.url, options).await;
     let mut kept = Vec::new();
     for index in 0..30 {
@@ -194,8 +196,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     // Neither a long question to an archive nor any other message.
     let inbox = format!("_INBOX_{}.x", token(NORTH));
     let (question, long) = (format!("barograph.a.{}.watermark", token(NORTH)), "x".repeat(21_000));
-    let attacker =
-        Attacker::new(&server.url, permissions::certificate_options(directory.path(), NORTH)).await;
+    let attacker = Attacker::new(&server.url, deployed::certificate_options(directory.path(), NORTH)).await;
     attacker.client.publish_with_reply(question, inbox, long.into()).await.unwrap();
     eventually("the refusal", async || {
         attacker.client.flush().await.ok();
@@ -204,16 +205,13 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     .await;
     // Nor any number of connections.
     let mut connected = Vec::new();
-    while let Ok(client) =
-        permissions::certificate_options(directory.path(), NORTH).connect(&server.url).await
-    {
+    while let Ok(client) = deployed::certificate_options(directory.path(), NORTH).connect(&server.url).await {
         connected.push(client);
         assert!(connected.len() <= 8, "{} connections", connected.len());
     }
     assert!(4 < connected.len(), "{} connections", connected.len());
     // The mesh goes on beside it.
-    let archive =
-        Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
+    let archive = Arc::new(Nats::new(deployed::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
     let local = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&archive, local.path());
     server::canary(&*archive, ARCHIVE, 1).await;
@@ -223,11 +221,11 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
 #[tokio::test]
 async fn accounts_bound_what_servers_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
-    let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };
-    permissions::script(directory.path(), "accounts", &["setup", "3"]);
-    permissions::script(directory.path(), "accounts", &["archive", ARCHIVE]);
-    let server = Server::with(directory.path(), &permissions::with_accounts(directory.path())).unwrap();
-    let archive = Nats::new(permissions::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
+    let (Some(_), true) = (server::binary(), deployed::has_openssl()) else { return };
+    deployed::script(directory.path(), "accounts", &["setup", "3"]);
+    deployed::script(directory.path(), "accounts", &["archive", ARCHIVE]);
+    let server = Server::with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
+    let archive = Nats::new(deployed::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
     // A server reads an account when one of it connects.
     eventually("a connection", async || archive.connected().ok()).await;
     let (mut exports, mut stations) = (0, 0);
@@ -248,7 +246,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
         }
     }
     assert!(0 < exports && stations == 3, "{all}");
-    let template = std::fs::read_to_string(permissions::deploy("station.template.json")).unwrap();
+    let template = std::fs::read_to_string(deployed::deploy("station.template.json")).unwrap();
     let template: Value = serde_json::from_str(&template).unwrap();
     assert_eq!((&template["subs"], &template["payload"]), (&20.into(), &20480.into()));
 }
@@ -257,7 +255,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
 #[test]
 fn every_shipped_server_has_its_bounds() {
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
-        let text = std::fs::read_to_string(permissions::deploy(file)).unwrap();
+        let text = std::fs::read_to_string(deployed::deploy(file)).unwrap();
         for line in [
             "max_pending: 8MB",
             "max_subscriptions: 200",

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use barograph_engine::{Engine, From, Nats, NatsConfig, Selector};
 
-use crate::permissions::{
-    ARCHIVE, Attacker, NORTH, by_certificate, certificate_options, certificates, deploy, has_openssl,
-    stations,
+use crate::attack::Attacker;
+use crate::deployed::{
+    ARCHIVE, NORTH, by_certificate, certificate_options, certificates, deploy, has_openssl, stations,
 };
 use crate::reflection;
 use crate::server::{self, Server};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use async_nats::ConnectOptions;
 use barograph_engine::{Engine as _, Event, From, Nats, Selector, token};
 
-use crate::permissions::{self, ARCHIVE, NORTH, SOUTH};
+use crate::deployed::{self, ARCHIVE, NORTH, SOUTH};
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
@@ -74,18 +74,18 @@ async fn has_bounds_of_now(client: &async_nats::Client) {
 #[tokio::test]
 async fn no_header_of_a_member_stops_the_others() {
     let directory = tempfile::tempdir().unwrap();
-    let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };
-    permissions::script(directory.path(), "accounts", &["setup", "3"]);
+    let (Some(_), true) = (server::binary(), deployed::has_openssl()) else { return };
+    deployed::script(directory.path(), "accounts", &["setup", "3"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
-        permissions::script(directory.path(), "accounts", &[role, host]);
+        deployed::script(directory.path(), "accounts", &[role, host]);
     }
-    let server = Server::with(directory.path(), &permissions::with_accounts(directory.path())).unwrap();
-    let own = permissions::credentials(directory.path(), ARCHIVE);
+    let server = Server::with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
+    let own = deployed::credentials(directory.path(), ARCHIVE);
     let own = ConnectOptions::with_credentials_file(own).await.unwrap();
     let client =
         own.custom_inbox_prefix(format!("_INBOX_{}", token(ARCHIVE))).connect(&server.url).await.unwrap();
     older_streams(&client).await;
-    let nats = |host| Nats::new(permissions::by_credentials(directory.path(), &server, host)).unwrap();
+    let nats = |host| Nats::new(deployed::by_credentials(directory.path(), &server, host)).unwrap();
     let archive = Arc::new(nats(ARCHIVE));
     let local = tempfile::tempdir().unwrap();
     let (archiver, _local) = server::archive(&archive, local.path());
@@ -226,7 +226,7 @@ impl Member {
         });
         if let Some(directory) = directory {
             let info: serde_json::Value = serde_json::from_str(info.strip_prefix("INFO ").unwrap()).unwrap();
-            let credentials = std::fs::read_to_string(permissions::credentials(directory, NORTH)).unwrap();
+            let credentials = std::fs::read_to_string(deployed::credentials(directory, NORTH)).unwrap();
             connect["jwt"] = credentials.lines().nth(1).into();
             connect["sig"] = sign(directory, info["nonce"].as_str().unwrap()).into();
         }

@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod anew;
+mod attack;
 mod bounds;
 mod cluster;
+mod deployed;
 mod foreign;
 mod outage;
 mod permissions;
@@ -13,6 +15,7 @@ mod proxy;
 mod quorum;
 mod reflection;
 mod replies;
+mod scripts;
 mod server;
 mod site;
 mod suite;

@@ -9,7 +9,8 @@ use async_nats::HeaderMap;
 use barograph_engine::{Engine as _, Nats, token};
 use serde_json::{Value, json};
 
-use crate::permissions::{Attacker, NORTH};
+use crate::attack::{Attacker, asked};
+use crate::deployed::NORTH;
 use crate::server::{self, LIMIT, Server};
 use crate::values::{eventually, name};
 
@@ -171,8 +172,10 @@ async fn reflect(
         // What an archive answers, which may publish onto all of these.
         for answer in ["s.1", target, &format!("s.1.{target}"), "*.>", ">", "s.*", ""] {
             let content = json!({ "after_place": 0, "origin": NORTH, "answer": answer }).to_string();
-            let reply = target.clone();
-            attacker.client.publish_with_reply(question.clone(), reply, content.into()).await.unwrap();
+            let (subject, reply) = (question.clone(), target.clone());
+            let sent =
+                attacker.client.publish_with_reply_and_headers(subject, reply, asked(), content.into());
+            sent.await.unwrap();
         }
     }
 }

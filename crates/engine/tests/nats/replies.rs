@@ -7,9 +7,10 @@ use std::time::Duration;
 use async_nats::{Client, ConnectOptions};
 use barograph_engine::{Nats, NatsConfig, token};
 
-use crate::permissions::{
-    ARCHIVE, Attacker, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, credentials,
-    has_openssl, script, stations, stations_in_one_account, with_accounts, with_certificates,
+use crate::attack::Attacker;
+use crate::deployed::{
+    ARCHIVE, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, credentials, has_openssl,
+    script, stations, stations_in_one_account, with_accounts, with_certificates,
 };
 use crate::server::{self, Server};
 

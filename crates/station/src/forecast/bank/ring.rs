@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use barograph_forecast::{Battery, Calibration, Config, Failure, Outcome, Quantity};
 
-use super::{Issued, LEVELS, POINTS_MAX, Point, cut, seconds};
+use super::account::{Issued, Point, cut, seconds};
+use super::{LEVELS, POINTS_MAX};
 
 /// The names of a battery's methods by number; clones share one list.
 #[derive(Clone, Debug)]

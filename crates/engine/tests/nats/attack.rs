@@ -1,0 +1,469 @@
+//! A member of a mesh that tries what it may not do, and the mesh that it tries it on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::{Client, ConnectOptions, HeaderMap};
+use barograph_engine::{
+    Archiver, BoxStream, Engine, Entry, Error, Event, From, Lease, LeaseState, Local, Nats, NatsConfig,
+    Range, Selector, token, wire,
+};
+use futures_util::StreamExt as _;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::deployed::{ARCHIVE, NORTH, SOUTH};
+use crate::reflection::{self, Inventory};
+use crate::server::{self, LIMIT, Server};
+use crate::values::{entry, eventually, name, next, record};
+
+/// Where stations are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accounts {
+    /// In an account without JetStream, as the shipped scripts have it.
+    Apart,
+    /// In that of the streams, as older scripts had it.
+    One,
+}
+
+/// An archive and a victim.
+pub(crate) struct Mesh {
+    pub(crate) archive: Arc<Nats>,
+    pub(crate) archiver: Archiver,
+    /// Renewed all the time: a station without a registration knows by others' that one could be
+    /// renewed.
+    pub(crate) _lease: Box<dyn Lease>,
+    pub(crate) _local: Arc<Local>,
+    pub(crate) _directory: tempfile::TempDir,
+    pub(crate) south: Nats,
+    pub(crate) north: Nats,
+}
+
+impl Mesh {
+    pub(crate) async fn new(config: impl Fn(&str) -> NatsConfig) -> Self {
+        let archive = Arc::new(Nats::new(config(ARCHIVE)).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let (archiver, local) = server::archive(&archive, directory.path());
+        server::canary(&*archive, ARCHIVE, 1).await;
+        let [south, north] = [SOUTH, NORTH].map(|host| Nats::new(config(host)).unwrap());
+        server::canary(&north, NORTH, 1).await;
+        let own = Entry { groups: vec![name("archives")], ..entry(ARCHIVE) };
+        let lease = archive.register(&own, Duration::from_secs(3)).await.unwrap();
+        Self { archive, archiver, _lease: lease, _local: local, _directory: directory, south, north }
+    }
+
+    /// `options` are those of the north, which is up to no good.
+    pub(crate) async fn is_attacked_by(&self, server: &Server, options: ConnectOptions, accounts: Accounts) {
+        let mut events = self.south.watch(&name("local"));
+        assert_eq!(next(&mut events).await, Event::Synced);
+        let lease = self.south.register(&entry(SOUTH), Duration::from_secs(10)).await.unwrap();
+        assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+
+        let attacker = Attacker::new(&server.url, options).await;
+        assert_eq!(self.north.shares_account().await, Ok(accounts == Accounts::One));
+        // Who knows one inbox of a station knows nothing of its next, and cannot answer there in an archive's place.
+        let [one, other] =
+            [(); 2].map(|()| attacker.client.new_inbox().rsplit('.').next().unwrap().to_owned());
+        assert_ne!(one[..8], other[..8]);
+        if accounts == Accounts::Apart {
+            reflection::attack(&attacker, server, &self.north).await;
+        }
+        for subject in refused_publications() {
+            attacker.cannot("Publish", &subject).await;
+        }
+        if accounts == Accounts::Apart {
+            for subject in refused_reads() {
+                attacker.cannot("Publish", &subject).await;
+            }
+            let all = self.north.subscribe(&Selector::default(), From::Oldest).next().await;
+            assert!(matches!(all, Some(Err(Error::Denied(_)))), "{all:?}");
+        }
+        let victims = [format!("_INBOX_{}.>", token(SOUTH)), format!("barograph.b.{}.*.*", token(SOUTH))];
+        let all = ["_INBOX.>", ">", "barograph.a.*", "barograph.m.>", "barograph.a.*.*", "barograph.b.>"];
+        for subject in all.into_iter().chain(victims.iter().map(String::as_str)) {
+            attacker.cannot("Subscription", subject).await;
+        }
+        let forged = self.north.append(&[record(SOUTH, "x", 1)]).await;
+        assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+        let forged = self.north.register(&entry(SOUTH), Duration::from_secs(2)).await.map(drop);
+        assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+        let removed = self.north.remove(&name(SOUTH)).await;
+        assert!(matches!(removed, Err(Error::Denied(_))), "{removed:?}");
+
+        if accounts == Accounts::Apart {
+            self.answers_are_no_questions(&attacker).await;
+        }
+        self.questions_beyond_the_end(&attacker).await;
+        self.forged_records(server, &attacker, accounts).await;
+        self.a_taken_identity(&attacker).await;
+        self.roll_ups(&attacker).await;
+        self.forged_entries(&attacker, &mut events, accounts).await;
+        self.a_key_that_never_rests(&attacker, &*lease).await;
+        match accounts {
+            Accounts::Apart => {
+                let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
+                assert!(silence.is_err(), "{silence:?}");
+            }
+            // Between two looks its renewals can be hidden there: it may be down, until the next one that is seen.
+            Accounts::One => {
+                let own = format!("$KV.barograph_dir.{}", token(SOUTH));
+                let question = json!({ "last_by_subj": own }).to_string();
+                eventually("the victim's renewal", async || {
+                    let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+                    let found = attacker.client.request(request, question.clone().into()).await.unwrap();
+                    (found.payload == wire::entry_text(&entry(SOUTH)).as_bytes()).then_some(())
+                })
+                .await;
+                events = self.south.watch(&name("local"));
+                assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+                assert_eq!(next(&mut events).await, Event::Synced);
+            }
+        }
+
+        // After all that the victim is up, and its lease ends when it says so.
+        drop(lease);
+        assert_eq!(next(&mut events).await, Event::Down(name(SOUTH)));
+        self.archive.remove(&name(SOUTH)).await.unwrap();
+        assert_eq!(next(&mut events).await, Event::Removed(name(SOUTH)), "an archive may remove it");
+    }
+
+    /// All goes on where the accounts are others, and the attacker is kept away. The south's first record was stored `before`.
+    pub(crate) async fn goes_on(&self, server: &Server, attacker: &Attacker, before: Inventory) {
+        server::canary(&self.south, SOUTH, 2).await;
+        assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(2));
+        let found =
+            self.north.history(&record(SOUTH, "x", 1).series, &Range::newest(10)).await.unwrap().items;
+        assert_eq!(found, [record(SOUTH, "x", 1)]);
+        assert_eq!(Inventory::of(server), before);
+        reflection::attack(attacker, server, &self.north).await;
+    }
+
+    /// What may be an answer of the servers is not taken for a question: a text that a station stored may be one in
+    /// another's name where such an answer is published as the question's subject. Servers give it with their headers, or
+    /// without any.
+    async fn answers_are_no_questions(&self, attacker: &Attacker) {
+        let north = token(NORTH);
+        let mut answers = attacker.client.subscribe(format!("barograph.b.{north}.answers.*")).await.unwrap();
+        let subject = format!("barograph.a.{north}.watermark");
+        let ask = |number: u8| {
+            json!({ "origin": NORTH, "after_place": 0, "answer": format!("answers.{number}") })
+                .to_string()
+                .into()
+        };
+        let mut headers = asked();
+        headers.insert("Nats-Subject", "x");
+        attacker.client.publish_with_headers(subject.clone(), headers, ask(1)).await.unwrap();
+        attacker.client.publish(subject.clone(), ask(2)).await.unwrap();
+        attacker.client.publish_with_headers(subject, asked(), ask(3)).await.unwrap();
+        let first = tokio::time::timeout(LIMIT, answers.next()).await.unwrap().unwrap();
+        assert!(first.subject.ends_with(".3"), "{first:?}");
+    }
+
+    /// Questions for places that the stream does not have do not keep the archive from answering.
+    async fn questions_beyond_the_end(&self, attacker: &Attacker) {
+        // Held at once, these took the archive several deadlines.
+        let asked = attacker.questions("watermark", 200, json!({ "origin": SOUTH, "after_place": u64::MAX }));
+        let began = Instant::now();
+        let victims = async {
+            for _ in 0..5 {
+                assert_eq!(self.south.watermark(&name(SOUTH)).await, Ok(0));
+            }
+            began.elapsed()
+        };
+        let (answers, victims) = futures_util::future::join(asked, victims).await;
+        println!("the victim's answers after {victims:?}, the attacker's after {:?}", began.elapsed());
+        let deadline = server::config("", SOUTH).deadline;
+        assert!(victims < deadline / 2, "the archive was held up for {victims:?}");
+        for answer in answers {
+            let text = answer["error"]["text"].to_string();
+            assert!(text.contains("the stream ends at") || text.contains("too many"), "{answer}");
+        }
+    }
+
+    /// Records of the victim in the attacker's messages, and in answers of the server to nobody.
+    async fn forged_records(&self, server: &Server, attacker: &Attacker, accounts: Accounts) {
+        let before = self.archiver.statistics().discarded;
+        let forged = record(SOUTH, "x", 1);
+        let text = wire::record_text(&forged);
+        let mut headers = HeaderMap::new();
+        let own = format!("barograph.m.{}.x.rtt", token(NORTH));
+        headers.insert("Nats-Msg-Id", format!("{}:1:own", token(SOUTH)));
+        attacker.ask(own, Some(headers.clone()), text.clone()).await;
+        headers.insert("Nats-Msg-Id", format!("{}:1", token(SOUTH)));
+        attacker.ask(format!("barograph.m.{}.y.rtt", token(NORTH)), None, "{}".into()).await;
+
+        if accounts == Accounts::Apart {
+            // Whatever a station publishes has one subject: servers keep all of them in memory.
+            let subjects = reflection::subjects(server);
+            assert!(subjects <= 3, "{subjects} subjects of three stations");
+        }
+        let key = format!("$KV.barograph_dir.{}", token(NORTH));
+        attacker.ask(key.clone(), Some(headers), text).await;
+        let victims = format!("barograph.m.{}.x.rtt", token(SOUTH));
+        for no_hdr in [false, true] {
+            let question = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
+            let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+            attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
+        }
+        // The attacker's own are in the stream, and where the answers reach it those too; the archive takes none of them.
+        let expected = before + if accounts == Accounts::Apart { 2 } else { 4 };
+        eventually("the archive's judgement", async || {
+            (expected <= self.archiver.statistics().discarded).then_some(())
+        })
+        .await;
+        server::canary(&self.north, NORTH, 3).await;
+        assert_eq!(self.archiver.statistics().discarded, expected);
+        assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(0));
+    }
+
+    /// The attacker's record under the identity of the victim's next one does not suppress that.
+    async fn a_taken_identity(&self, attacker: &Attacker) {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", format!("{}:2", token(SOUTH)));
+        let own = record(NORTH, "x", 9);
+        attacker
+            .ask(format!("barograph.m.{}.x.rtt", token(NORTH)), Some(headers), wire::record_text(&own))
+            .await;
+        self.south
+            .append(&[record(SOUTH, "x", 1), record(SOUTH, "x", 2), record(SOUTH, "x", 3)])
+            .await
+            .unwrap();
+        assert_eq!(self.south.watermark(&name(SOUTH)).await, Ok(3));
+        let found = self.south.history(&own.series, &Range::newest(10)).await.unwrap().items;
+        assert_eq!(found, [], "a record under another's identity");
+    }
+
+    /// Entries of the victim, in answers of the server that are sent to its key; and leases without an end.
+    async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>, accounts: Accounts) {
+        let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
+        let own = format!("$KV.barograph_dir.{}", token(NORTH));
+        let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
+        let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+        let get = async |key: &str, reply: Option<&String>, no_hdr: bool| {
+            let question = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
+            match reply {
+                Some(reply) => {
+                    let sent = attacker.client.publish_with_reply(request, reply.clone(), question.into());
+                    sent.await.unwrap();
+                    None
+                }
+                None => Some(attacker.client.request(request, question.into()).await.unwrap()),
+            }
+        };
+        for (operation, text) in [(None, wire::entry_text(&forged)), (Some("DEL"), String::new())] {
+            let mut headers = HeaderMap::new();
+            headers.insert("Barograph-Registration", "forged");
+            headers.insert("Nats-TTL", "3600s");
+            if let Some(operation) = operation {
+                headers.insert("KV-Operation", operation);
+            }
+            attacker.ask(own.clone(), Some(headers), text.clone()).await;
+            for no_hdr in [false, true] {
+                get(&own, Some(&victims), no_hdr).await;
+                // Where it reaches the directory it is stored, as any station can see ...
+                if accounts == Accounts::One {
+                    eventually("the bounce", async || {
+                        let found = get(&victims, None, false).await.unwrap();
+                        (found.payload == text.as_bytes()).then_some(())
+                    })
+                    .await;
+                }
+                // ... and the victim writes over it. Whoever comes then sees the victim.
+                eventually("the victim's renewal", async || {
+                    let found = get(&victims, None, false).await.unwrap();
+                    (found.payload == wire::entry_text(&entry(SOUTH)).as_bytes()).then_some(())
+                })
+                .await;
+                assert_eq!(next(&mut self.north.watch(&name("local"))).await, Event::Up(entry(SOUTH)));
+            }
+        }
+        self.endless_leases(attacker).await;
+        // Nothing of that was told to whoever watched all the time.
+        let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
+        assert!(silence.is_err(), "{silence:?}");
+    }
+
+    /// Answers of the server that come onto the victim's key without a pause do not cost it its registration.
+    async fn a_key_that_never_rests(&self, attacker: &Attacker, lease: &dyn Lease) {
+        let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
+        let own = format!("$KV.barograph_dir.{}", token(NORTH));
+        // What it wrote itself, and what the server says where there is nothing, or nothing was asked.
+        let questions = [json!({ "last_by_subj": own }), json!({ "last_by_subj": "nobody" }), json!({})];
+        let began = Instant::now();
+        while began.elapsed() < 2 * lease.ttl() {
+            for question in &questions {
+                let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+                let text = question.to_string().into();
+                attacker.client.publish_with_reply(request, victims.clone(), text).await.unwrap();
+            }
+            // It is stored with these, so that no more are under way than that.
+            attacker.ask(own.clone(), None, "x".into()).await;
+            assert_eq!(lease.state(), LeaseState::Held, "after {:?}", began.elapsed());
+        }
+    }
+
+    /// An entry that never runs out, or only after longer than a lease may last, is none.
+    async fn endless_leases(&self, attacker: &Attacker) {
+        let own = format!("$KV.barograph_dir.{}", token(NORTH));
+        for ttl in [None, Some("never"), Some("301s"), Some("3601s"), Some("2h")] {
+            let mut headers = HeaderMap::new();
+            headers.insert("Barograph-Registration", "endless");
+            if let Some(ttl) = ttl {
+                headers.insert("Nats-TTL", ttl);
+            }
+            let stored = attacker.ask(own.clone(), Some(headers), wire::entry_text(&entry(NORTH))).await;
+            assert!(stored["seq"].is_number(), "{ttl:?}: {stored}");
+            let mut events = self.north.watch(&name("local"));
+            assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)), "{ttl:?}");
+            assert_eq!(next(&mut events).await, Event::Synced, "{ttl:?}");
+        }
+    }
+
+    /// A header that empties a stream is refused where the attacker may write.
+    async fn roll_ups(&self, attacker: &Attacker) {
+        for subject in
+            [format!("barograph.m.{}.x.rtt", token(NORTH)), format!("$KV.barograph_dir.{}", token(NORTH))]
+        {
+            for what in ["all", "sub"] {
+                let mut headers = HeaderMap::new();
+                headers.insert("Nats-Rollup", what);
+                let answer = attacker.ask(subject.clone(), Some(headers), "x".into()).await;
+                assert!(answer["error"]["code"].is_number(), "{subject}: {answer}");
+            }
+        }
+        let mut events = self.archive.watch(&name("local"));
+        assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)), "the directory is as it was");
+    }
+}
+
+/// A bare client with the rights of a station.
+pub(crate) struct Attacker {
+    pub(crate) client: Client,
+    said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+}
+
+impl Attacker {
+    pub(crate) async fn new(url: &str, options: ConnectOptions) -> Self {
+        let (sender, said) = mpsc::unbounded_channel();
+        let options =
+            options.custom_inbox_prefix(format!("_INBOX_{}", token(NORTH))).event_callback(move |event| {
+                let _ = sender.send(event.to_string());
+                std::future::ready(())
+            });
+        let client = options.connect(url).await.unwrap();
+        Self { client, said: said.into() }
+    }
+
+    /// The server says that this violates a permission.
+    async fn cannot(&self, what: &str, subject: &str) {
+        if what == "Publish" {
+            self.client.publish(subject.to_owned(), "{}".into()).await.unwrap();
+        } else {
+            drop(self.client.subscribe(subject.to_owned()).await.unwrap());
+        }
+        self.client.flush().await.unwrap();
+        // The server has mapped a record's subject when it looks whether that is allowed.
+        let mapped = subject.strip_prefix("barograph.m.").and_then(|rest| rest.split('.').next());
+        let mapped = mapped.map(|station| format!("barograph.r.{station}"));
+        let expected: Vec<String> = [Some(subject.to_owned()), mapped]
+            .into_iter()
+            .flatten()
+            .map(|subject| format!("Permissions Violation for {what} to \"{subject}\"").to_lowercase())
+            .collect();
+        let mut said = self.said.lock().await;
+        loop {
+            let heard = tokio::time::timeout(LIMIT, said.recv()).await;
+            let Ok(Some(text)) = heard else { panic!("{what} to {subject} was not refused") };
+            if expected.iter().any(|expected| text.to_lowercase().contains(expected)) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the server has said this since it was asked last.
+    pub(crate) async fn said_any(&self, what: &str) -> bool {
+        let mut said = self.said.lock().await;
+        std::iter::from_fn(|| said.try_recv().ok()).any(|text| text.to_lowercase().contains(what))
+    }
+
+    /// Publishes where it may, and gives the server's answer.
+    pub(crate) async fn ask(&self, subject: String, headers: Option<HeaderMap>, payload: String) -> Value {
+        let headers = headers.unwrap_or_default();
+        let answer = self.client.request_with_headers(subject, headers, payload.into()).await.unwrap();
+        serde_json::from_slice(&answer.payload).unwrap()
+    }
+
+    /// Asks an archive this so many times at once, and gives its answers, however they come.
+    async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
+        let inbox = self.client.new_inbox();
+        let session = inbox.rsplit('.').next().unwrap();
+        let answers = format!("barograph.b.{}.{session}.*", token(NORTH));
+        let mut subscriptions = Vec::new();
+        for subject in [answers, format!("{inbox}.*")] {
+            subscriptions.push(self.client.subscribe(subject).await.unwrap());
+        }
+        for index in 0..count {
+            let mut question = question.clone();
+            question["answer"] = format!("{session}.{index}").into();
+            let subject = format!("barograph.a.{}.{kind}", token(NORTH));
+            let reply = format!("{inbox}.{index}");
+            let question = question.to_string().into();
+            self.client.publish_with_reply_and_headers(subject, reply, asked(), question).await.unwrap();
+        }
+        let messages = futures_util::stream::select_all(subscriptions).take(count);
+        let answers = messages.map(|message| serde_json::from_slice(&message.payload).unwrap());
+        tokio::time::timeout(LIMIT, answers.collect()).await.unwrap()
+    }
+}
+
+/// The headers of a question to archives.
+pub(crate) fn asked() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("Barograph-Question", "1");
+    headers
+}
+
+fn refused_publications() -> Vec<String> {
+    let (south, north) = (token(SOUTH), token(NORTH));
+    let mut subjects = vec![
+        format!("barograph.m.{south}.x.rtt"),
+        format!("barograph.n.{south}.x.rtt"),
+        format!("barograph.r.{south}"),
+        format!("barograph.d.{south}"),
+        format!("barograph.m.{SOUTH}.x.rtt"),
+        format!("$KV.barograph_dir.{south}"),
+        format!("_INBOX_{south}.x"),
+        format!("barograph.b.{south}.x.1"),
+        format!("barograph.b.{north}.x.1"),
+        format!("_INBOX_{north}.x"),
+        "$SYS.REQ.SERVER.PING".into(),
+        "$JS.API.STREAM.CREATE.OTHER".into(),
+    ];
+    for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+        let calls =
+            ["STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT"];
+        subjects.extend(calls.map(|call| format!("$JS.API.{call}.{stream}")));
+        subjects.extend([
+            format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}.thief.barograph.m.x.x.rtt"),
+            format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.archive"),
+            format!("$JS.API.CONSUMER.DELETE.{stream}.archive"),
+        ]);
+    }
+    subjects
+}
+
+/// What an asker can have a server copy or search without a bound: batches and scans of the stream of records, and
+/// the extent of a stream with its subjects or its gaps.
+fn refused_reads() -> Vec<String> {
+    let stored = format!("barograph.m.{}.x.rtt", token(NORTH));
+    let mut subjects = vec!["barograph.g.BAROGRAPH".into(), "$JS.API.DIRECT.GET.BAROGRAPH".into()];
+    // Questions in another's name, or in none.
+    subjects.extend([format!("barograph.a.{}.latest", token(SOUTH)), "barograph.a.latest".into()]);
+    subjects.extend([format!("$JS.API.DIRECT.GET.BAROGRAPH.{stored}"), "$JS.API.INFO".into()]);
+    for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+        subjects.extend([format!("$JS.API.STREAM.INFO.{stream}"), format!("barograph.i.{stream}")]);
+    }
+    subjects
+}

@@ -1,0 +1,176 @@
+//! Servers and stations with the files of `deploy/nats`: those of now, and lists as older scripts made them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use async_nats::ConnectOptions;
+use barograph_engine::{NatsConfig, NatsTls, token};
+use serde_json::{Value, json};
+
+use crate::server::{self, Server};
+
+pub(crate) const ARCHIVE: &str = "archive.example.net";
+pub(crate) const NORTH: &str = "north.example.net";
+pub(crate) const SOUTH: &str = "south.example.net";
+
+/// A server that knows the archive, the north and the south; `None` = something that it needs is missing.
+pub(crate) fn with_certificates(
+    directory: &Path,
+    stations: &dyn Fn(&Path, &[&str]) -> String,
+) -> Option<Server> {
+    let (Some(_), true) = (server::binary(), has_openssl()) else { return None };
+    for arguments in [&["authority"][..], &["server", "nats", "127.0.0.1", "localhost"]] {
+        certificates(directory, arguments);
+    }
+    for station in [ARCHIVE, NORTH, SOUTH, "stranger.example.net"] {
+        certificates(directory, &["station", station]);
+    }
+    Server::with(directory, &single(directory, &stations(directory, &[ARCHIVE, NORTH, SOUTH])))
+}
+
+pub(crate) fn by_certificate(directory: &Path, server: &Server, host: &str) -> NatsConfig {
+    let file = |name: String| Some(directory.join("tls").join(name));
+    let files = NatsTls {
+        ca: file("ca.pem".into()),
+        certificate: file(format!("{host}.pem")),
+        key: file(format!("{host}.key")),
+    };
+    NatsConfig { tls: Some(files), ..server::config(&server.url, host) }
+}
+
+pub(crate) fn certificate_options(directory: &Path, host: &str) -> ConnectOptions {
+    let file = |name: &str| directory.join("tls").join(name);
+    ConnectOptions::new()
+        .require_tls(true)
+        .add_root_certificates(file("ca.pem"))
+        .add_client_certificate(file(&format!("{host}.pem")), file(&format!("{host}.key")))
+}
+
+pub(crate) fn credentials(directory: &Path, host: &str) -> PathBuf {
+    directory.join(format!("{host}.creds"))
+}
+
+pub(crate) fn by_credentials(directory: &Path, server: &Server, host: &str) -> NatsConfig {
+    NatsConfig { credentials: Some(credentials(directory, host)), ..server::config(&server.url, host) }
+}
+
+/// A server's configuration with `accounts.conf` of `directory`.
+pub(crate) fn with_accounts(directory: &Path) -> String {
+    let accounts = std::fs::read_to_string(directory.join("accounts.conf")).unwrap();
+    let store = directory.join("jetstream");
+    format!("listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{accounts}")
+}
+
+/// `single.conf` as it is shipped, on a port of its own and below `directory`.
+pub(crate) fn single(directory: &Path, stations: &str) -> String {
+    std::fs::read_to_string(deploy("single.conf"))
+        .unwrap()
+        .replace("0.0.0.0:4222", "127.0.0.1:-1\nhttp: 127.0.0.1:-1")
+        .replace("include stations.conf", stations)
+        .replace("\"./", &format!("\"{}/", directory.display()))
+}
+
+pub(crate) fn certificates(directory: &Path, arguments: &[&str]) {
+    script(directory, "certificates", arguments);
+}
+
+/// Makes `stations.conf` in `directory`, and gives its text.
+pub(crate) fn stations(directory: &Path, names: &[&str]) -> String {
+    let text = script(directory, "stations", names);
+    std::fs::write(directory.join("stations.conf"), &text).unwrap();
+    text
+}
+
+/// What `stations` made before stations had an account of their own.
+pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
+    let user = |(index, host): (usize, &&str)| {
+        let role = if index == 0 { "archive" } else { "station" };
+        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+        let template = template
+            .replace("barograph.r.{{name()}}", "barograph.m.{{name()}}.*.*")
+            .replace("{{name()}}", &token(host))
+            .replace("barograph.g.", "$JS.API.DIRECT.GET.");
+        let mut permissions = without_answers(&template);
+        let of_streams = ["STREAM.INFO.BAROGRAPH", "STREAM.INFO.KV_barograph_dir", "DIRECT.GET.BAROGRAPH"];
+        let allowed = permissions["pub"]["allow"].as_array_mut().unwrap();
+        allowed.extend(of_streams.map(|call| format!("$JS.API.{call}").into()));
+        let bounds = permissions.as_object_mut().unwrap();
+        bounds.retain(|key, _| key == "pub" || key == "sub");
+        if index == 0 {
+            bounds.insert("allow_responses".into(), true.into());
+        }
+        json!({ "user": host, "permissions": permissions }).to_string()
+    };
+    let users: Vec<String> = names.iter().enumerate().map(user).collect();
+    format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
+}
+
+/// What `stations` made when all stations had one account, and questions to archives were requests to a service.
+pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
+    let user = |(index, host): (usize, &&str)| {
+        let role = if index == 0 { "archive" } else { "station" };
+        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+        let mut permissions = without_answers(&template.replace("{{name()}}", &token(host)));
+        permissions.as_object_mut().unwrap().retain(|key, _| key == "pub" || key == "sub");
+        if index == 0 {
+            permissions["allow_responses"] = true.into();
+        }
+        json!({ "user": host, "permissions": permissions }).to_string()
+    };
+    let users: Vec<String> = names.iter().enumerate().map(user).collect();
+    let shared =
+        ["barograph.r.*", "$KV.barograph_dir.*", "$JS.API.DIRECT.GET.KV_barograph_dir", "barograph.a.*.*"];
+    let given = shared.map(|subject| {
+        let response = if subject.starts_with("$JS") { "Stream" } else { "Singleton" };
+        json!({ "service": subject, "response": response, "threshold": "5s", "accounts": ["STATIONS"] })
+    });
+    let taken = shared.map(|subject| {
+        let to = subject.replace("$JS.API.DIRECT.GET.", "barograph.g.");
+        json!({ "service": { "account": "BAROGRAPH", "subject": subject }, "to": to })
+    });
+    let mappings = json!({
+        shared[2]: "barograph.g.KV_barograph_dir",
+        "barograph.m.*.*.*": "barograph.r.{{wildcard(1)}}",
+    });
+    let streams = format!("jetstream: enabled, users: [{}], exports: {}", users[0], json!(given));
+    let stations =
+        format!("users: [{}], imports: {}, mappings: {mappings}", users[1..].join(", "), json!(taken));
+    format!("accounts {{ BAROGRAPH {{ {streams} }}, STATIONS {{ {stations} }} }}\n")
+}
+
+/// The permissions in a template of now without the subjects of answers, which older lists do not have.
+fn without_answers(template: &str) -> Value {
+    let mut permissions: Value = serde_json::from_str(template).unwrap();
+    for kind in ["pub", "sub"] {
+        let allowed = permissions[kind]["allow"].as_array_mut().unwrap();
+        allowed.retain(|subject| !subject.as_str().unwrap().starts_with("barograph.b."));
+    }
+    permissions
+}
+
+/// Runs a shipped script in `directory`.
+pub(crate) fn script(directory: &Path, name: &str, arguments: &[&str]) -> String {
+    let made = Command::new(deploy(name)).args(arguments).current_dir(directory).output().unwrap();
+    assert!(made.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap()
+}
+
+/// Runs a shipped script that has to fail, and gives what it says.
+pub(crate) fn refused(directory: &Path, line: &[&str]) -> String {
+    let ran = Command::new(deploy(line[0])).args(&line[1..]).current_dir(directory).output().unwrap();
+    let why = String::from_utf8(ran.stderr).unwrap();
+    assert!(!ran.status.success() && !why.is_empty(), "{line:?}: {why}");
+    why
+}
+
+pub(crate) fn has_openssl() -> bool {
+    let found = Command::new("openssl").arg("version").output().is_ok();
+    if !found {
+        barograph_sim::say_missing("certificates for NATS: there is no openssl");
+    }
+    found
+}
+
+pub(crate) fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats").join(file)
+}

@@ -1,0 +1,106 @@
+//! The scripts of `deploy/nats`: which names they take, and that they leave alone what is there.
+
+use std::path::Path;
+use std::process::Command;
+
+use barograph_engine::token;
+
+use crate::deployed::{ARCHIVE, NORTH, SOUTH, certificates, deploy, has_openssl, refused, script, stations};
+use crate::server;
+
+#[test]
+fn scripts_and_stations_agree_on_tokens() {
+    for name in [NORTH, "a_b-C9", "-n", "..", "ca"] {
+        assert_eq!(script(Path::new("."), "token", &[name]).trim_end(), token(name));
+    }
+}
+
+/// What is more than a name to openssl, a configuration or a path; and nothing was made of it.
+#[test]
+fn scripts_refuse_what_is_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    if !has_openssl() {
+        return;
+    }
+    certificates(directory.path(), &["authority"]);
+    script(directory.path(), "accounts", &["setup", "4"]);
+    for name in ["", "x/CN=y", "../x", "x,DNS:y", "x\nDNS:y", "x\"}", "x y", "$(x)", "ä", "x;y"] {
+        for arguments in [
+            &["token", name][..],
+            &["stations", NORTH, name],
+            &["certificates", "station", name],
+            &["certificates", "server", name, "localhost"],
+            &["certificates", "server", "n9", name],
+            &["accounts", "station", name],
+            &["accounts", "archive", name],
+            &["accounts", "withdraw", name],
+        ] {
+            refused(directory.path(), arguments);
+        }
+    }
+    for name in ["ca", &"x".repeat(65)] {
+        refused(directory.path(), &["certificates", "station", name]);
+        refused(directory.path(), &["certificates", "server", name, "localhost"]);
+    }
+    let files = |folder: &str| std::fs::read_dir(directory.path().join(folder)).unwrap().count();
+    assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 8));
+}
+
+/// A station's certificate never takes the place of a server's or of the authority's, nor the other way round.
+#[test]
+fn certificates_of_one_kind_leave_the_others_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    if !has_openssl() {
+        return;
+    }
+    let why = refused(directory.path(), &["certificates", "station", NORTH]);
+    assert!(why.contains("certificates authority"), "{why}");
+    certificates(directory.path(), &["authority"]);
+    // The same line again renews.
+    for _ in 0..2 {
+        certificates(directory.path(), &["server", "n1", "localhost", "127.0.0.1", "::1"]);
+        certificates(directory.path(), &["station", NORTH]);
+    }
+    for arguments in [&["authority"][..], &["station", "n1"], &["server", NORTH, "localhost"]] {
+        refused(directory.path(), &[&["certificates"], arguments].concat());
+    }
+}
+
+/// Without a key it cannot sign, and what the servers read stays as it was.
+#[test]
+fn a_change_of_accounts_that_fails_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    if !has_openssl() {
+        return;
+    }
+    for arguments in [&["setup", "4"][..], &["station", NORTH]] {
+        script(directory.path(), "accounts", arguments);
+    }
+    let read = |file: &str| std::fs::read(directory.path().join(file)).unwrap();
+    let before = ["accounts.conf", "accounts.keys/withdrawn"].map(read);
+    std::fs::write(directory.path().join("accounts.keys/operator"), "no key").unwrap();
+    refused(directory.path(), &["accounts", "withdraw", NORTH]);
+    assert_eq!(["accounts.conf", "accounts.keys/withdrawn"].map(read), before);
+    std::fs::remove_file(directory.path().join("accounts.keys/station")).unwrap();
+    refused(directory.path(), &["accounts", "station", SOUTH]);
+    assert!(!directory.path().join(format!("{SOUTH}.creds")).exists());
+}
+
+#[test]
+fn every_configuration_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(binary), true) = (server::binary(), has_openssl()) else { return };
+    certificates(directory.path(), &["authority"]);
+    for name in ["nats", "n1", "n2", "n3"] {
+        certificates(directory.path(), &["server", name, "localhost", "127.0.0.1"]);
+    }
+    stations(directory.path(), &[ARCHIVE, NORTH]);
+    for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
+        std::fs::copy(deploy(file), directory.path().join(file)).unwrap();
+        let checked =
+            Command::new(&binary).args(["-t", "-c", file]).current_dir(&directory).output().unwrap();
+        assert!(checked.status.success(), "{file}: {}", String::from_utf8_lossy(&checked.stderr));
+        let text = std::fs::read_to_string(deploy(file)).unwrap();
+        assert!(!text.contains("store_dir") || text.contains("sync_interval: always"), "{file}");
+    }
+}
