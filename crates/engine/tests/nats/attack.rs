@@ -394,7 +394,7 @@ impl Attacker {
     }
 
     /// Asks an archive this so many times at once, and gives its answers, however they come.
-    async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
+    pub(crate) async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
         let inbox = self.client.new_inbox();
         let session = inbox.rsplit('.').next().unwrap();
         let answers = format!("barograph.b.{}.{session}.*", token(NORTH));

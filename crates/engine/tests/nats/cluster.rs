@@ -7,14 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use async_nats::ConnectOptions;
 use barograph_engine::{Engine, From, Nats, NatsConfig, Selector};
+use futures_util::StreamExt as _;
+use serde_json::json;
 
-use crate::attack::Attacker;
+use crate::attack::{Attacker, asked};
 use crate::deployed::{
-    ARCHIVE, NORTH, by_certificate, certificate_options, certificates, deploy, has_openssl, stations,
+    ARCHIVE, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, certificates, credentials,
+    deploy, has_openssl, script, stations,
 };
 use crate::reflection;
-use crate::server::{self, Server};
+use crate::server::{self, LIMIT, Server};
 use crate::values::{eventually, name, next, record};
 
 /// One server is killed and returns, then the two others are: 0 lost, 0 double.
@@ -174,6 +178,62 @@ async fn the_shipped_configurations_are_a_cluster() {
     drop(servers);
 }
 
+/// With credentials on several servers a server's answer reaches the archives' questions, whoever's subject the reply of a
+/// read names: with the headers of an answer, or with none.
+#[tokio::test]
+async fn no_question_is_asked_in_anothers_name() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() || !has_openssl() {
+        return;
+    }
+    script(directory.path(), "accounts", &["setup", "4"]);
+    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
+        script(directory.path(), "accounts", &[role, host]);
+    }
+    let accounts = std::fs::read_to_string(directory.path().join("accounts.conf")).unwrap();
+    let address = &own_address(3);
+    let ports = free_ports(address);
+    let servers: Vec<Server> =
+        (0..3).map(|index| member_with(directory.path(), address, &ports, index, &accounts)).collect();
+    let archive = NatsConfig {
+        servers: servers.iter().map(|server| server.url.clone()).collect(),
+        replicas: 3,
+        ..by_credentials(directory.path(), &servers[0], ARCHIVE)
+    };
+    let archive = Arc::new(Nats::new(archive).unwrap());
+    let files = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, files.path());
+    server::canary(&*archive, ARCHIVE, 1).await;
+
+    let options = async |host: &str| {
+        ConnectOptions::with_credentials_file(credentials(directory.path(), host)).await.unwrap()
+    };
+    let [north, south] = [NORTH, SOUTH].map(barograph_engine::token);
+    let victim = options(SOUTH).await.custom_inbox_prefix(format!("_INBOX_{south}"));
+    let victim = victim.connect(&servers[0].url).await.unwrap();
+    let mut answers = victim.subscribe(format!("barograph.b.{south}.forged.*")).await.unwrap();
+    victim.flush().await.unwrap();
+    let question = |number: u8| {
+        json!({ "origin": ARCHIVE, "after_place": 0, "answer": format!("forged.{number}") }).to_string()
+    };
+    let (key, victims) = (format!("$KV.barograph_dir.{north}"), format!("barograph.a.{south}.watermark"));
+    for server in &servers {
+        let attacker = Attacker::new(&server.url, options(NORTH).await).await;
+        attacker.ask(key.clone(), Some(asked()), question(1)).await;
+        for no_hdr in [false, true, false, true] {
+            let read = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
+            let get = "$JS.API.DIRECT.GET.KV_barograph_dir";
+            attacker.client.publish_with_reply(get, victims.clone(), read.into()).await.unwrap();
+        }
+        // Answered after those.
+        let own = attacker.questions("watermark", 1, json!({ "origin": ARCHIVE, "after_place": 0 })).await;
+        assert_eq!(own[0]["number"], 1, "{own:?}");
+    }
+    victim.publish_with_headers(victims, asked(), question(2).into()).await.unwrap();
+    let first = tokio::time::timeout(LIMIT, answers.next()).await.unwrap().unwrap();
+    assert!(first.subject.ends_with(".2"), "an answer to what was not asked: {first:?}");
+}
+
 /// Appends until it is told to stop, each batch until it is acknowledged; gives the last number.
 async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
     let mut seq = 0;
@@ -187,6 +247,17 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
 
 /// One server of three, which syncs every write.
 pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
+    member_with(directory, address, ports, index, "")
+}
+
+/// The same, with who may connect.
+fn member_with(
+    directory: &Path,
+    address: &str,
+    ports: &[[u16; 2]; 3],
+    index: usize,
+    accounts: &str,
+) -> Server {
     let own = directory.join(format!("n{index}"));
     std::fs::create_dir_all(&own).unwrap();
     let [client, route] = ports[index];
@@ -195,7 +266,7 @@ pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], ind
     let text = format!(
         "server_name: n{index}\nlisten: {address}:{client}\n\
          jetstream {{ store_dir: {store:?}, sync_interval: always }}\n\
-         cluster {{ name: T, listen: {address}:{route}, routes: [{}] }}\n",
+         cluster {{ name: T, listen: {address}:{route}, routes: [{}] }}\n{accounts}",
         routes.join(", ")
     );
     Server::with(&own, &text).unwrap()
