@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Battery, Config, LEVELS, Lifetime, Preset, Rule};
+use barograph_forecast::{Battery, Config, Interval, LEVELS, Lifetime, Preset, Rule};
 use barograph_study::input::{Format, InputError, Sample, SeriesReader};
 use barograph_study::plot::{Labels, Recorder};
 use clap::ValueEnum;
@@ -121,7 +121,7 @@ impl Args {
     /// The level asked for, or the usual one.
     #[must_use]
     pub(crate) fn level(&self) -> f64 {
-        self.interval.unwrap_or(LEVEL)
+        self.interval.unwrap_or(Interval::DEFAULT_LEVEL)
     }
 }
 
@@ -307,9 +307,6 @@ fn seconds(text: &str) -> Result<f64, String> {
         _ => Err("expected a positive number of seconds".to_owned()),
     }
 }
-
-/// The level of an interval unless another is asked for: the one the page shows too.
-const LEVEL: f64 = 0.9;
 
 /// Large enough that reading and writing files costs few system calls.
 const BUFFER_BYTES: usize = 64 * 1024;

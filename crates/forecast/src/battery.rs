@@ -80,6 +80,11 @@ pub struct Interval {
     pub upper: f64,
 }
 
+impl Interval {
+    /// The level unless another is asked for, which stations and commands show: one value in ten lies outside.
+    pub const DEFAULT_LEVEL: f64 = 0.9;
+}
+
 /// The forecast of the next value of a series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use barograph_engine::{Selector, TaskStatus};
-use barograph_forecast::{Forecast, Outcome, Series};
+use barograph_forecast::{Forecast, Interval, Outcome, Series};
 
 use crate::echo::Counters;
 use crate::forecast::bank::{Account, Bank, in_order};
@@ -114,10 +114,10 @@ const GAUGES: [Gauge; 7] = [
         account.next().map(|next| next.median.value)
     }),
     ("barograph_forecast_lower", "Lower end of the 90 % prediction interval.", |account| {
-        account.interval(0.9).map(|(lower, _)| lower)
+        account.interval(Interval::DEFAULT_LEVEL).map(|(lower, _)| lower)
     }),
     ("barograph_forecast_upper", "Upper end of the 90 % prediction interval.", |account| {
-        account.interval(0.9).map(|(_, upper)| upper)
+        account.interval(Interval::DEFAULT_LEVEL).map(|(_, upper)| upper)
     }),
     ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |account| {
         account.next().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.mae)

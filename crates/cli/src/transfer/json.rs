@@ -1,10 +1,10 @@
 //! What happens, for programs: one JSON object a line (docs/transfers.md).
 
+use barograph_forecast::Interval;
 use barograph_transfer::io::{Event, Summary};
 use serde_json::{Map, Value, json};
 
 use super::course::{Course, plain};
-use super::left::LEVEL;
 use super::summary::Figures;
 use super::trouble::{Trouble, elsewhere};
 
@@ -42,7 +42,7 @@ fn progress(course: &Course) -> Value {
         "left_s": left.map(|left| left.s),
         "left_lower_s": left.and_then(|left| left.ends_s).map(|ends| ends.0),
         "left_upper_s": left.and_then(|left| left.ends_s).map(|ends| ends.1),
-        "level": LEVEL,
+        "level": Interval::DEFAULT_LEVEL,
     });
     if let Some(line) = line.as_object_mut() {
         line.insert("rtt_s".into(), json!(seen.rtt.map(|rtt| rtt.as_secs_f64())));

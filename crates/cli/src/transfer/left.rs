@@ -1,6 +1,6 @@
 //! How long a transfer will still take: forecasts of its rate, with their interval. Pure: the caller has the clock.
 
-use barograph_forecast::{Battery, Config, Loss};
+use barograph_forecast::{Battery, Config, Interval, Loss};
 
 /// The rates of a transfer so far, and what they say of the rest.
 ///
@@ -99,7 +99,7 @@ struct Ahead {
 
 impl Span {
     fn new() -> Self {
-        let config = Config { levels: vec![LEVEL], ..Config::default() };
+        let config = Config { levels: vec![Interval::DEFAULT_LEVEL], ..Config::default() };
         Self { battery: Battery::new(&config), values: 0, error_max: 0.0, waits: None }
     }
 
@@ -122,13 +122,13 @@ impl Span {
 
     fn forecast(&self) -> Option<Ahead> {
         let value = self.battery.forecast(Loss::Absolute)?.value;
-        let ends = self.battery.interval(LEVEL).map(|interval| (interval.lower.max(0.0), interval.upper));
+        let ends = self
+            .battery
+            .interval(Interval::DEFAULT_LEVEL)
+            .map(|interval| (interval.lower.max(0.0), interval.upper));
         (VALUES_MIN <= self.values && 0.0 < value).then_some(Ahead { value, ends, error_max: self.error_max })
     }
 }
-
-/// The level of the interval: that of `barograph forecast`, and of the page.
-pub(crate) const LEVEL: f64 = 0.9;
 
 /// Length of the shortest rates (s): as often as a person looks, and many round trips of any path.
 const TICK_S: f64 = 1.0;
@@ -215,7 +215,7 @@ mod tests {
                 inside += u32::from((lower_s..=upper_s + 1.0).contains(&took_s));
             }
             let cover = f64::from(inside) / 400.0;
-            assert!(LEVEL <= cover, "{kind}: {cover}");
+            assert!(Interval::DEFAULT_LEVEL <= cover, "{kind}: {cover}");
         }
     }
 }

@@ -9,14 +9,14 @@ use axum::extract::Extension;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use barograph_api::{Best, BestHost, BestPart, UnknownHost};
-use barograph_forecast::{Name, Quantity, Series};
+use barograph_forecast::{Interval, Name, Quantity, Series};
 use barograph_mesh::LOCAL;
 use serde::Deserialize;
 
 use super::guard::Peer;
 use super::heavy::{self, beside};
 use super::{Refusal, Shared, State, json_text, query};
-use crate::forecast::best::{self, Age, Answer, Basis, Found, LEVEL, Models, Pairs, Part, Places, Question};
+use crate::forecast::best::{self, Age, Answer, Basis, Found, Models, Pairs, Part, Places, Question};
 use crate::mesh::{Kind, Standing};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
@@ -182,7 +182,7 @@ fn shape(question: &Question<'_>, answer: &Answer) -> Best {
     Best {
         from: question.from.to_string(),
         bytes: question.bytes,
-        level: LEVEL,
+        level: Interval::DEFAULT_LEVEL,
         best: close.first().filter(|_| is_called).cloned(),
         too_close_to_call: if is_called { Vec::new() } else { close },
         hosts: answer.ranked.iter().map(host).collect(),

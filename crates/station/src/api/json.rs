@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use barograph_api::{Event, Forecasts, Word};
 use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, labelled_unix_ns};
-use barograph_forecast::{Forecast, Outcome, Series};
+use barograph_forecast::{Forecast, Interval, Outcome, Series};
 
 use crate::forecast::bank::{Account, LEVELS, Measured, Next, Point};
 use crate::forecast::best::Age;
@@ -35,7 +35,7 @@ pub(super) fn series<'a>(series: &'a Series, account: &'a Account) -> barograph_
         count: account.count(),
         failures: account.failures(),
         last: Some(record_of(series, *time_unix_ns, outcome, detail)),
-        next: forecasts_of(series, account, DEFAULT_LEVEL),
+        next: forecasts_of(series, account, Interval::DEFAULT_LEVEL),
     }
 }
 
@@ -140,9 +140,6 @@ fn forecast(forecast: &Forecast) -> barograph_api::Forecast {
         weight: forecast.weight,
     }
 }
-
-/// The level of intervals unless another is asked for.
-pub(super) const DEFAULT_LEVEL: f64 = 0.9;
 
 #[cfg(test)]
 mod tests {

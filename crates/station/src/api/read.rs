@@ -10,13 +10,12 @@ use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
 use barograph_api::{Echo, History, Latest, Recent, Station};
 use barograph_engine::{Cursor, Page, Range, Record};
-use barograph_forecast::Series;
+use barograph_forecast::{Interval, Series};
 use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use super::guard::Peer;
 use super::heavy::{self, beside, list};
-use super::json::DEFAULT_LEVEL;
 use super::{Nothing, Refusal, State, json, json_text, query, selector};
 use crate::forecast::bank::{LEVELS, level_index};
 use crate::limits::heavy::{Common, From};
@@ -212,7 +211,7 @@ pub(super) async fn forecast(
 ) -> Result<Response, Refusal> {
     let asked: ForecastQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
-    let level = asked.level.unwrap_or(DEFAULT_LEVEL);
+    let level = asked.level.unwrap_or(Interval::DEFAULT_LEVEL);
     if !(0.01..=0.999).contains(&level) {
         return Err(Refusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
     }
@@ -255,7 +254,7 @@ pub(super) async fn metrics(
 
 /// The place of an asked level among those whose intervals are kept.
 pub(super) fn kept_level(level: Option<f64>) -> Result<usize, Refusal> {
-    let level = level.unwrap_or(DEFAULT_LEVEL);
+    let level = level.unwrap_or(Interval::DEFAULT_LEVEL);
     level_index(level)
         .ok_or_else(|| Refusal::bad(format!("`level`: expected one of {LEVELS:?}, found {level}")))
 }

@@ -4,10 +4,10 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use barograph_api::{Acceptance, NextHost, PendingPosition, SiteOrigin, Sites};
+use barograph_forecast::Interval;
 use barograph_mesh::{Estimate, Position, Site, Stand};
 
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
-use crate::forecast::best::LEVEL;
 use crate::mesh::sites::{SitesError, View};
 
 pub(super) async fn show(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
@@ -54,7 +54,7 @@ async fn answer(shared: &Shared) -> Response {
             in_s: left.as_secs_f64(),
         }),
         sees: if shared.sites.sees_all() { "all" } else { "own" }.into(),
-        level: LEVEL,
+        level: Interval::DEFAULT_LEVEL,
         sites: view.sites.iter().map(|one| site(one, &view)).collect(),
         unknown: view.unknown.iter().map(|host| view.hosts[*host].host.to_string()).collect(),
         left_out: view.left_out,

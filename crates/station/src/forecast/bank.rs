@@ -12,7 +12,7 @@ use barograph_engine::{Record, Selector, is_late};
 use barograph_forecast::{Config, Name, Outcome, Series};
 
 pub use account::{Account, Issued, Next, Point};
-pub(crate) use account::{RATE_MAX_BIT_S, TIME_MAX_S, bounds};
+pub(crate) use account::{RATE_MAX_BIT_S, bounds};
 use ring::Methods;
 use shares::Shares;
 

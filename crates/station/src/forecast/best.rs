@@ -15,7 +15,7 @@ use barograph_forecast::Name;
 use barograph_mesh::{Candidate, Composition, Estimate, INITIAL_WINDOW_BYTES, Path, rank};
 
 pub(crate) use models::Models;
-pub(crate) use pairs::{LEVEL, Pairs};
+pub(crate) use pairs::Pairs;
 pub(crate) use places::{Place, Places};
 
 /// What is known of one quantity between two hosts.

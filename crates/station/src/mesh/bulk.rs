@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use barograph_api::Test;
-use barograph_forecast::{Name, Quantity, Series};
+use barograph_forecast::{Interval, Name, Quantity, Series};
 use barograph_mesh::{BudgetError, Cost, Gate, GateConfig, PlanConfig, Refusal, Spent, Statistics};
 use barograph_probe::io::{Cancel, Context, stream_counted};
 use barograph_probe::stop::Guard;
@@ -217,7 +217,7 @@ impl Bulk {
         Path {
             forecast_bit_s: account.and_then(|account| account.next()).map(|next| next.median.value),
             guard: account
-                .and_then(|account| account.interval(GUARD_LEVEL))
+                .and_then(|account| account.interval(Interval::DEFAULT_LEVEL))
                 .map(|(lower_bit_s, upper_bit_s)| Guard { lower_bit_s, upper_bit_s }),
             ..path
         }
@@ -358,5 +358,3 @@ const AROUND: Duration = Duration::from_secs(4);
 const PLACE_AGAIN: Duration = Duration::from_secs(5);
 /// A peer may allow fewer bytes, and less time.
 const LOWERED_MAX: u32 = 2;
-/// The interval that a settled rate must lie in to end a test: the one that the page shows.
-const GUARD_LEVEL: f64 = 0.9;

@@ -251,7 +251,7 @@ pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
 pub(crate) const RATE_MAX_BIT_S: f64 = 1e13;
 
 /// An hour: longer than any experiment waits for an answer.
-pub(crate) const TIME_MAX_S: f64 = 3600.0;
+const TIME_MAX_S: f64 = 3600.0;
 
 /// The place in [`LEVELS`] of the level whose misses are counted: 90 %, which the page shows.
 const SCORED_LEVEL: usize = 2;

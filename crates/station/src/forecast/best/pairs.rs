@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Interval, Name, Outcome, Quantity, Series};
 use barograph_mesh::{Composition, Estimate, Model, Path, RoundTrip};
 use barograph_probe::Plan;
 
@@ -57,7 +57,7 @@ impl Pairs<'_> {
     pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<Estimate> {
         let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
         self.account(&series, |account| {
-            account.interval_at(LEVEL, self.now_unix_ns)?;
+            account.interval_at(Interval::DEFAULT_LEVEL, self.now_unix_ns)?;
             match sight(account, Composition::Rtt, self.now_unix_ns) {
                 Sight::Fresh(path, _) => Some(path.forecast),
                 Sight::Stale(_) | Sight::Nothing => None,
@@ -119,7 +119,7 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     if freshness_s(account.period_s(), what) < age.distance_s() {
         return Sight::Stale(age);
     }
-    let (interval, count) = (account.interval_at(LEVEL, now_unix_ns), account.count());
+    let (interval, count) = (account.interval_at(Interval::DEFAULT_LEVEL, now_unix_ns), account.count());
     let path = match what {
         // Means add; the median of a path that seldom loses anything is 0, and three of them are 0 as well.
         Composition::Loss => {
@@ -159,9 +159,6 @@ fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
     };
     period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s)).min(OLDEST_S)
 }
-
-/// Of all intervals, as of those that paths are composed with ([`Estimate`]).
-pub(crate) const LEVEL: f64 = 0.9;
 
 /// A lower end is at least this share of the forecast.
 const LEAST: f64 = 1e-3;
