@@ -67,10 +67,14 @@ impl fmt::Display for Name {
     }
 }
 
-/// Unicode's format characters that are invisible or reorder text (UAX #9, UTR #36 §2).
+/// Characters that most displays do not show, or that reorder text: a name with one of them would look like another.
+/// Unicode's `Default_Ignorable_Code_Point` (UAX #44, DerivedCoreProperties.txt), the embeddings of UAX #9, the
+/// annotations, and the blank Braille pattern.
 fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 /// What is measured, as a lower-case identifier; the constants are Barograph's own, and an
@@ -283,7 +287,19 @@ mod tests {
         }
         assert_eq!(Name::new(""), Err(NameError::Empty));
         assert_eq!(Name::new(&"n".repeat(256)), Err(NameError::TooLong { bytes: 256 }));
-        for bad in [' ', '\n', '\0', '\u{7f}', '\u{202e}', '\u{200b}', '\u{feff}'] {
+        for bad in [
+            ' ',
+            '\n',
+            '\0',
+            '\u{7f}',
+            '\u{202e}',
+            '\u{200b}',
+            '\u{feff}',
+            '\u{34f}',
+            '\u{3164}',
+            '\u{fe00}',
+            '\u{e0061}',
+        ] {
             let text = alloc::format!("a{bad}b");
             assert_eq!(Name::new(&text), Err(NameError::Character { character: bad }), "{bad:?}");
         }

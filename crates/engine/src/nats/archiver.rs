@@ -1,7 +1,7 @@
 //! The archive beside NATS: reads the stream into a [`Local`], and answers for the mesh.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::place::Place;
 use super::progress::{LeaderEnd, Progress, Readiness};
 use super::question::{self, AnswerJson, Question, archive_number};
 use super::streams::{self, RECORDS};
-use super::{Nats, subject, walk};
+use super::{Nats, walk};
 use crate::complaints::Complaints;
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, Error, Local, Page, Record, TaskStatus};
@@ -67,7 +67,6 @@ struct Shared {
     wanted: Notify,
     askers: Askers,
     answered: AtomicU64,
-    warned_of_subjects: AtomicBool,
     statistics: Mutex<ArchiverStatistics>,
 }
 
@@ -110,7 +109,6 @@ impl Archiver {
             wanted: Notify::new(),
             askers: Askers::new(),
             answered: AtomicU64::new(0),
-            warned_of_subjects: AtomicBool::new(false),
             statistics: Mutex::default(),
         });
         let (reader, answerer) = (TaskStatus::new("archive_reader"), TaskStatus::new("archive_answerer"));
@@ -157,21 +155,6 @@ impl Drop for Archiver {
 }
 
 impl Shared {
-    /// Warns once where other stations' records are kept under subjects of their choice. What an older
-    /// configuration left in the stream says nothing of today's: only what has just come is looked at.
-    fn warn_of_subjects(&self, message: &walk::Stored, record: &Record, pending: u64) {
-        let is_kept_apart = message.subject.starts_with(subject::KEPT);
-        if is_kept_apart || record.origin == self.link.config.host || 0 < pending {
-            return;
-        }
-        if !self.warned_of_subjects.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "the NATS servers have an older configuration: with any station's credential alone they can be kept \
-                 from storing records; make it anew (docs/nats.md, \"From an older mesh\")"
-            );
-        }
-    }
-
     async fn has_begun(&self) {
         // The sender is in here.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
@@ -379,10 +362,7 @@ async fn read_ahead(
             }
             (ahead.last, ahead.count) = (Some((message.seq, stored_at)), ahead.count + 1);
             match message.record() {
-                Ok(record) => {
-                    shared.warn_of_subjects(message, &record, ahead.pending);
-                    ahead.records.push(record);
-                }
+                Ok(record) => ahead.records.push(record),
                 Err(why) => {
                     ahead.discarded += 1;
                     let origin = message.subject.split('.').nth(2).unwrap_or_default();

@@ -165,7 +165,7 @@ async fn numbers_that_a_server_gives_twice_are_read_twice() {
     let archiver = Archiver::start(&archive, Arc::clone(&local), files.path()).unwrap();
     let consumed = read(&archiver, 1800).await;
     assert!(
-        200 <= consumed && consumed <= 700,
+        (200..=700).contains(&consumed),
         "{consumed} messages: from the last mark, not from the beginning"
     );
 }

@@ -15,12 +15,13 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use barograph_engine::{Error, TaskStatus, wire};
+use barograph_engine::{Error, Selector, TaskStatus, wire};
 use barograph_forecast::Name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Refusal, Shared, json};
+use crate::echo::reports;
 use crate::limits::Limit;
 use crate::mesh::members::{Member, Members, MembersError};
 use crate::state::StateFiles;
@@ -213,21 +214,35 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     change(shared, move |members| members.bind(&member, &name)).await
 }
 
-/// An open invitation gives no name that is in use here: that of a target of this station, or one under
-/// which an application hands records in. A station that was removed may have its name again.
+/// An open invitation gives no name that is in use here: that of a target of this station, one under which an
+/// application or a page hands records in, or one at an end of what is measured. A member could write beside
+/// those, and its withdrawal would take the series to it away. A station that was removed may have its name again.
 async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
     let is_held = shared.served.as_ref().is_some_and(|served| served.members.has(name));
     if is_held || *name == shared.host {
         // Refused with a reason of its own.
         return Ok(());
     }
-    let is_target = shared.targets.overrides_mesh(name.as_str()).is_some();
-    let is_new = || async { Ok::<_, Error>(shared.engine.next_seq(name).await? == 1) };
-    if !is_target && (shared.board.removed.contains(name) || is_new().await?) {
+    let is_ours =
+        shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().starts_with(reports::PREFIX);
+    if !is_ours && (shared.board.removed.contains(name) || is_new(shared, name).await?) {
         return Ok(());
     }
     let why = format!("`{name}` is in use at {} and no member's; invite it by its name", shared.host);
     Err(Error::Denied(why).into())
+}
+
+/// Whether the archive has nothing of this name.
+async fn is_new(shared: &Shared, name: &Name) -> Result<bool, Error> {
+    for end in [
+        Selector { source: Some(name.clone()), ..Selector::default() },
+        Selector { target: Some(name.clone()), ..Selector::default() },
+    ] {
+        if !shared.engine.latest(&end, None, 1).await?.items.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(shared.engine.next_seq(name).await? == 1)
 }
 
 /// Changes the members' file, which is written on disk; other requests do not wait for it.

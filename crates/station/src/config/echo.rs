@@ -47,7 +47,9 @@ settings! {
         /// are kept only while half of limits.series_max is free.
         keep_sources_max: usize = 64 => "echo.keep_sources_max", integer(1..=65_536), AtStart;
         /// Reports an hour: twenty pages with five quantities every 10 s. One address from
-        /// elsewhere gets a quarter, and an eighth of that at once.
+        /// elsewhere gets a quarter, and an eighth of that at once. Reports are records of this
+        /// station: where archive.keep_bytes is reached they take room from its own measurements
+        /// (62 bytes each: at this rate a gibibyte in 20 days).
         keep_reports_per_hour: u64 = 36_000 => "echo.keep_reports_per_hour", integer(32..=1 << 30), AtStart;
     }
 }

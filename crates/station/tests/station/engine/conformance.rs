@@ -53,7 +53,8 @@ impl Mesh {
 }
 
 fn remote(station: SocketAddr, through: SocketAddr, host: &str) -> Remote {
-    let token = Some(invite(station, None));
+    // By name: others may have measured it before it writes.
+    let token = Some(invite(station, Some(host)));
     let config = RemoteConfig::new(format!("http://{through}/"), name(host));
     Remote::new(RemoteConfig { token, ..config }).unwrap()
 }

@@ -76,10 +76,14 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
         post(address, "/v1/measurements", &json!({ "origin": "app", "records": [record] }).to_string())
     };
     assert_eq!(feed(1).status, 201);
+    // Without an origin they are this station's own records, of a source that is none.
+    let printer = json!({ "source": "printer", "target": "desk", "quantity": "depth", "value": 1 });
+    let printed = post(address, "/v1/measurements", &json!({ "records": [printer] }).to_string());
+    assert_eq!(printed.status, 201, "{}", printed.body);
     let target = post(address, "/v1/targets", r#"{"target": "192.0.2.9:80", "quantities": ["connect"]}"#);
     assert_eq!(target.status, 201, "{}", target.body);
     let token = invite(address, None);
-    for name in ["app", "192.0.2.9:80"] {
+    for name in ["app", "192.0.2.9:80", "printer", "desk", "web:0123456789abcdef"] {
         let refused = register(address, &token, name);
         assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
         assert!(refused.body.contains("invite it by its name"), "{}", refused.body);

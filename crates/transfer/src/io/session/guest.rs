@@ -153,7 +153,8 @@ impl<'a> Visit<'a> {
         let suite = sealed.next().ok_or(SessionError::Unsuited(
             "datagrams must be sealed here, and the sender offers nothing for that",
         ))?;
-        let (root, id) = (self.config.directory.clone(), kept_as(channel.peer_fingerprint(), offer.id));
+        let (root, id) =
+            (self.config.directory.clone(), kept_as(channel.peer_fingerprint(), offer.id, &offer.manifest));
         let mut config = self.config.destination;
         config.files_open = config.files_open.min((FILES_OPEN_MAX / self.config.transfers_max.max(1)).max(1));
         let is_over = Arc::new(AtomicBool::new(false));
@@ -291,11 +292,12 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// The name of a transfer's partial files. A sender that shows a certificate has names that no other has. A line is not part of the name:
-/// a receiver that is started again prints another, and the transfer is to go on.
-fn kept_as(peer: Option<Fingerprint>, id: [u8; 16]) -> TransferId {
-    let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 1 partial files");
-    hasher.update(peer.as_ref().map_or(&[], |peer| &peer.0[..])).update(&id);
+/// The name of a transfer's partial files. A sender that shows a certificate has names that no other has, and other files have
+/// another name, whatever identifier a sender gives them. A line is not part of the name: a receiver that is started again prints
+/// another, and the transfer is to go on.
+fn kept_as(peer: Option<Fingerprint>, id: [u8; 16], manifest: &[u8]) -> TransferId {
+    let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 2 partial files");
+    hasher.update(peer.as_ref().map_or(&[], |peer| &peer.0[..])).update(&id).update(manifest);
     TransferId(hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default())
 }
 
@@ -360,14 +362,15 @@ mod tests {
     #[test]
     fn one_sender_does_not_reach_the_partial_files_of_another() {
         let names = [
-            kept_as(None, [1; 16]),
-            kept_as(None, [2; 16]),
-            kept_as(Some(Fingerprint([1; 32])), [1; 16]),
-            kept_as(Some(Fingerprint([2; 32])), [1; 16]),
+            kept_as(None, [1; 16], b"a"),
+            kept_as(None, [1; 16], b"b"),
+            kept_as(None, [2; 16], b"a"),
+            kept_as(Some(Fingerprint([1; 32])), [1; 16], b"a"),
+            kept_as(Some(Fingerprint([2; 32])), [1; 16], b"a"),
         ];
         for (at, one) in names.iter().enumerate() {
             assert!(names.iter().skip(at + 1).all(|other| other.0 != one.0));
         }
-        assert_eq!(kept_as(None, [1; 16]).0, names[0].0);
+        assert_eq!(kept_as(None, [1; 16], b"a").0, names[0].0);
     }
 }
