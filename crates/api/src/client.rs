@@ -146,9 +146,12 @@ impl Client {
     /// A client that has not connected yet.
     ///
     /// # Errors
-    /// A sentence about the URL or the token.
+    /// A sentence about the URL, the token or the certificates.
     pub fn new(config: ClientConfig) -> Result<Self, String> {
         let (scheme, authority, prefix) = base(&config.url)?;
+        if scheme == Scheme::HTTPS && config.tls.is_empty {
+            return Err("none of the system's certificates can be used, so no https server is trusted".into());
+        }
         let authorization = config.token.as_deref().map(bearer).transpose()?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);

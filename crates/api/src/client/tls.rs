@@ -25,7 +25,8 @@ pub enum Trust {
 #[derive(Clone)]
 pub struct Tls {
     pub(super) config: rustls::ClientConfig,
-    is_empty: bool,
+    /// No server can be trusted.
+    pub(super) is_empty: bool,
 }
 
 impl Tls {
@@ -49,11 +50,6 @@ impl Tls {
         let is_empty = roots.is_empty();
         Ok(Self { config: config.with_root_certificates(roots).with_no_client_auth(), is_empty })
     }
-
-    /// Whether no server can be trusted.
-    pub fn is_empty(&self) -> bool {
-        self.is_empty
-    }
 }
 
 fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), String> {
@@ -65,4 +61,19 @@ fn add(roots: &mut RootCertStore, file: &Path) -> Result<(), String> {
         any = true;
     }
     if any { Ok(()) } else { Err(unusable(&"there is no certificate in it")) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::client::{Client, ClientConfig};
+
+    #[test]
+    fn without_certificates_no_https_server_is_asked() {
+        let tls = Tls::new(&Trust::Nothing).unwrap();
+        assert!(Client::new(ClientConfig::new("http://127.0.0.1:1/", tls.clone())).is_ok());
+        let refused = Client::new(ClientConfig::new("https://127.0.0.1:1/", tls)).err().unwrap();
+        assert!(refused.contains("certificates"), "{refused}");
+    }
 }

@@ -46,9 +46,6 @@ impl Client {
             None => Trust::System,
         };
         let tls = Tls::new(&trust).map_err(Error::Invalid)?;
-        if is_https && tls.is_empty() {
-            return Err(Error::Invalid("the system's certificates: none can be used".into()));
-        }
         let http = client::Client::new(ClientConfig {
             token: config.token.clone(),
             idle_connections: IDLE_CONNECTIONS,
