@@ -270,7 +270,9 @@ fn records(link: &Link) -> serde_json::Value {
 fn entries(link: &Link) -> serde_json::Value {
     json!({
         "name": ENTRIES,
-        "subjects": [format!("{}.*", subject::ENTRIES)],
+        // Not `$KV.barograph_dir.*`: servers of a cluster tell each other of that as of a key, and are not to
+        // let traces onto keys (deploy/nats/n1.conf).
+        "subjects": [ENTRIES_SUBJECT],
         "retention": "limits",
         "storage": "file",
         // Whatever fills it is pushed out by those that are renewed.
@@ -301,6 +303,9 @@ pub(super) const RECORDS: &str = "BAROGRAPH";
 
 /// The stream behind the bucket `barograph_dir`.
 pub(super) const ENTRIES: &str = "KV_barograph_dir";
+
+/// What the bucket's stream takes: stations may publish one key each, and archives all of the bucket's.
+const ENTRIES_SUBJECT: &str = "$KV.>";
 
 /// Several times the stations of the largest mesh thought of, so that those that left and tombstones fit too.
 const STATIONS_MAX: u64 = 1 << 16;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
-use barograph_engine::{Engine, From, Nats, NatsConfig, Selector};
+use barograph_engine::{Engine, Event, From, Nats, NatsConfig, Selector};
 use futures_util::StreamExt as _;
 use serde_json::json;
 
@@ -17,9 +17,10 @@ use crate::deployed::{
     ARCHIVE, NORTH, SOUTH, by_certificate, by_credentials, certificate_options, certificates, credentials,
     deploy, has_openssl, script, stations,
 };
+use crate::foreign::Member;
 use crate::reflection;
 use crate::server::{self, LIMIT, Server};
-use crate::values::{eventually, name, next, record};
+use crate::values::{entry, eventually, name, next, record};
 
 /// One server is killed and returns, then the two others are: 0 lost, 0 double.
 #[tokio::test]
@@ -186,21 +187,8 @@ async fn no_question_is_asked_in_anothers_name() {
     if server::binary().is_none() || !has_openssl() {
         return;
     }
-    script(directory.path(), "accounts", &["setup", "4"]);
-    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
-        script(directory.path(), "accounts", &[role, host]);
-    }
-    let accounts = std::fs::read_to_string(directory.path().join("accounts.conf")).unwrap();
-    let address = &own_address(3);
-    let ports = free_ports(address);
-    let servers: Vec<Server> =
-        (0..3).map(|index| member_with(directory.path(), address, &ports, index, &accounts)).collect();
-    let archive = NatsConfig {
-        servers: servers.iter().map(|server| server.url.clone()).collect(),
-        replicas: 3,
-        ..by_credentials(directory.path(), &servers[0], ARCHIVE)
-    };
-    let archive = Arc::new(Nats::new(archive).unwrap());
+    let servers = with_credentials(directory.path(), &own_address(3));
+    let archive = Arc::new(Nats::new(with_credentials_of(directory.path(), &servers, ARCHIVE)).unwrap());
     let files = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&archive, files.path());
     server::canary(&*archive, ARCHIVE, 1).await;
@@ -234,6 +222,93 @@ async fn no_question_is_asked_in_anothers_name() {
     assert!(first.subject.ends_with(".2"), "an answer to what was not asked: {first:?}");
 }
 
+/// A header block without its last line asks for a trace only once a server has written into it; then the next server
+/// publishes the trace past the station's permissions, but not where routes import nothing.
+#[tokio::test]
+async fn no_trace_is_an_entry_of_another_station() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() || !has_openssl() {
+        return;
+    }
+    let servers = with_credentials(directory.path(), &own_address(4));
+    let config = |host: &str| with_credentials_of(directory.path(), &servers, host);
+    let archive = Arc::new(Nats::new(config(ARCHIVE)).unwrap());
+    let files = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, files.path());
+    server::canary(&*archive, ARCHIVE, 1).await;
+    let south = Nats::new(config(SOUTH)).unwrap();
+    let _lease = south.register(&entry(SOUTH), Duration::from_secs(300)).await.unwrap();
+    let mut events = archive.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+    assert_eq!(next(&mut events).await, Event::Synced);
+
+    let said = |what: &str| -> usize {
+        let log = |index| server::log_of(&directory.path().join(format!("n{index}")));
+        (0..3).map(|index| log(index).matches(what).count()).sum()
+    };
+    let leaders = said("new stream leader");
+    assert!(2 <= leaders, "of two streams");
+    let [north, victim] = [NORTH, SOUTH].map(barograph_engine::token);
+    let keys = format!("$KV.barograph_dir.{victim}");
+    for server in &servers {
+        let mut member = Member::new(server, Some(directory.path()));
+        for onto in [
+            &keys,
+            "$JS.API.STREAM.LEADER.STEPDOWN.BAROGRAPH",
+            "$JS.API.STREAM.LEADER.STEPDOWN.KV_barograph_dir",
+        ] {
+            for subject in [
+                "$KV.barograph_dir.N",
+                "barograph.m.N.x.y",
+                "barograph.a.N.latest",
+                "barograph.g.KV_barograph_dir",
+            ] {
+                let subject = subject.replace(".N", &format!(".{north}"));
+                // What cannot be read as JSON is an empty request to JetStream.
+                let block = format!(
+                    "NATS/1.0\r\nAccept-Encoding: gzip\r\nNats-Trace-Dest: {onto}\r\nNats-Trace-Dest: trace disabled\r\n"
+                );
+                let message =
+                    format!("HPUB {subject} {} {}\r\n{block}{{}}\r\n", block.len(), block.len() + 2);
+                member.send(message.as_bytes()).expect("the server takes it");
+            }
+        }
+    }
+    // The servers handle these after those.
+    let north = Nats::new(config(NORTH)).unwrap();
+    server::canary(&north, NORTH, 1).await;
+    let refused = said("Publish Violation");
+    assert!(0 < refused, "no server refused a trace: the attack does not get that far any more");
+    assert_eq!(said("new stream leader"), leaders, "a leader stepped down");
+    let silence = tokio::time::timeout(Duration::from_secs(2), events.next()).await;
+    assert!(silence.is_err(), "{silence:?}");
+    let mut events = archive.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+}
+
+/// Three servers with credentials for an archive, the north and the south, and the routes' permissions as shipped.
+fn with_credentials(directory: &Path, address: &str) -> Vec<Server> {
+    script(directory, "accounts", &["setup", "4"]);
+    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
+        script(directory, "accounts", &[role, host]);
+    }
+    let accounts = std::fs::read_to_string(directory.join("accounts.conf")).unwrap();
+    let shipped = std::fs::read_to_string(deploy("n1.conf")).unwrap();
+    let (_, permissions) = shipped.split_once("  permissions {").unwrap();
+    let (permissions, _) = permissions.split_once("\n  }\n").unwrap();
+    let permissions = format!("permissions {{{permissions}\n}}\n");
+    let ports = free_ports(address);
+    (0..3).map(|index| member_with(directory, address, &ports, index, [&permissions, &accounts])).collect()
+}
+
+fn with_credentials_of(directory: &Path, servers: &[Server], host: &str) -> NatsConfig {
+    NatsConfig {
+        servers: servers.iter().map(|server| server.url.clone()).collect(),
+        replicas: 3,
+        ..by_credentials(directory, &servers[0], host)
+    }
+}
+
 /// Appends until it is told to stop, each batch until it is acknowledged; gives the last number.
 async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
     let mut seq = 0;
@@ -247,16 +322,16 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
 
 /// One server of three, which syncs every write.
 pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
-    member_with(directory, address, ports, index, "")
+    member_with(directory, address, ports, index, [""; 2])
 }
 
-/// The same, with who may connect.
+/// The same, with what routes may do and who may connect.
 fn member_with(
     directory: &Path,
     address: &str,
     ports: &[[u16; 2]; 3],
     index: usize,
-    accounts: &str,
+    [permissions, accounts]: [&str; 2],
 ) -> Server {
     let own = directory.join(format!("n{index}"));
     std::fs::create_dir_all(&own).unwrap();
@@ -266,7 +341,7 @@ fn member_with(
     let text = format!(
         "server_name: n{index}\nlisten: {address}:{client}\n\
          jetstream {{ store_dir: {store:?}, sync_interval: always }}\n\
-         cluster {{ name: T, listen: {address}:{route}, routes: [{}] }}\n{accounts}",
+         cluster {{ name: T, listen: {address}:{route}, routes: [{}]\n{permissions} }}\n{accounts}",
         routes.join(", ")
     );
     Server::with(&own, &text).unwrap()

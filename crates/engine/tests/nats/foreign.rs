@@ -210,11 +210,11 @@ fn blocks() -> Vec<(Vec<u8>, usize)> {
 }
 
 /// The north's connection, byte by byte.
-struct Member(BufReader<TcpStream>);
+pub(crate) struct Member(BufReader<TcpStream>);
 
 impl Member {
     /// With the credentials in `directory`; `None` = without any.
-    fn new(server: &Server, directory: Option<&Path>) -> Self {
+    pub(crate) fn new(server: &Server, directory: Option<&Path>) -> Self {
         let stream = TcpStream::connect(server.address()).expect("the server lives");
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         let mut member = Self(BufReader::new(stream));
@@ -235,7 +235,7 @@ impl Member {
     }
 
     /// Sends this; `None` = the server closed the connection.
-    fn send(&mut self, message: &[u8]) -> Option<()> {
+    pub(crate) fn send(&mut self, message: &[u8]) -> Option<()> {
         let stream = self.0.get_mut();
         stream.write_all(message).and_then(|()| stream.write_all(b"PING\r\n")).ok()?;
         let mut line = Vec::new();
