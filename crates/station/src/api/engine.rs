@@ -21,7 +21,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Refusal, Shared, json};
-use crate::echo::reports;
 use crate::limits::Limit;
 use crate::mesh::members::{Member, Members, MembersError};
 use crate::state::StateFiles;
@@ -223,8 +222,9 @@ async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
         // Refused with a reason of its own.
         return Ok(());
     }
+    // Targets are HOST:PORT or URLs, and pages `web:NAME`; machines have no such names.
     let is_ours =
-        shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().starts_with(reports::PREFIX);
+        shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().contains([':', '/']);
     if !is_ours && (shared.board.removed.contains(name) || is_new(shared, name).await?) {
         return Ok(());
     }

@@ -108,7 +108,7 @@ pub(super) async fn latest(
         page.items.retain(|record| choice.has_end(&record.series));
         {
             let bank = lock(&station.bank);
-            page.items.retain(|record| !bank.excludes(&record.series));
+            page.items.retain(|record| !bank.excludes(&record.series, record.time_unix_ns));
         }
         beside(move || {
             let (latest, next) = shown(&page);

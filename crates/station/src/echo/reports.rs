@@ -208,7 +208,7 @@ impl Reporter {
 /// What a page measures.
 const QUANTITIES: [&str; 5] = ["rtt", "rtt_nagle", "rtt_loaded", "goodput", "goodput_down"];
 /// No open invitation is good for such a name: what a page says is never taken for a member's own measurement.
-pub(crate) const PREFIX: &str = "web:";
+const PREFIX: &str = "web:";
 /// A random name of 128 bits in hexadecimal is half as long.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest report, with room to spare.

@@ -25,7 +25,7 @@ pub const POINTS_MAX: usize = 512;
 /// One member gets a quarter of all series: enough for hundreds of peers.
 pub(crate) const MEMBER_SHARE: usize = 4;
 
-/// A label this long after the removal of its station shows that the station is back, ns. A record may
+/// A label this long after the removal of a station shows that it is back, or measured all the same, ns. A record may
 /// be labelled ahead of its arrival, and has as long again to arrive if it was on its way.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
@@ -109,7 +109,7 @@ impl Bank {
             // It measures again, so it was admitted again.
             self.include(&measured.series.source);
         }
-        if self.excludes(&measured.series) {
+        if self.excludes(&measured.series, measured.time_unix_ns) {
             return Observed::Excluded;
         }
         if !self.has_room_for(&measured.series) && !self.make_room_for(&measured.series.source) {
@@ -133,7 +133,8 @@ impl Bank {
     }
 
     /// Drops all series from and to a station that was removed at `at_unix_ns`, and learns none of them until it
-    /// is included, or a value arrives that the station itself measured more than two minutes later.
+    /// is included, or a value arrives that was measured more than two minutes later: by the station itself,
+    /// which is back, or by one that goes on measuring it without a mesh.
     pub fn exclude(&mut self, station: &Name, at_unix_ns: i64) {
         self.excluded.insert(station.clone(), at_unix_ns);
         self.accounts.retain(|series, _| series.source != *station && series.target != *station);
@@ -145,10 +146,13 @@ impl Bank {
         self.excluded.remove(station);
     }
 
-    /// Whether an end of `series` is an excluded station.
+    /// Whether an end of `series` is an excluded station, and a value of then is not to be shown or learnt.
     #[must_use]
-    pub fn excludes(&self, series: &Series) -> bool {
-        [&series.source, &series.target].into_iter().any(|end| self.is_excluded(end))
+    pub fn excludes(&self, series: &Series, time_unix_ns: i64) -> bool {
+        let is_of_before = |at: &i64| time_unix_ns <= at.saturating_add(RETURNED_AFTER_NS);
+        [&series.source, &series.target]
+            .into_iter()
+            .any(|end| self.excluded.get(end).is_some_and(is_of_before))
     }
 
     /// Whether the series of `station` are not kept.

@@ -104,8 +104,9 @@ async fn all_series(
     let mut after: Option<Cursor> = None;
     loop {
         let page = engine.latest(&Selector::default(), after, PAGE).await?;
-        let series = page.items.into_iter().map(|record| record.series);
-        for series in series.filter(|series| !bank.excludes(series)) {
+        let shown =
+            page.items.into_iter().filter(|record| !bank.excludes(&record.series, record.time_unix_ns));
+        for series in shown.map(|record| record.series) {
             let taken = taken.entry(series.source.clone()).or_default();
             let is_member = || members.is_none_or(|members| members.contains(&series.source));
             let found = if series.source == *host || *taken < bank.reserved_for(&series.source) {

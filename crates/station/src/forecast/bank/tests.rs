@@ -106,6 +106,13 @@ fn an_excluded_station_is_at_no_end_of_a_series_until_it_is_included() {
     assert_eq!(bank.observe(&at(1 + 55)), Observed::Excluded, "it may have been on its way");
     assert!(matches!(bank.observe(&at(1 + 121)), Observed::New(_)), "the station is back");
     assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
+    // Somebody may measure a host of that name without a mesh, and goes on when the station is removed.
+    bank.exclude(&target, 1_000_000_000);
+    let goes_on = |seconds: i64| Measured { time_unix_ns: seconds * 1_000_000_000, ..to.clone() };
+    assert_eq!(bank.observe(&goes_on(1 + 55)), Observed::Excluded);
+    assert!(matches!(bank.observe(&goes_on(1 + 121)), Observed::New(_)));
+    assert!(bank.is_excluded(&target), "the station itself is away");
+    assert!(!bank.excludes(&to.series, 122_000_000_000) && bank.excludes(&to.series, 121_000_000_000));
 }
 
 #[test]

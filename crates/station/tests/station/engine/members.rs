@@ -83,7 +83,9 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     let target = post(address, "/v1/targets", r#"{"target": "192.0.2.9:80", "quantities": ["connect"]}"#);
     assert_eq!(target.status, 201, "{}", target.body);
     let token = invite(address, None);
-    for name in ["app", "192.0.2.9:80", "printer", "desk", "web:0123456789abcdef"] {
+    for name in
+        ["app", "192.0.2.9:80", "printer", "desk", "web:0123456789abcdef", "192.0.2.8:80", "http://a/b"]
+    {
         let refused = register(address, &token, name);
         assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
         assert!(refused.body.contains("invite it by its name"), "{}", refused.body);
