@@ -261,8 +261,12 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
         return Ok(());
     }
     for (seq, stored_at) in place.been_at() {
-        let there = walk::at(&shared.link, RECORDS, seq).await?;
-        if there.as_ref().and_then(walk::Stored::stored_at) == Some(&stored_at) {
+        // A server that is behind does not have it yet; what another one gives there is seen when it is read on.
+        let is_there = match walk::at(&shared.link, RECORDS, seq).await? {
+            Some(stored) => stored.stored_at() == Some(&stored_at),
+            None => seq <= state.last_seq,
+        };
+        if is_there {
             if seq < place.seq {
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
                 place.go_back(Some((seq, stored_at)));
@@ -370,6 +374,16 @@ async fn read_ahead(
                         tracing::warn!(%why, place = message.seq, "a message was discarded");
                     }
                 }
+            }
+        }
+        if let Some(&lost) = stretch.lost.last() {
+            ahead.discarded += stretch.lost.len() as u64;
+            ahead.count += stretch.lost.len() as u64;
+            if complaints.is_due("", Instant::now().into_std()) {
+                tracing::warn!(place = lost, "a message that the servers do not give is passed over");
+            }
+            if ahead.last.as_ref().is_none_or(|(last, _)| *last < lost) && place.seq < lost {
+                ahead.last = Some((lost, None));
             }
         }
         if stretch.pending == 0 || Record::BATCH_MAX < ahead.records.len() + STRETCH {

@@ -161,17 +161,17 @@ impl Follower {
     /// Gives one stretch; `true` = there is more.
     async fn step(&mut self) -> Result<bool, Stop> {
         let stretch = walk::stretch(&self.link, RECORDS, walk::ALL, self.place + 1, STRETCH).await?;
-        let Some(first) = stretch.messages.first() else { return Ok(false) };
-        if self.counts_gaps && self.place + 1 < first.seq {
+        let Some(last) = stretch.last() else { return Ok(false) };
+        let first = stretch.messages.first().map_or(last, |stored| stored.seq);
+        if self.counts_gaps && self.place + 1 < first {
             // Others' records may lie between; what left the stream left at its beginning.
-            let kept = streams::extent(&self.link, RECORDS).await?.state.first_seq.min(first.seq);
+            let kept = streams::extent(&self.link, RECORDS).await?.state.first_seq.min(first);
             if self.place + 1 < kept {
                 self.give(Err(Error::Lagged { missed: kept - self.place - 1 })).await?;
             }
         }
         self.counts_gaps = true;
         for stored in stretch.messages {
-            self.place = stored.seq;
             match stored.record() {
                 Ok(record) if record.is_own() && self.selector.matches(&record.series) => {
                     self.give(Ok((Cursor(stored.seq), record))).await?;
@@ -180,7 +180,9 @@ impl Follower {
                 Ok(_) => {}
                 Err(why) => tracing::debug!(%why, "a message was passed over"),
             }
+            self.place = stored.seq;
         }
+        self.place = last;
         Ok(0 < stretch.pending)
     }
 

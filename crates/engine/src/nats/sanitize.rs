@@ -222,7 +222,8 @@ fn readable(block: &[u8]) -> Vec<u8> {
 pub(super) const UNREADABLE: &str = "Barograph-Unreadable";
 
 /// Without these nobody could read past a message; the server appends them to what it reads from a stream.
-const OF_THE_SERVER: [&str; 4] = ["Nats-Subject", "Nats-Sequence", "Nats-Num-Pending", "Nats-Last-Sequence"];
+const OF_THE_SERVER: [&str; 5] =
+    ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"];
 
 const END: &[u8] = b"\r\n";
 const ARGUMENTS: Broken = Broken("a message with wrong arguments");

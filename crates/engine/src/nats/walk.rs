@@ -26,11 +26,22 @@ pub(super) struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     pub(super) messages: Vec<Stored>,
+    /// Places of messages that do not come through: servers of a cluster drop one that asks for a trace alone, also when
+    /// it is read. Of several in a row the last.
+    pub(super) lost: Vec<u64>,
     /// How many more that match were there.
     pub(super) pending: u64,
 }
 
-/// The messages of `stream` from `first` on that match `filter`, at most `count` of them.
+impl Stretch {
+    /// The place up to which this goes; `None` = there was nothing.
+    pub(super) fn last(&self) -> Option<u64> {
+        self.messages.last().map(|stored| stored.seq).max(self.lost.last().copied())
+    }
+}
+
+/// The messages of `stream` from `first` on that match `filter`, at most `count` of them. What does not come is asked for
+/// once more.
 pub(super) async fn stretch(
     link: &Link,
     stream: &str,
@@ -38,6 +49,23 @@ pub(super) async fn stretch(
     first: u64,
     count: usize,
 ) -> Result<Stretch, Trouble> {
+    let once = read(link, stream, filter, first, count).await?;
+    if once.lost.is_empty() {
+        return Ok(once);
+    }
+    let mut again = read(link, stream, filter, first, count).await?;
+    if let Some(new) = again.lost.iter().copied().find(|seq| !once.lost.contains(seq)) {
+        again.messages.retain(|stored| stored.seq < new);
+        again.lost.retain(|seq| *seq < new);
+        again.pending = again.pending.max(1);
+        if again.last().is_none() {
+            return Err(Trouble::NoAnswer(format!("the message at {new} was lost on the way")));
+        }
+    }
+    Ok(again)
+}
+
+async fn read(link: &Link, stream: &str, filter: &str, first: u64, count: usize) -> Result<Stretch, Trouble> {
     link.connect().await?;
     let request = format!("$JS.API.DIRECT.GET.{stream}");
     let question = json!({
@@ -63,13 +91,17 @@ pub(super) async fn stretch(
         let Ok(Some(answer)) = answer else {
             return Err(Trouble::NoAnswer(format!("{request}: no whole answer in time")));
         };
+        // Each message names the one before it, and the end the last one.
+        let previous = number(answer.headers.as_ref(), LAST_SEQUENCE).filter(|previous| before < *previous);
         match status(&answer) {
             None => {
-                let stored = Stored::read(answer, Some(before))?;
+                stretch.lost.extend(previous);
+                let stored = Stored::read(answer)?;
                 before = stored.seq;
                 stretch.messages.push(stored);
             }
             Some(status) if status.as_u16() == END_OF_BATCH => {
+                stretch.lost.extend(previous);
                 stretch.pending = number(answer.headers.as_ref(), NUM_PENDING).unwrap_or(0);
                 return Ok(stretch);
             }
@@ -96,24 +128,20 @@ pub(super) async fn at(link: &Link, stream: &str, seq: u64) -> Result<Option<Sto
 async fn one(link: &Link, stream: &str, question: serde_json::Value) -> Result<Option<Stored>, Trouble> {
     let answer = link.request(format!("$JS.API.DIRECT.GET.{stream}"), None, json(&question)).await?;
     match status(&answer) {
-        None => Stored::read(answer, None).map(Some),
+        None => Stored::read(answer).map(Some),
         Some(StatusCode::NOT_FOUND) => Ok(None),
         Some(status) => Err(Trouble::NoAnswer(format!("the stream {stream}: {status}"))),
     }
 }
 
 impl Stored {
-    /// An answer to a direct get: the server adds what it knows below the message's own headers. In a batch
-    /// each names the one before it, so that none is lost on the way unnoticed.
-    pub(super) fn read(answer: Message, before: Option<u64>) -> Result<Self, Trouble> {
+    /// An answer to a direct get: the server adds what it knows below the message's own headers.
+    pub(super) fn read(answer: Message) -> Result<Self, Trouble> {
         let headers = answer.headers.as_ref();
         let last = |name| headers.and_then(|headers| headers.get_last(name)).map(|value| value.as_str());
         let (Some(seq), Some(subject)) = (number(headers, SEQUENCE), last(SUBJECT)) else {
             return Err(Trouble::NoAnswer("a stored message came without its place".into()));
         };
-        if before.is_some_and(|before| number(headers, LAST_SEQUENCE) != Some(before)) {
-            return Err(Trouble::NoAnswer(format!("messages before {seq} were lost on the way")));
-        }
         let subject = subject.to_owned();
         Ok(Self { seq, subject, headers: answer.headers.unwrap_or_default(), payload: answer.payload })
     }

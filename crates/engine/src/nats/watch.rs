@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::members::{Members, Overdue, Renewal};
 use super::directory::{self, Head, Registered};
@@ -153,8 +153,8 @@ impl Watcher {
         self.looked = Instant::now();
         loop {
             let stretch = self.stretch(place).await?;
+            place = stretch.last().unwrap_or(place);
             for stored in &stretch.messages {
-                place = stored.seq;
                 now.note(stored, Renewal::Before(Instant::now()));
                 named.extend(Head::read(stored).map(|head| head.host));
                 self.keep_under(stored, &mut now);
@@ -201,6 +201,7 @@ impl Watcher {
                     return Ok(false);
                 }
             }
+            self.place = stretch.last().unwrap_or(self.place);
             if stretch.pending == 0 {
                 self.looked = begins;
                 return Ok(true);
@@ -220,14 +221,19 @@ impl Watcher {
                 let link = Arc::clone(&link);
                 async move {
                     let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
-                    walk::last(&link, ENTRIES, &key).await.map(|stored| (host, stored))
+                    if let Ok(found) = timeout(ANSWERED_WITHIN, walk::last(&link, ENTRIES, &key)).await {
+                        return found.map(|stored| (host, stored, true));
+                    }
+                    // A key has one message. Read so, one that does not come through is not waited for.
+                    let found = walk::stretch(&link, ENTRIES, &key, 1, 1).await?;
+                    Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }
             })
             .buffer_unordered(ASKED_AT_ONCE);
         while let Some(answer) = answers.next().await {
-            let (host, stored) = answer?;
+            let (host, stored, comes_through) = answer?;
             let now = Instant::now();
-            if stored.is_none() {
+            if stored.is_none() && comes_through {
                 self.check(CHECK_EVERY).await?;
                 self.members.dropped(&host, now);
             }
@@ -290,6 +296,9 @@ impl Watcher {
 
 /// Events told ahead of a listener; a slower one reads the directory anew in the end.
 const BUFFER: usize = 1024;
+
+/// Several round trips around the Earth.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Entries read at once.
 const STRETCH: usize = 512;

@@ -254,6 +254,7 @@ async fn no_trace_is_an_entry_of_another_station() {
         let mut member = Member::new(server, Some(directory.path()));
         for onto in [
             &keys,
+            &format!("{keys}.x"),
             "$JS.API.STREAM.LEADER.STEPDOWN.BAROGRAPH",
             "$JS.API.STREAM.LEADER.STEPDOWN.KV_barograph_dir",
         ] {
@@ -284,6 +285,77 @@ async fn no_trace_is_an_entry_of_another_station() {
     assert!(silence.is_err(), "{silence:?}");
     let mut events = archive.watch(&name("local"));
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+}
+
+/// A stored message that asks for a trace alone is dropped between servers whenever it is read: others are read all the same,
+/// and a station that dies is lost.
+#[tokio::test]
+async fn messages_that_do_not_come_through_hold_up_no_reader() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() || !has_openssl() {
+        return;
+    }
+    let servers = with_credentials(directory.path(), &own_address(5));
+    let config = |host: &str| with_credentials_of(directory.path(), &servers, host);
+    // An archive and a watcher at each server: one of them is not at the server that answers.
+    let archives: Vec<_> = servers
+        .iter()
+        .map(|server| {
+            let config = NatsConfig { servers: vec![server.url.clone()], ..config(ARCHIVE) };
+            let files = tempfile::tempdir().unwrap();
+            let archive = Arc::new(Nats::new(config).unwrap());
+            let (archiver, local) = server::archive(&archive, files.path());
+            (archive, archiver, local, files)
+        })
+        .collect();
+    server::canary(&*archives[0].0, ARCHIVE, 1).await;
+    let south = Nats::new(config(SOUTH)).unwrap();
+    let lease = south.register(&entry(SOUTH), Duration::from_secs(5)).await.unwrap();
+    // What a lost station is told from: that one's own registration could be renewed since.
+    let _own = archives[0].0.register(&entry(ARCHIVE), Duration::from_secs(5)).await.unwrap();
+    let mut watches: Vec<_> = archives.iter().map(|(archive, ..)| archive.watch(&name("local"))).collect();
+    for events in &mut watches {
+        while next(events).await != Event::Synced {}
+    }
+
+    let north = barograph_engine::token(NORTH);
+    let mut attackers: Vec<_> =
+        servers.iter().map(|server| Member::new(server, Some(directory.path()))).collect();
+    let mut attack = || {
+        for attacker in &mut attackers {
+            for subject in [format!("$KV.barograph_dir.{north}"), format!("barograph.m.{north}.x.y")] {
+                let block = "NATS/1.0\r\nNats-Trace-Dest: x\r\nNats-Trace-Only: true\r\nNats-Trace-Dest: trace disabled\r\n";
+                let message =
+                    format!("HPUB {subject} {} {}\r\n{block}{{}}\r\n", block.len(), block.len() + 2);
+                attacker.send(message.as_bytes()).expect("the server takes it");
+            }
+        }
+    };
+    attack();
+    // Records after those are in every archive.
+    for seq in 1..=20 {
+        south.append(&[record(SOUTH, "x", seq)]).await.unwrap();
+        attack();
+    }
+    for (_, archiver, local, _) in &archives {
+        let read = async || local.watermark(&name(SOUTH)).await.ok().filter(|read| *read == 20);
+        eventually("the records", read).await;
+        println!("{:?}", archiver.statistics());
+    }
+    // Without a word that it leaves.
+    std::mem::forget(lease);
+    drop(south);
+    let began = std::time::Instant::now();
+    for events in &mut watches {
+        loop {
+            attack();
+            match tokio::time::timeout(Duration::from_millis(200), next(events)).await {
+                Ok(Event::Down(host)) if host == name(SOUTH) => break,
+                _ => assert!(began.elapsed() < LIMIT, "the south is still up after {:?}", began.elapsed()),
+            }
+        }
+    }
+    println!("lost after {:?}", began.elapsed());
 }
 
 /// Three servers with credentials for an archive, the north and the south, and the routes' permissions as shipped.

@@ -78,7 +78,7 @@ fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
             "`origin` is this station's own name: leave it out, and the station numbers the records",
         ));
     }
-    let is_member = |origin| shared.served.as_ref().is_some_and(|served| served.members.has(origin));
+    let is_member = |origin: &Name| shared.served.as_ref().is_some_and(|served| served.members.has(origin));
     if let Some(origin) = origin.as_ref().filter(|origin| is_member(origin)) {
         let error = format!("`origin`: {origin} is a member of the mesh, which numbers its own records");
         return Err(Refusal::new(StatusCode::CONFLICT, error));
@@ -99,6 +99,11 @@ fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
             Some(text) => name("source", text).map_err(at)?,
             None => origin.clone().unwrap_or_else(|| shared.host.clone()),
         };
+        if is_member(&source) {
+            // Its series are those that it writes: of two writers nobody could tell whose values these are.
+            let error = format!("`source`: {source} is a member of the mesh, whose series are its own");
+            return Err(at(Refusal::new(StatusCode::CONFLICT, error)));
+        }
         let target = match &record.target {
             Some(text) => name("target", text).map_err(at)?,
             None => source.clone(),

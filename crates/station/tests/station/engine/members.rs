@@ -98,6 +98,10 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     assert_eq!(register(address, &invite(address, Some("app")), "app").status, 200);
     let refused = feed(3);
     assert_eq!(refused.status, 409, "{}", refused.body);
+    // Nor does an application write beside a member, under that one's name.
+    let beside = json!({ "source": "b", "target": "queue", "quantity": "depth", "value": 1 });
+    let refused = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
+    assert_eq!(refused.status, 409, "{}", refused.body);
     // A station that was removed is one that may come back.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
     until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));

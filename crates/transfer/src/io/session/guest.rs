@@ -297,7 +297,8 @@ impl<'a> Visit<'a> {
 /// another, and the transfer is to go on.
 fn kept_as(peer: Option<Fingerprint>, id: [u8; 16], manifest: &[u8]) -> TransferId {
     let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 2 partial files");
-    hasher.update(peer.as_ref().map_or(&[], |peer| &peer.0[..])).update(&id).update(manifest);
+    hasher.update(&[u8::from(peer.is_some())]).update(peer.as_ref().map_or(&[], |peer| &peer.0[..]));
+    hasher.update(&id).update(manifest);
     TransferId(hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default())
 }
 

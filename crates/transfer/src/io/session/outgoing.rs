@@ -214,10 +214,10 @@ impl Outgoing<'_> {
             let began = Instant::now();
             let sent = outflow.run(&watch).map(drop);
             let lasted = began.elapsed();
-            flow_over.store(true, Ordering::Relaxed);
             if sent.is_err() {
                 watch.stop.store(true, Ordering::Relaxed);
             }
+            flow_over.store(true, Ordering::Release);
             let hashed = result(hashing);
             sent?;
             hashed?;
@@ -299,7 +299,8 @@ impl Outgoing<'_> {
                 Ok(None) => {}
                 Err(error) => break Err(SessionError::lost(error)),
             }
-            let is_over = flow_over.load(Ordering::Relaxed);
+            // Where the flow failed it was stopped before it was over.
+            let is_over = flow_over.load(Ordering::Acquire) && !self.watch.stop.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
                 let seen = Seen { durable_bytes: self.durable_bytes, ..self.watch.seen() };
                 shown = Instant::now();
