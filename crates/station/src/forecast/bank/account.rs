@@ -156,7 +156,7 @@ impl Account {
         cut(self.battery.interval_at(level, seconds(time_unix_ns)), &self.last.series.quantity)
     }
 
-    /// The newest points, oldest first, at most [`POINTS_MAX`], as they were when they were new.
+    /// The newest points, oldest first, at most [`POINTS_MAX`](super::POINTS_MAX), as they were when they were new.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.ring.points(&self.last.series.quantity)
     }
