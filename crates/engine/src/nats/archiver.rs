@@ -184,7 +184,7 @@ async fn read(shared: Arc<Shared>, mut place: Place) {
     loop {
         let before = place.seq;
         let Err(why) = follow(&shared, &mut place, &mut complaints).await;
-        if place.seq != before {
+        if before < place.seq {
             wait = RETRY_MIN;
         }
         {
@@ -260,21 +260,22 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
     if place.seq < state.first_seq && place.seq <= state.last_seq {
         return Ok(());
     }
-    for (seq, stored_at) in place.been_at() {
-        // A server that is behind does not have it yet; what another one gives there is seen when it is read on.
-        let is_there = match walk::at(&shared.link, RECORDS, seq).await? {
+    for (index, (seq, stored_at)) in place.been_at().into_iter().enumerate() {
+        let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
+        let is_there = match there.messages.first().filter(|stored| stored.seq == seq) {
             Some(stored) => stored.stored_at() == Some(&stored_at),
+            // Not known: it does not arrive from this server, or the server is behind.
             None => seq <= state.last_seq,
         };
         if is_there {
-            if seq < place.seq {
+            if 0 < index {
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
                 place.go_back(Some((seq, stored_at)));
             }
             return Ok(());
         }
     }
-    if place.stored_at.is_some() || state.last_seq < place.seq {
+    if place.newest.is_some() || state.last_seq < place.seq {
         tracing::warn!("{LOST}; it is read again from its beginning");
         place.go_back(None);
     }
@@ -332,8 +333,10 @@ struct ReadAhead {
     /// Messages read.
     count: u64,
     discarded: u64,
-    /// The place of the last one, and when it was stored; `None` = there was none.
-    last: Option<(u64, Option<String>)>,
+    /// Up to where that goes; `None` = there was nothing new.
+    last: Option<u64>,
+    /// The last one that arrived, and when it was stored.
+    newest: Option<(u64, String)>,
     /// How many more there are.
     pending: u64,
 }
@@ -349,22 +352,24 @@ async fn read_ahead(
 ) -> Result<ReadAhead, String> {
     let mut ahead = ReadAhead::default();
     for _ in 0..STRETCHES_MAX {
-        let first = match &ahead.last {
-            None if place.stored_at.is_some() => place.seq,
-            last => last.as_ref().map_or(place.seq, |(seq, _)| *seq).saturating_add(1),
+        let first = match (&ahead.last, &place.newest) {
+            (None, Some((newest, _))) => *newest,
+            (last, _) => last.unwrap_or(place.seq).saturating_add(1),
         };
         let stretch = walk::stretch(&shared.link, RECORDS, walk::ALL, first, STRETCH).await;
         let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
         ahead.pending = stretch.pending;
         for message in &stretch.messages {
-            let stored_at = message.stored_at().map(str::to_owned);
-            if message.seq == place.seq && place.stored_at.is_some() {
-                if stored_at != place.stored_at {
+            if let Some((_, stored_at)) = place.newest.as_ref().filter(|(newest, _)| *newest == message.seq) {
+                if message.stored_at() != Some(stored_at) {
                     return Err(LOST.into());
                 }
                 continue;
             }
-            (ahead.last, ahead.count) = (Some((message.seq, stored_at)), ahead.count + 1);
+            ahead.count += 1;
+            if let Some(stored_at) = message.stored_at() {
+                ahead.newest = Some((message.seq, stored_at.to_owned()));
+            }
             match message.record() {
                 Ok(record) => ahead.records.push(record),
                 Err(why) => {
@@ -376,17 +381,16 @@ async fn read_ahead(
                 }
             }
         }
-        if let Some(&lost) = stretch.lost.last() {
-            ahead.discarded += stretch.lost.len() as u64;
-            ahead.count += stretch.lost.len() as u64;
+        for &(from, to) in stretch.lost.iter().filter(|(_, to)| place.seq < *to) {
+            let count = to - from.max(place.seq + 1) + 1;
+            (ahead.count, ahead.discarded) = (ahead.count + count, ahead.discarded + count);
             if complaints.is_due("", Instant::now().into_std()) {
-                tracing::warn!(place = lost, "a message that the servers do not give is passed over");
-            }
-            if ahead.last.as_ref().is_none_or(|(last, _)| *last < lost) && place.seq < lost {
-                ahead.last = Some((lost, None));
+                tracing::warn!(place = to, "a message that does not arrive from the servers is passed over");
             }
         }
-        if stretch.pending == 0 || Record::BATCH_MAX < ahead.records.len() + STRETCH {
+        let before = ahead.last;
+        ahead.last = ahead.last.max(stretch.last().filter(|last| place.seq < *last));
+        if ahead.last == before || stretch.pending == 0 || Record::BATCH_MAX < ahead.records.len() + STRETCH {
             break;
         }
     }
@@ -396,8 +400,9 @@ async fn read_ahead(
 /// Reads a commit's worth into the archive; gives how many more there are.
 async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
     let ahead = read_ahead(shared, place, complaints).await?;
-    let ReadAhead { mut records, count, discarded, last, pending } = ahead;
-    let Some((last, stored_at)) = last else {
+    let ReadAhead { mut records, count, discarded, last, newest, pending } = ahead;
+    // What did not arrive at first may do so now.
+    let Some(last) = last.or_else(|| (!records.is_empty()).then_some(place.seq)) else {
         let mut statistics = shared.lock();
         (statistics.lag, statistics.last_error) = (0, None);
         return Ok(0);
@@ -419,7 +424,7 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
     for record in records.iter().filter(|record| record.origin == shared.link.config.host) {
         place.note(record);
     }
-    place.move_to(last, stored_at);
+    place.move_to(last, newest);
     shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, place.watermark()));
     Ok(pending)
 }

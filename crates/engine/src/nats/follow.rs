@@ -180,7 +180,6 @@ impl Follower {
                 Ok(_) => {}
                 Err(why) => tracing::debug!(%why, "a message was passed over"),
             }
-            self.place = stored.seq;
         }
         self.place = last;
         Ok(0 < stretch.pending)

@@ -14,11 +14,12 @@ pub(super) struct Place {
     /// When the stream was made, as the server says: another stream counts from 1 again.
     pub(super) stream: String,
     pub(super) seq: u64,
-    /// When the servers stored the message at `seq`, as they write it; `None` = that is not known.
+    /// The newest message that was read, at `seq` or before it, and when the servers stored it, as they write it; `None` =
+    /// that is not known.
     ///
     /// Servers that lose what they had not synced give the same numbers to other messages.
     #[serde(default)]
-    pub(super) stored_at: Option<String>,
+    pub(super) newest: Option<(u64, String)>,
     /// Earlier places, the oldest first, each with when its message was stored.
     #[serde(default)]
     marks: VecDeque<(u64, String)>,
@@ -60,22 +61,23 @@ impl Place {
         self.go_back(None);
     }
 
-    /// Moves to a message that was read.
-    pub(super) fn move_to(&mut self, seq: u64, stored_at: Option<String>) {
+    /// Moves on; `newest` is the newest message that was read on the way, if one was.
+    pub(super) fn move_to(&mut self, seq: u64, newest: Option<(u64, String)>) {
+        self.seq = seq;
+        let Some(newest) = newest else { return };
         let marked = self.marks.back().map_or(0, |(seq, _)| *seq);
-        if let Some(at) = stored_at.clone().filter(|_| marked + MARK_EVERY <= seq) {
-            self.marks.push_back((seq, at));
+        if marked + MARK_EVERY <= newest.0 {
+            self.marks.push_back(newest.clone());
             if MARKS_MAX < self.marks.len() {
                 self.marks.pop_front();
             }
         }
-        (self.seq, self.stored_at) = (seq, stored_at);
+        self.newest = Some(newest);
     }
 
     /// Where it has been, the newest first: each with when the message there was stored.
     pub(super) fn been_at(&self) -> Vec<(u64, String)> {
-        let is_marked = self.marks.back().is_some_and(|(seq, _)| *seq == self.seq);
-        let newest = self.stored_at.clone().filter(|_| !is_marked).map(|at| (self.seq, at));
+        let newest = self.newest.clone().filter(|newest| self.marks.back() != Some(newest));
         newest.into_iter().chain(self.marks.iter().rev().cloned()).collect()
     }
 
@@ -83,7 +85,7 @@ impl Place {
     pub(super) fn go_back(&mut self, to: Option<(u64, String)>) {
         let seq = to.as_ref().map_or(0, |(seq, _)| *seq);
         self.marks.retain(|(mark, _)| *mark <= seq);
-        (self.seq, self.stored_at) = (seq, to.map(|(_, at)| at));
+        (self.seq, self.newest) = (seq, to);
     }
 
     /// Takes a record of the archive's own station, which was in the stream.
@@ -114,9 +116,9 @@ impl Place {
 }
 
 /// A mark for so many messages, so many of them: what servers lose is what they took in two minutes at most
-/// (their default `sync_interval`), and a cluster stores some hundreds of records a second.
+/// (their default `sync_interval`), and an archive stores some 1200 records a second.
 const MARK_EVERY: u64 = 1000;
-const MARKS_MAX: usize = 64;
+const MARKS_MAX: usize = 256;
 
 /// The order of a batch that was repeated is lost; so many gaps at a time are a few windows of it.
 const RUNS_MAX: usize = 4096;
@@ -159,15 +161,18 @@ mod tests {
     #[test]
     fn it_goes_back_to_where_it_has_been() {
         let mut place = Place::default();
-        let at = |seq: u64| Some(format!("time of {seq}"));
-        for seq in (1..=100_101).step_by(100) {
-            place.move_to(seq, at(seq));
+        let at = |seq: u64| (seq, format!("time of {seq}"));
+        for seq in (1..=300_101).step_by(100) {
+            place.move_to(seq, Some(at(seq)));
         }
         let been: Vec<u64> = place.been_at().into_iter().map(|(seq, _)| seq).collect();
-        assert_eq!((been.len(), been[0], been[1], been[2]), (65, 100_101, 100_001, 99_001));
-        place.go_back(Some((99_001, at(99_001).unwrap())));
-        assert_eq!((place.seq, place.stored_at.clone()), (99_001, at(99_001)));
-        assert_eq!(place.been_at().len(), 63, "later marks are gone");
+        assert_eq!((been.len(), been[0], been[1], been[2]), (257, 300_101, 300_001, 299_001));
+        // What could not be read is passed over, and the newest message that was read stays.
+        place.move_to(300_150, None);
+        assert_eq!((place.seq, &place.been_at()[0]), (300_150, &at(300_101)));
+        place.go_back(Some(at(299_001)));
+        assert_eq!((place.seq, place.newest.clone()), (299_001, Some(at(299_001))));
+        assert_eq!(place.been_at().len(), 255, "later marks are gone");
         place.go_back(None);
         assert_eq!((place.seq, place.been_at()), (0, Vec::new()));
     }

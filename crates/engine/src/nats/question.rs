@@ -295,10 +295,10 @@ fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, Error> {
     text.map(Name::new).transpose().map_err(|error| Error::Invalid(format!("{what}: {error}")))
 }
 
-/// The questions there are.
 /// The header of a question.
 const QUESTION: &str = "Barograph-Question";
 
+/// The questions there are.
 pub(super) const HISTORY: &str = "history";
 pub(super) const LATEST: &str = "latest";
 pub(super) const WATERMARK: &str = "watermark";
@@ -327,6 +327,13 @@ mod tests {
         }
         assert_eq!(of_subject("barograph.a.latest"), ("", "latest"), "of an older station");
         assert_eq!(of_subject("barograph.a.latest.17"), ("", "latest"));
+        let asked = |names: &[&'static str], is_older| {
+            let named = names.iter().map(|name| (HeaderName::from_static(name), HeaderValue::from("1")));
+            is_asked(Some(&HeaderMap::from_iter(named)), is_older)
+        };
+        assert!(asked(&[QUESTION], false) && asked(&[], true) && is_asked(None, true));
+        assert!(!asked(&[QUESTION, walk::SUBJECT], false) && !asked(&[], false) && !is_asked(None, false));
+        assert!(!asked(&[walk::SUBJECT], true));
         assert!(subjects(None).contains(&"barograph.a.*".to_owned()));
         assert!(subjects(Some(17)).contains(&"barograph.a.*.17".to_owned()));
     }

@@ -1,5 +1,6 @@
 //! Reading a stream by sequence: a stretch at a time, checked to be whole.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use async_nats::{HeaderMap, Message, StatusCode};
@@ -26,9 +27,9 @@ pub(super) struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     pub(super) messages: Vec<Stored>,
-    /// Places of messages that do not come through: servers of a cluster drop one that asks for a trace alone, also when
-    /// it is read. Of several in a row the last.
-    pub(super) lost: Vec<u64>,
+    /// First and last places of messages that a server sent and that did not arrive. Servers of a cluster drop a message
+    /// that is trace-only (`Nats-Trace-Only`) on the way to another server, also when it is read.
+    pub(super) lost: Vec<(u64, u64)>,
     /// How many more that match were there.
     pub(super) pending: u64,
 }
@@ -36,12 +37,32 @@ pub(super) struct Stretch {
 impl Stretch {
     /// The place up to which this goes; `None` = there was nothing.
     pub(super) fn last(&self) -> Option<u64> {
-        self.messages.last().map(|stored| stored.seq).max(self.lost.last().copied())
+        self.messages.last().map(|stored| stored.seq).max(self.lost.last().map(|(_, last)| *last))
+    }
+
+    /// What two reads of the same stretch have together: lost is what neither of them has, up to where both go.
+    fn or(self, other: Self) -> Self {
+        let Some(end) = self.last().min(other.last()) else { return Self::default() };
+        let mut messages = BTreeMap::new();
+        let mut pending = other.pending;
+        for stored in self.messages.into_iter().chain(other.messages) {
+            if stored.seq <= end {
+                messages.insert(stored.seq, stored);
+            } else {
+                pending = pending.max(1);
+            }
+        }
+        let both = |&(first, last): &(u64, u64)| {
+            let overlap = move |&(from, to): &(u64, u64)| (first.max(from), last.min(to).min(end));
+            other.lost.iter().map(overlap).filter(|(first, last)| first <= last)
+        };
+        let lost = self.lost.iter().flat_map(both).collect();
+        Self { messages: messages.into_values().collect(), lost, pending }
     }
 }
 
-/// The messages of `stream` from `first` on that match `filter`, at most `count` of them. What does not come is asked for
-/// once more.
+/// The messages of `stream` from `first` on that match `filter`, at most `count` of them. It is read twice where messages
+/// do not arrive.
 pub(super) async fn stretch(
     link: &Link,
     stream: &str,
@@ -53,16 +74,7 @@ pub(super) async fn stretch(
     if once.lost.is_empty() {
         return Ok(once);
     }
-    let mut again = read(link, stream, filter, first, count).await?;
-    if let Some(new) = again.lost.iter().copied().find(|seq| !once.lost.contains(seq)) {
-        again.messages.retain(|stored| stored.seq < new);
-        again.lost.retain(|seq| *seq < new);
-        again.pending = again.pending.max(1);
-        if again.last().is_none() {
-            return Err(Trouble::NoAnswer(format!("the message at {new} was lost on the way")));
-        }
-    }
-    Ok(again)
+    Ok(once.or(read(link, stream, filter, first, count).await?))
 }
 
 async fn read(link: &Link, stream: &str, filter: &str, first: u64, count: usize) -> Result<Stretch, Trouble> {
@@ -91,17 +103,18 @@ async fn read(link: &Link, stream: &str, filter: &str, first: u64, count: usize)
         let Ok(Some(answer)) = answer else {
             return Err(Trouble::NoAnswer(format!("{request}: no whole answer in time")));
         };
-        // Each message names the one before it, and the end the last one.
+        // Each message names the one that was sent before it, and the end the last one.
         let previous = number(answer.headers.as_ref(), LAST_SEQUENCE).filter(|previous| before < *previous);
+        let lost = previous.map(|previous| (first.max(before + 1), previous));
         match status(&answer) {
             None => {
-                stretch.lost.extend(previous);
+                stretch.lost.extend(lost);
                 let stored = Stored::read(answer)?;
                 before = stored.seq;
                 stretch.messages.push(stored);
             }
             Some(status) if status.as_u16() == END_OF_BATCH => {
-                stretch.lost.extend(previous);
+                stretch.lost.extend(lost);
                 stretch.pending = number(answer.headers.as_ref(), NUM_PENDING).unwrap_or(0);
                 return Ok(stretch);
             }
@@ -217,3 +230,36 @@ const END_OF_BATCH: u16 = 204;
 
 /// So much comes in one go: a few thousand ordinary records, and a moment of any network.
 const STRETCH_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stretch(seqs: &[u64], lost: &[(u64, u64)], pending: u64) -> Stretch {
+        let stored =
+            |&seq| Stored { seq, subject: String::new(), headers: HeaderMap::new(), payload: Bytes::new() };
+        Stretch { messages: seqs.iter().map(stored).collect(), lost: lost.to_vec(), pending }
+    }
+
+    fn shown(stretch: &Stretch) -> (Vec<u64>, Vec<(u64, u64)>, u64) {
+        (stretch.messages.iter().map(|stored| stored.seq).collect(), stretch.lost.clone(), stretch.pending)
+    }
+
+    #[test]
+    fn lost_is_what_neither_of_two_reads_has() {
+        let of = |once: Stretch, again: Stretch| shown(&once.or(again));
+        // The second read has what the first one had not, and the other way round.
+        let both = of(stretch(&[1, 2, 5, 6], &[(3, 4)], 0), stretch(&[1, 3, 4, 6], &[(2, 2), (5, 5)], 0));
+        assert_eq!(both, (vec![1, 2, 3, 4, 5, 6], vec![], 0));
+        let run = of(stretch(&[1, 2, 3, 4, 6], &[(5, 5)], 0), stretch(&[1, 6], &[(2, 5)], 0));
+        assert_eq!(run, (vec![1, 2, 3, 4, 6], vec![(5, 5)], 0));
+        // Of a key that is written all the time the newest place is another one at each read.
+        assert_eq!(of(stretch(&[], &[(8, 8)], 0), stretch(&[], &[(8, 9)], 0)), (vec![], vec![(8, 8)], 0));
+        assert_eq!(of(stretch(&[], &[(8, 8)], 0), stretch(&[], &[], 0)), (vec![], vec![], 0));
+        // What came meanwhile is left to the next stretch.
+        assert_eq!(
+            of(stretch(&[1], &[(2, 2)], 0), stretch(&[1, 3], &[(2, 2)], 0)),
+            (vec![1], vec![(2, 2)], 1)
+        );
+    }
+}

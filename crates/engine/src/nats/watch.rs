@@ -39,6 +39,7 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         checked: Instant::now(),
         looked: Instant::now(),
         synced: false,
+        unanswered: BTreeSet::new(),
         proof_asked: None,
         events,
     };
@@ -58,6 +59,8 @@ struct Watcher {
     /// When the last look began: what is found now was stored since.
     looked: Instant,
     synced: bool,
+    /// Stations whose newest message does not arrive.
+    unanswered: BTreeSet<HostId>,
     /// When the own registration was last to be renewed at once.
     proof_asked: Option<Instant>,
     events: mpsc::Sender<Result<Event, Error>>,
@@ -216,24 +219,31 @@ impl Watcher {
             self.ask_for_proof();
         }
         let link = Arc::clone(&self.link);
+        let unanswered = self.unanswered.clone();
         let mut answers = stream::iter(hosts)
             .map(|host| {
-                let link = Arc::clone(&link);
+                let (link, is_unanswered) = (Arc::clone(&link), unanswered.contains(&host));
                 async move {
                     let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
-                    if let Ok(found) = timeout(ANSWERED_WITHIN, walk::last(&link, ENTRIES, &key)).await {
+                    if !is_unanswered
+                        && let Ok(found) = timeout(ANSWERED_WITHIN, walk::last(&link, ENTRIES, &key)).await
+                    {
                         return found.map(|stored| (host, stored, true));
                     }
-                    // A key has one message. Read so, one that does not come through is not waited for.
+                    // A key has one message. A stretch names one that does not arrive; `last` would wait for it.
                     let found = walk::stretch(&link, ENTRIES, &key, 1, 1).await?;
                     Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }
             })
             .buffer_unordered(ASKED_AT_ONCE);
         while let Some(answer) = answers.next().await {
-            let (host, stored, comes_through) = answer?;
+            let (host, stored, arrives) = answer?;
             let now = Instant::now();
-            if stored.is_none() && comes_through {
+            match arrives {
+                true => self.unanswered.remove(&host),
+                false => self.unanswered.insert(host.clone()),
+            };
+            if stored.is_none() && arrives {
                 self.check(CHECK_EVERY).await?;
                 self.members.dropped(&host, now);
             }

@@ -337,11 +337,14 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
         south.append(&[record(SOUTH, "x", seq)]).await.unwrap();
         attack();
     }
-    for (_, archiver, local, _) in &archives {
+    for (_, _, local, _) in &archives {
         let read = async || local.watermark(&name(SOUTH)).await.ok().filter(|read| *read == 20);
         eventually("the records", read).await;
-        println!("{:?}", archiver.statistics());
     }
+    let discarded: Vec<_> =
+        archives.iter().map(|(_, archiver, ..)| archiver.statistics().discarded).collect();
+    println!("{discarded:?} discarded");
+    assert!(discarded.iter().all(|count| 0 < *count), "{discarded:?}");
     // Without a word that it leaves.
     std::mem::forget(lease);
     drop(south);

@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use barograph_engine::{Error, Selector, TaskStatus, wire};
+use barograph_engine::{Error, Range, Selector, TaskStatus, wire};
 use barograph_forecast::Name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -232,13 +232,16 @@ async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
     Err(Error::Denied(why).into())
 }
 
-/// Whether the archive has nothing of this name.
+/// Whether the archive has nothing of this name. What members measure counts for nothing: any of them could
+/// keep a name from a station by one record.
 async fn is_new(shared: &Shared, name: &Name) -> Result<bool, Error> {
+    let is_member = |name: &Name| shared.served.as_ref().is_some_and(|served| served.members.has(name));
     for end in [
         Selector { source: Some(name.clone()), ..Selector::default() },
         Selector { target: Some(name.clone()), ..Selector::default() },
     ] {
-        if !shared.engine.latest(&end, None, 1).await?.items.is_empty() {
+        let found = shared.engine.latest(&end, None, Range::LIMIT_MAX).await?.items;
+        if found.iter().any(|record| !is_member(&record.series.source)) {
             return Ok(false);
         }
     }
