@@ -270,8 +270,9 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
         if is_there {
             if 0 < index {
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
-                place.go_back(Some((seq, stored_at)));
             }
+            // Of what did not arrive nobody can tell whether it is still the same.
+            place.go_back(Some((seq, stored_at)));
             return Ok(());
         }
     }
@@ -344,23 +345,24 @@ struct ReadAhead {
 /// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
 /// has in the archive: with a commit for each stretch some of those would hold up the records of all.
 ///
-/// The last message that was read is read once more, to see that it is still the same one.
+/// The last message that was read is read once more, to see that it is still the same one, if all up to the place arrived.
 async fn read_ahead(
     shared: &Shared,
     place: &Place,
     complaints: &mut Complaints,
 ) -> Result<ReadAhead, String> {
     let mut ahead = ReadAhead::default();
+    let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
     for _ in 0..STRETCHES_MAX {
-        let first = match (&ahead.last, &place.newest) {
-            (None, Some((newest, _))) => *newest,
-            (last, _) => last.unwrap_or(place.seq).saturating_add(1),
+        let first = match ahead.last {
+            None if newest.is_some() => place.seq,
+            last => last.unwrap_or(place.seq).saturating_add(1),
         };
         let stretch = walk::stretch(&shared.link, RECORDS, walk::ALL, first, STRETCH).await;
         let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
         ahead.pending = stretch.pending;
         for message in &stretch.messages {
-            if let Some((_, stored_at)) = place.newest.as_ref().filter(|(newest, _)| *newest == message.seq) {
+            if let Some((_, stored_at)) = newest.filter(|(newest, _)| *newest == message.seq) {
                 if message.stored_at() != Some(stored_at) {
                     return Err(LOST.into());
                 }
@@ -401,8 +403,7 @@ async fn read_ahead(
 async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
     let ahead = read_ahead(shared, place, complaints).await?;
     let ReadAhead { mut records, count, discarded, last, newest, pending } = ahead;
-    // What did not arrive at first may do so now.
-    let Some(last) = last.or_else(|| (!records.is_empty()).then_some(place.seq)) else {
+    let Some(last) = last else {
         let mut statistics = shared.lock();
         (statistics.lag, statistics.last_error) = (0, None);
         return Ok(0);

@@ -332,6 +332,15 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
         }
     };
     attack();
+    // More in a row than are read at once.
+    let block =
+        "NATS/1.0\r\nNats-Trace-Dest: x\r\nNats-Trace-Only: true\r\nNats-Trace-Dest: trace disabled\r\n";
+    let mut burst = String::new();
+    for _ in 0..1200 {
+        let (length, total) = (block.len(), block.len() + 2);
+        burst += &format!("HPUB barograph.m.{north}.x.y {length} {total}\r\n{block}{{}}\r\n");
+    }
+    Member::new(&servers[0], Some(directory.path())).send(burst.as_bytes()).expect("the server takes it");
     // Records after those are in every archive.
     for seq in 1..=20 {
         south.append(&[record(SOUTH, "x", seq)]).await.unwrap();
