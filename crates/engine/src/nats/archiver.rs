@@ -253,10 +253,10 @@ async fn follow(
     }
 }
 
-/// Goes back to the newest place whose message is still the one that was read there: servers that lost what they
-/// had not synced give the same numbers to other messages.
+/// Moves the place back to the newest message that is still in the stream as it was read. A server that
+/// lost messages which it had not synced gives their numbers to other messages.
 async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) -> Result<(), Trouble> {
-    // What is left was not read yet, if all before it has gone by age.
+    // Every message up to the place was removed by age or size: what is left is unread.
     if place.seq < state.first_seq && place.seq <= state.last_seq {
         return Ok(());
     }
@@ -264,14 +264,14 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
         let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
         let is_there = match there.messages.first().filter(|stored| stored.seq == seq) {
             Some(stored) => stored.stored_at() == Some(&stored_at),
-            // Not known: it does not arrive from this server, or the server is behind.
+            // Unknown: the message does not arrive, or this replica is behind.
             None => seq <= state.last_seq,
         };
         if is_there {
             if 0 < index {
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
             }
-            // Of what did not arrive nobody can tell whether it is still the same.
+            // Messages after this one did not arrive, so they cannot be compared: read them again.
             place.go_back(Some((seq, stored_at)));
             return Ok(());
         }
@@ -319,8 +319,8 @@ async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String
     }
     let leader = Some(LeaderEnd { seq: state.last_seq, asked });
     shared.progress.send_modify(|progress| progress.leader = leader);
-    // Where all that was left has gone by age, nothing comes that would answer questions for its end. The place stays: a
-    // server whose disk fails says the same, and has it all when it is started again.
+    // An empty stream: questions up to its end can be answered. The place stays, because a server whose disk
+    // fails also reports an empty stream, and has the messages again after a restart.
     if state.last_seq < state.first_seq {
         shared.progress.send_modify(|progress| progress.seq = state.last_seq);
     }
@@ -334,9 +334,9 @@ struct ReadAhead {
     /// Messages read.
     count: u64,
     discarded: u64,
-    /// Up to where that goes; `None` = there was nothing new.
+    /// Sequence number of the last one, lost ones included; `None` = nothing new.
     last: Option<u64>,
-    /// The last one that arrived, and when it was stored.
+    /// Sequence number and storage time of the last one that arrived.
     newest: Option<(u64, String)>,
     /// How many more there are.
     pending: u64,
@@ -345,7 +345,8 @@ struct ReadAhead {
 /// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
 /// has in the archive: with a commit for each stretch some of those would hold up the records of all.
 ///
-/// The last message that was read is read once more, to see that it is still the same one, if all up to the place arrived.
+/// Reads the message at the place again and compares it with the one read before. If that message did not
+/// arrive before, there is nothing to compare.
 async fn read_ahead(
     shared: &Shared,
     place: &Place,

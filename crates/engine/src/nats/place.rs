@@ -14,13 +14,13 @@ pub(super) struct Place {
     /// When the stream was made, as the server says: another stream counts from 1 again.
     pub(super) stream: String,
     pub(super) seq: u64,
-    /// The newest message that was read, at `seq` or before it, and when the servers stored it, as they write it; `None` =
-    /// that is not known.
+    /// Sequence number (at most `seq`) and storage time (RFC 3339, as the server writes it) of the newest
+    /// message that arrived; `None` = unknown.
     ///
-    /// Servers that lose what they had not synced give the same numbers to other messages.
+    /// Identifies the message: after a loss of unsynced messages a server reuses their numbers.
     #[serde(default)]
     pub(super) newest: Option<(u64, String)>,
-    /// Earlier places, the oldest first, each with when its message was stored.
+    /// Earlier messages that arrived, oldest first: sequence number and storage time.
     #[serde(default)]
     marks: VecDeque<(u64, String)>,
     /// The numbers of the archive's own station that were read back: first → last of each run.
@@ -61,7 +61,7 @@ impl Place {
         self.go_back(None);
     }
 
-    /// Moves on; `newest` is the newest message that was read on the way, if one was.
+    /// Moves to `seq`; `newest` is the newest message that arrived since the last move.
     pub(super) fn move_to(&mut self, seq: u64, newest: Option<(u64, String)>) {
         self.seq = seq;
         let Some(newest) = newest else { return };
@@ -75,13 +75,13 @@ impl Place {
         self.newest = Some(newest);
     }
 
-    /// Where it has been, the newest first: each with when the message there was stored.
+    /// Messages to compare with the stream, newest first: sequence number and storage time.
     pub(super) fn been_at(&self) -> Vec<(u64, String)> {
         let newest = self.newest.clone().filter(|newest| self.marks.back() != Some(newest));
         newest.into_iter().chain(self.marks.iter().rev().cloned()).collect()
     }
 
-    /// Goes back to where it has been; `None` = to the beginning.
+    /// Moves back to one of [`Place::been_at`]; `None` = to the beginning of the stream.
     pub(super) fn go_back(&mut self, to: Option<(u64, String)>) {
         let seq = to.as_ref().map_or(0, |(seq, _)| *seq);
         self.marks.retain(|(mark, _)| *mark <= seq);
@@ -115,8 +115,9 @@ impl Place {
     }
 }
 
-/// A mark for so many messages, so many of them: what servers lose is what they took in two minutes at most
-/// (their default `sync_interval`), and an archive stores some 1200 records a second.
+/// Messages between two marks, and marks kept: together they reach back 256,000 messages. A server loses at
+/// most two minutes of messages (the default `sync_interval` of nats-server), and an archive was seen to
+/// store about 1200 records a second: 144,000.
 const MARK_EVERY: u64 = 1000;
 const MARKS_MAX: usize = 256;
 

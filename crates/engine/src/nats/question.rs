@@ -245,11 +245,11 @@ pub(super) fn headers() -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static(QUESTION), HeaderValue::from("1"))])
 }
 
-/// Whether a message at a question's subject was published by a station.
+/// Whether a message at a question's subject was published by a station, and is not a server's answer.
 ///
-/// A server sends its answers to whatever subject a request names for them, in another's name too: it answers a read of
-/// an entry with a text that a station wrote, either without headers or with its own among them. Where the servers
-/// have lists of before (`is_older`), stations of older versions ask without headers.
+/// A request may name another station's question subject as its reply subject. The server then publishes its
+/// answer there: for a read of an entry that is text which the requester wrote, without any headers or with
+/// `Nats-Subject`. With `is_older` server lists, stations of older versions ask without headers.
 pub(super) fn is_asked(headers: Option<&HeaderMap>, is_older: bool) -> bool {
     let has = |name| headers.is_some_and(|headers| headers.get(name).is_some());
     (is_older || has(QUESTION)) && !has(walk::SUBJECT)

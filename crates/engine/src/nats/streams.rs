@@ -270,8 +270,8 @@ fn records(link: &Link) -> serde_json::Value {
 fn entries(link: &Link) -> serde_json::Value {
     json!({
         "name": ENTRIES,
-        // Not `$KV.barograph_dir.*`: servers of a cluster tell each other of that as of a key, and are not to
-        // let traces onto keys (deploy/nats/n1.conf).
+        // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, and would deny that
+        // subscription too (deploy/nats/n1.conf).
         "subjects": [ENTRIES_SUBJECT],
         "retention": "limits",
         "storage": "file",

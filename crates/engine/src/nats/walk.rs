@@ -27,20 +27,20 @@ pub(super) struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     pub(super) messages: Vec<Stored>,
-    /// First and last places of messages that a server sent and that did not arrive. Servers of a cluster drop a message
-    /// that is trace-only (`Nats-Trace-Only`) on the way to another server, also when it is read.
+    /// Ranges of sequence numbers that contain messages which the server sent and which did not arrive. A route
+    /// between servers drops a trace-only message (`Nats-Trace-Only`), also in an answer to a read.
     pub(super) lost: Vec<(u64, u64)>,
     /// How many more that match were there.
     pub(super) pending: u64,
 }
 
 impl Stretch {
-    /// The place up to which this goes; `None` = there was nothing.
+    /// Sequence number of the last message, lost ones included; `None` = there was none.
     pub(super) fn last(&self) -> Option<u64> {
         self.messages.last().map(|stored| stored.seq).max(self.lost.last().map(|(_, last)| *last))
     }
 
-    /// What two reads of the same stretch have together: lost is what neither of them has, up to where both go.
+    /// Merges two reads of the same stretch, up to the end of the shorter one. Lost is what neither has.
     fn or(self, other: Self) -> Self {
         let Some(end) = self.last().min(other.last()) else { return Self::default() };
         let mut messages = BTreeMap::new();
@@ -61,8 +61,8 @@ impl Stretch {
     }
 }
 
-/// The messages of `stream` from `first` on that match `filter`, at most `count` of them. It is read twice where messages
-/// do not arrive.
+/// The messages of `stream` from `first` on that match `filter`, at most `count` of them. Reads twice if messages
+/// are lost.
 pub(super) async fn stretch(
     link: &Link,
     stream: &str,

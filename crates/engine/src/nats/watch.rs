@@ -59,7 +59,7 @@ struct Watcher {
     /// When the last look began: what is found now was stored since.
     looked: Instant,
     synced: bool,
-    /// Stations whose newest message does not arrive.
+    /// Stations whose newest entry was lost when it was last read.
     unanswered: BTreeSet<HostId>,
     /// When the own registration was last to be renewed at once.
     proof_asked: Option<Instant>,
@@ -230,7 +230,7 @@ impl Watcher {
                     {
                         return found.map(|stored| (host, stored, true));
                     }
-                    // A key has one message. A stretch names one that does not arrive; `last` would wait for it.
+                    // A key has one message. `stretch` reports a lost message at once; `last` waits for it.
                     let found = walk::stretch(&link, ENTRIES, &key, 1, 1).await?;
                     Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }
@@ -307,7 +307,7 @@ impl Watcher {
 /// Events told ahead of a listener; a slower one reads the directory anew in the end.
 const BUFFER: usize = 1024;
 
-/// Several round trips around the Earth.
+/// Wait for an answer before the message counts as lost: several round trips around the Earth (0.3 s each).
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Entries read at once.
