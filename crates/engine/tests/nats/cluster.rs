@@ -340,6 +340,9 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     for server in &servers {
         Member::new(server, Some(directory.path())).send(burst.as_bytes()).expect("the server takes it");
     }
+    for (_, archiver, ..) in &archives {
+        eventually("the burst", async || (1200 <= archiver.statistics().discarded).then_some(())).await;
+    }
     // Records after those are in every archive.
     for seq in 1..=20 {
         south.append(&[record(SOUTH, "x", seq)]).await.unwrap();
