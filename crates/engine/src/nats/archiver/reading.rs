@@ -1,0 +1,293 @@
+//! Reads the stream of records into the archive.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout};
+
+use super::super::link::Trouble;
+use super::super::place::Place;
+use super::super::progress::{LeaderEnd, Progress};
+use super::super::streams::{self, RECORDS};
+use super::super::walk;
+use super::{RETRY_MAX, RETRY_MIN, Shared};
+use crate::complaints::Complaints;
+use crate::{Error, Record};
+
+/// Reads the stream for ever.
+pub(super) async fn read(shared: Arc<Shared>, mut place: Place) {
+    let mut wait = RETRY_MIN;
+    let mut complaints = Complaints::default();
+    loop {
+        let before = place.seq;
+        let Err(why) = follow(&shared, &mut place, &mut complaints).await;
+        if before < place.seq {
+            wait = RETRY_MIN;
+        }
+        {
+            let mut statistics = shared.lock();
+            if statistics.last_error.as_ref() != Some(&why) {
+                tracing::warn!(%why, "the archive waits");
+            }
+            statistics.last_error = Some(why);
+        }
+        sleep(wait).await;
+        wait = (2 * wait).min(RETRY_MAX);
+    }
+}
+
+/// Reads what there is and what comes; ends with why it cannot.
+async fn follow(
+    shared: &Shared,
+    place: &mut Place,
+    complaints: &mut Complaints,
+) -> Result<std::convert::Infallible, String> {
+    let said = |trouble: Trouble| Error::from(trouble).to_string();
+    streams::ensure(&shared.link).await.map_err(|error| error.to_string())?;
+    let asked = Instant::now();
+    let extent = streams::extent(&shared.link, RECORDS).await.map_err(said)?;
+    if place.stream != extent.created {
+        place.begin(extent.created);
+    }
+    find_again(shared, place, &extent.state).await.map_err(said)?;
+    let before = shared.progress.borrow().clone();
+    let end = before.end.filter(|_| before.stream == place.stream).or(Some(extent.state.last_seq));
+    let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
+    let leader = Some(LeaderEnd { seq: extent.state.last_seq, asked });
+    shared.progress.send_replace(Progress { stream, seq, end, leader, own });
+    look_at_the_bucket(shared).await;
+    let mut asked = None::<Instant>;
+    let mut written = Instant::now();
+    let mut looked = Instant::now();
+    let mut bucket_looked = Instant::now();
+    let mut kept = place.seq;
+    loop {
+        let pending = step(shared, place, complaints).await?;
+        // Each file written costs as much as many records; what it lacks is read again.
+        if kept < place.seq && WRITE_EVERY <= written.elapsed() {
+            place.write(&shared.file);
+            (written, kept) = (Instant::now(), place.seq);
+        }
+        if pending == 0 {
+            let is_awaited = 0 < shared.progress.receiver_count();
+            let (check_every, pause) =
+                if is_awaited { (END_EVERY, END_EVERY) } else { (CHECK_EVERY, LOOK_EVERY) };
+            if check_every <= looked.elapsed() {
+                look_at_the_stream(shared, place).await?;
+                looked = Instant::now();
+            }
+            if bucket_looked.elapsed() >= CHECK_EVERY {
+                look_at_the_bucket(shared).await;
+                bucket_looked = Instant::now();
+            }
+            if asked.is_none_or(|asked| UPDATE_EVERY <= asked.elapsed()) {
+                asked = Some(Instant::now());
+                update_streams(shared).await;
+            }
+            // A question for what is not read yet does not wait for the next look.
+            let _ = timeout(pause, shared.wanted.notified()).await;
+        }
+    }
+}
+
+/// Moves the place back to the newest message that is still in the stream as it was read. A server that
+/// lost messages which it had not synced gives their numbers to other messages.
+async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) -> Result<(), Trouble> {
+    // Every message up to the place was removed by age or size: what is left is unread.
+    if place.seq < state.first_seq && place.seq <= state.last_seq {
+        return Ok(());
+    }
+    for (index, (seq, stored_at)) in place.been_at().into_iter().enumerate() {
+        let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
+        let is_there = match there.messages.first().filter(|stored| stored.seq == seq) {
+            Some(stored) => stored.stored_at() == Some(&stored_at),
+            // Unknown: the message does not arrive, or this replica is behind.
+            None => seq <= state.last_seq,
+        };
+        if is_there {
+            if 0 < index {
+                tracing::warn!(after = seq, "{LOST}; it is read again from there");
+            }
+            // Messages after this one did not arrive, so they cannot be compared: read them again.
+            place.go_back(Some((seq, stored_at)));
+            return Ok(());
+        }
+    }
+    if place.newest.is_some() || state.last_seq < place.seq {
+        tracing::warn!("{LOST}; it is read again from its beginning");
+        place.go_back(None);
+    }
+    Ok(())
+}
+
+/// Bounds an older version's streams; where that may not be, the archive goes on.
+async fn update_streams(shared: &Shared) {
+    if let Err(error) = streams::update(&shared.link).await {
+        tracing::warn!(
+            %error, "the streams have the bounds of an older version, by which any member can stop the NATS servers \
+            (docs/nats.md, \"From an older mesh\")"
+        );
+    }
+}
+
+/// Sees when the bucket was made, for members that ask.
+async fn look_at_the_bucket(shared: &Shared) {
+    if let Some(created) = streams::bucket(&shared.link).await {
+        *shared.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
+    }
+}
+
+/// Asks the leader whether it is still the same stream, and where it ends: another one has nothing under the numbers that are
+/// awaited.
+async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String> {
+    let asked = Instant::now();
+    let extent = match streams::extent(&shared.link, RECORDS).await {
+        Ok(extent) => extent,
+        // The servers' queue for such requests may be full; the records are read by another way.
+        Err(Trouble::NoAnswer(why)) => {
+            tracing::debug!(%why, "the stream is not looked at");
+            return Ok(());
+        }
+        Err(trouble) => return Err(Error::from(trouble).to_string()),
+    };
+    let state = extent.state;
+    if extent.created != place.stream || state.last_seq < place.seq {
+        return Err(LOST.into());
+    }
+    let leader = Some(LeaderEnd { seq: state.last_seq, asked });
+    shared.progress.send_modify(|progress| progress.leader = leader);
+    // An empty stream: questions up to its end can be answered. The place stays, because a server whose disk
+    // fails also reports an empty stream, and has the messages again after a restart.
+    if state.last_seq < state.first_seq {
+        shared.progress.send_modify(|progress| progress.seq = state.last_seq);
+    }
+    Ok(())
+}
+
+/// What was read for one commit.
+#[derive(Default)]
+struct ReadAhead {
+    records: Vec<Record>,
+    /// Messages read.
+    count: u64,
+    discarded: u64,
+    /// Sequence number of the last one, lost ones included; `None` = nothing new.
+    last: Option<u64>,
+    /// Sequence number and storage time of the last one that arrived.
+    newest: Option<(u64, String)>,
+    /// How many more there are.
+    pending: u64,
+}
+
+/// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
+/// has in the archive: with a commit for each stretch some of those would hold up the records of all.
+///
+/// Reads the message at the place again and compares it with the one read before. If that message did not
+/// arrive before, there is nothing to compare.
+async fn read_ahead(
+    shared: &Shared,
+    place: &Place,
+    complaints: &mut Complaints,
+) -> Result<ReadAhead, String> {
+    let mut ahead = ReadAhead::default();
+    let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
+    for _ in 0..STRETCHES_MAX {
+        let first = match ahead.last {
+            None if newest.is_some() => place.seq,
+            last => last.unwrap_or(place.seq).saturating_add(1),
+        };
+        let stretch = walk::stretch(&shared.link, RECORDS, walk::ALL, first, STRETCH).await;
+        let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
+        ahead.pending = stretch.pending;
+        for message in &stretch.messages {
+            if let Some((_, stored_at)) = newest.filter(|(newest, _)| *newest == message.seq) {
+                if message.stored_at() != Some(stored_at) {
+                    return Err(LOST.into());
+                }
+                continue;
+            }
+            ahead.count += 1;
+            if let Some(stored_at) = message.stored_at() {
+                ahead.newest = Some((message.seq, stored_at.to_owned()));
+            }
+            match message.record() {
+                Ok(record) => ahead.records.push(record),
+                Err(why) => {
+                    ahead.discarded += 1;
+                    let origin = message.subject.split('.').nth(2).unwrap_or_default();
+                    if complaints.is_due(origin, Instant::now().into_std()) {
+                        tracing::warn!(%why, place = message.seq, "a message was discarded");
+                    }
+                }
+            }
+        }
+        for &(from, to) in stretch.lost.iter().filter(|(_, to)| place.seq < *to) {
+            let count = to - from.max(place.seq + 1) + 1;
+            (ahead.count, ahead.discarded) = (ahead.count + count, ahead.discarded + count);
+            if complaints.is_due("", Instant::now().into_std()) {
+                tracing::warn!(place = to, "a message that does not arrive from the servers is passed over");
+            }
+        }
+        let before = ahead.last;
+        ahead.last = ahead.last.max(stretch.last().filter(|last| place.seq < *last));
+        if ahead.last == before || stretch.pending == 0 || Record::BATCH_MAX < ahead.records.len() + STRETCH {
+            break;
+        }
+    }
+    Ok(ahead)
+}
+
+/// Reads a commit's worth into the archive; gives how many more there are.
+async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
+    let ahead = read_ahead(shared, place, complaints).await?;
+    let ReadAhead { mut records, count, discarded, last, newest, pending } = ahead;
+    let Some(last) = last else {
+        let mut statistics = shared.lock();
+        (statistics.lag, statistics.last_error) = (0, None);
+        return Ok(0);
+    };
+    // The archive's own commit is what counts: only then is the place moved.
+    shared.local.bound_labels(&mut records);
+    shared.local.absorb(&records).await.map_err(|error| error.to_string())?;
+    {
+        let mut statistics = shared.lock();
+        statistics.consumed += count;
+        statistics.discarded += discarded;
+        // Everything that the stream holds is read, so a gap in its numbers is what it no longer held. What it
+        // held before this archive was made is nobody's loss.
+        if place.seq != 0 {
+            statistics.missed += last.saturating_sub(place.seq).saturating_sub(count);
+        }
+        (statistics.lag, statistics.last_error) = (pending, None);
+    }
+    for record in records.iter().filter(|record| record.origin == shared.link.config.host) {
+        place.note(record);
+    }
+    place.move_to(last, newest);
+    shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, place.watermark()));
+    Ok(pending)
+}
+
+/// Why it begins again.
+const LOST: &str = "the stream was made anew, or lost messages that this archive had read";
+
+/// Messages read at once.
+const STRETCH: usize = 1000;
+
+/// Stretches read into one commit: of the longest messages 32 MiB, many times what servers that sync each take in a second.
+const STRETCHES_MAX: usize = 32;
+
+/// How long a record may be in the stream before it is in the archive.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How late a stream made anew may be noticed.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// The same while questions wait, one of which may name a place that the stream does not have.
+const END_EVERY: Duration = Duration::from_millis(100);
+
+/// Where the servers refuse to change the streams, they may allow it later.
+const UPDATE_EVERY: Duration = Duration::from_mins(1);
+
+/// The place need not be exact, so the disk is spared.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
