@@ -1,8 +1,10 @@
-//! What it costs to measure and to classify a window of 100 000 packets.
+//! Cost of measuring and classifying a window of 100 000 packets.
 //!
-//! `cargo bench -p barograph-loss --bench cost` prints microseconds a window, the least of many runs, because other work on the machine
-//! can only add to them: of the admissible words of 17 packets, of the same in a binary tree as Dickens §3.1.2 counts them, of reading
-//! the window's line, and of classifying it: all metrics and the verdict of each classifier.
+//! `cargo bench -p barograph-loss --bench cost` prints microseconds a window, the least of many
+//! runs, because other work on the machine can only add to them. The columns are: counting the
+//! admissible words of 17 packets; the same in a binary tree, as Dickens §3.1.2 counts them;
+//! reading the window's line; and classifying it, with all metrics and the diagnosis of each
+//! classifier.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -75,7 +77,7 @@ fn least_us<T>(mut work: impl FnMut() -> T) -> f64 {
     (0..RUNS).map(run).fold(f64::INFINITY, f64::min)
 }
 
-/// A binary tree whose leaves are the words that were seen.
+/// A binary tree with the words that were seen as its leaves.
 #[derive(Default)]
 struct Tree {
     /// Children for a lost and for a received packet; 0 = none.
@@ -112,7 +114,7 @@ fn bits(runs: &[u32]) -> String {
     bits
 }
 
-/// Losses apart from each other; from a fixed seed, so that every run has the same.
+/// Random losses. The seed is fixed, so every run has the same losses.
 fn random(rate: f64) -> Vec<u32> {
     let mut chance = barograph_sim::Chance::new(42, 0);
     let (mut runs, mut last) = (vec![0], false);

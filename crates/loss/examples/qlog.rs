@@ -1,12 +1,16 @@
-//! Who lost the packets of a QUIC connection, window by window, from the qlog file that its sender wrote.
+//! Diagnoses the losses of a QUIC connection, window by window, from the qlog file of its sender.
 //!
-//! `cargo run -p barograph-loss --example qlog -- FILE [PACKETS]`, with 20 000 packets a window unless told otherwise.
+//! `cargo run -p barograph-loss --example qlog -- FILE [PACKETS]`, with 20 000 packets a window by
+//! default.
 //!
-//! Any qlog of version 0.3 on (JSON or JSON-SEQ; draft-ietf-quic-qlog-quic-events) will do whose times count from a start and that has
-//! `packet_sent` and `packet_lost`, for these two tell the pattern: the packets in the order they were sent, and which were declared
-//! lost. Packets with equal send times tell the sender's burst. Nobody tells what the receiver's kernel dropped, nor a one-way delay: the round trip of `metrics_updated`
-//! grows with a queue as it does with a receiver that does not run, so it is shown here and not fed. `docs/other-protocols.md` has
-//! what that comes to.
+//! The file is a qlog of version 0.3 or later (JSON or JSON-SEQ; draft-ietf-quic-qlog-quic-events)
+//! with times that count from a start, and with the events `packet_sent` and `packet_lost`. These
+//! two give the pattern: the packets in the order they were sent, and which were declared lost.
+//! Packets with equal send times give the sender's burst.
+//!
+//! The file has neither the drops of the receiver's kernel nor a one-way delay. The round-trip time
+//! of `metrics_updated` grows with a queue, and also with a receiver that does not run, so it is
+//! printed and not used as evidence. `docs/other-protocols.md` has results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -15,9 +19,10 @@ use std::io::{BufRead, BufReader};
 use barograph_loss::{Classifier, Diagnosis, Evidence, Meter, Signature, Verdict};
 use serde_json::{Deserializer, Value};
 
-/// Packets sent within so long of each other are of one burst (ms): about what a packet of 1500 bytes takes at 1 Gbit/s.
+/// Packets sent within this time of each other belong to one burst, ms: about the time of a packet
+/// of 1500 bytes at 1 Gbit/s.
 const BURST_GAP_MS: f64 = 0.01;
-/// As many as the model shipped was fitted for.
+/// Length of windows within the range of the shipped model, in packets.
 const WINDOW: usize = 20_000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,25 +40,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// What the file says of a connection's sender.
+/// Events of a connection's sender.
 #[derive(Default)]
 struct Connection {
-    /// Number and time (ms) of each packet, in the order they were sent. Numbers may be left out, so they say nothing of loss.
+    /// Number and time (ms) of each packet, in the order they were sent. Senders skip numbers, so a
+    /// missing number is not a loss.
     sent: Vec<(u64, f64)>,
-    /// The packets that were declared lost, and by how much the round trip was above its minimum then.
+    /// Packets that were declared lost, with the round-trip time above its minimum at that time.
     lost: HashMap<u64, f64>,
     round_trip: f64,
     round_trip_min: f64,
 }
 
-/// All connections of a file, by their `group_id`, or by the number of their trace.
+/// Reads all connections of a file, by their `group_id`, or by the number of their trace.
 fn read(file: impl BufRead) -> Result<BTreeMap<String, Connection>, Box<dyn std::error::Error>> {
     let mut connections = BTreeMap::<String, Connection>::new();
-    // JSON-SEQ (RFC 7464) begins each record with this character, which JSON never has.
+    // JSON-SEQ (RFC 7464) begins each record with this character, which JSON does not contain.
     for record in file.split(b'\x1e') {
         for value in Deserializer::from_slice(&record?).into_iter::<Value>() {
             let value = match value {
-                Err(error) if error.is_eof() => break, // the writer was ended in the midst of a record
+                Err(error) if error.is_eof() => break, // the last record is incomplete
                 other => other?,
             };
             let traces = value["traces"].as_array().into_iter().flatten();
@@ -70,10 +76,10 @@ fn read(file: impl BufRead) -> Result<BTreeMap<String, Connection>, Box<dyn std:
 }
 
 impl Connection {
-    /// Events are `recovery:packet_lost` or, in later drafts, `quic:packet_lost`.
+    /// Records an event, such as `recovery:packet_lost` or, in later drafts, `quic:packet_lost`.
     fn note(&mut self, event: &Value) {
         let data = &event["data"];
-        // aioquic tells of a lost packet without a header.
+        // aioquic reports a lost packet without a header.
         let header = if data["header"].is_object() { &data["header"] } else { data };
         let is_data = [&header["packet_type"], &header["type"]].contains(&&Value::from("1RTT"));
         let number = header["packet_number"].as_u64().filter(|_| is_data);
@@ -81,12 +87,12 @@ impl Connection {
             (Some("packet_sent"), Some(number)) => {
                 self.sent.push((number, event["time"].as_f64().unwrap_or_default()));
             }
-            // A probe of the path's MTU that was too large says nothing of its condition.
+            // A lost MTU probe was too large, which is no congestion.
             (Some("packet_lost"), Some(number)) if data["is_mtu_probe_packet"] != true => {
                 self.lost.insert(number, self.round_trip - self.round_trip_min);
             }
             (Some("metrics_updated" | "recovery_metrics_updated"), _) => {
-                // Only what has changed is written.
+                // Events contain only the values that have changed.
                 self.round_trip = data["latest_rtt"].as_f64().unwrap_or(self.round_trip);
                 self.round_trip_min = data["min_rtt"].as_f64().unwrap_or(self.round_trip_min);
             }
@@ -94,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// The last window is of what is left.
+    /// Diagnoses windows of `packets`; the last has the rest.
     fn windows(&self, packets: usize) -> Result<Vec<Told>, barograph_loss::SignatureError> {
         let (classifier, mut meter) = (Classifier::shipped(), Meter::new());
         let tell = |sent: &[(u64, f64)]| {
@@ -119,19 +125,20 @@ impl Connection {
     }
 }
 
-/// How many packets were sent at once, in the mean over packets, to the nearest.
+/// Number of packets sent at once, as the mean over packets, rounded.
 fn burst(sent: &[(u64, f64)]) -> u32 {
     let bursts = sent.chunk_by(|(_, before), (_, after)| (after - before).abs() <= BURST_GAP_MS);
     let squares: usize = bursts.map(|burst| burst.len().pow(2)).sum();
     (squares as f64 / sent.len().max(1) as f64).round() as u32
 }
 
-/// What there is to say of a window.
+/// Output row of a window.
 struct Told {
     packets: u32,
     lost: u32,
     burst: u32,
-    /// In the file's own unit, in the mean over losses: ms by the draft, but quinn 0.11 writes seconds.
+    /// Mean rise of the round-trip time over the losses, in the file's unit: ms by the draft, but
+    /// quinn 0.11 writes seconds.
     round_trip_rise: f64,
     diagnosis: Diagnosis,
 }
@@ -165,7 +172,7 @@ mod tests {
 
     #[test]
     fn what_was_sent_and_lost_is_counted_in_the_order_of_sending() {
-        // 12 packets of application data, sent four at once and then one by one, of which three were lost.
+        // 12 packets of application data, sent four at once and then one by one; three were lost.
         assert_eq!(told(SMALL, 8), [(8, 2, 4), (4, 1, 1)]);
         let connection = &read(SMALL.as_bytes()).unwrap()["c0ffee"];
         let rise = connection.windows(8).unwrap()[0].round_trip_rise;

@@ -1,4 +1,4 @@
-//! Who lost the packets of a window, by the best evidence there is.
+//! The default classifier.
 
 mod judge;
 mod lengths;
@@ -16,36 +16,38 @@ use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelE
 #[cfg(feature = "fit")]
 pub(crate) use self::judge::is_like_an_outage;
 
-/// Tells by the best evidence present; when in doubt the network.
+/// Names the cause of losses from the best evidence present. A doubtful window is inconclusive.
 ///
-/// In this order: the kernel's count of drops, unless all else contradicts it; marks, delay and pattern together, by a model fitted on
-/// labelled windows. Nothing is allocated for a window.
+/// The kernel's drop counter comes first, unless all other evidence contradicts it. Otherwise a
+/// model fitted on labelled windows combines marks, delay and pattern. Diagnosing a window
+/// allocates nothing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classifier {
     pub(crate) pattern: Pattern,
 }
 
 impl Classifier {
-    /// With the model that comes with it, `models/default.toml`; `scripts/fit-models` makes it again.
+    /// Creates a classifier with the shipped model, `models/default.toml`, which
+    /// `scripts/fit-models` regenerates.
     pub fn shipped() -> Self {
         Self::read(include_str!("../models/default.toml"))
             .expect("a test reads the model that comes with the crate")
     }
 
-    /// With a model that was saved.
+    /// Creates a classifier with a saved model.
     ///
     /// # Errors
-    /// A model that is truncated, newer, or not possible.
+    /// If the model is truncated, newer than this program, or impossible.
     pub fn read(model: &str) -> Result<Self, ModelError> {
         Ok(Self { pattern: Pattern::read(model)? })
     }
 
-    /// The model, to be saved.
+    /// Returns the model as text, for [`Classifier::read`].
     pub fn write(&self) -> String {
         self.pattern.write()
     }
 
-    /// Who lost the packets of a window, of which `metrics` were measured.
+    /// Diagnoses a window with the given `metrics`.
     pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
         let (evidence, disbelieved) = evidence.possible(metrics);
         let mut found = Found { disbelieved, ..Found::default() };
@@ -74,9 +76,11 @@ impl Classifier {
         tally.diagnosis(judged.shape, found)
     }
 
-    /// The same with evidence for each gap, in the order of [`Signature::gaps`]; missing ones are as [`GapEvidence::default`]. What no gap has
-    /// evidence of is taken from the window's.
-    /// `say` hears of each gap who lost it, and the probability that the host did.
+    /// Diagnoses a window with evidence for each gap, in the order of [`Signature::gaps`]; missing
+    /// ones count as [`GapEvidence::default`]. A kind of evidence that no gap has is taken from the
+    /// window.
+    ///
+    /// Calls `say` for each gap with its cause and the probability that the host lost it.
     pub fn diagnose_gaps(
         &self,
         signature: &Signature,
@@ -92,7 +96,8 @@ impl Classifier {
             return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
         }
         let has_gap_counts = gaps.clone().any(|known| known.host_drops.is_some());
-        // A count of the whole window goes to its longest runs, which is the best case for it.
+        // A count for the whole window is assigned to its longest runs, which is the best case for
+        // the claim.
         let window_count = evidence.host_drops.filter(|_| !has_gap_counts);
         let window_count = window_count.map(|count| Lengths::of(signature.gaps()).longest(count));
         let each = || {
@@ -146,7 +151,8 @@ impl Classifier {
     }
 }
 
-/// The longest runs that make up so many losses: what a claim of them speaks of at best.
+/// Metrics of the longest runs that add up to `lost`, which is the best case for a claim of that
+/// many.
 fn best_case(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
     match lost {
         0 => Metrics::default(),
@@ -159,7 +165,7 @@ fn best_case(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
     }
 }
 
-/// Too few packets for a word, or no loss.
+/// Whether the window is shorter than a word, or without loss.
 fn has_too_little(metrics: &Metrics) -> bool {
     metrics.packets < WORD_MAX || metrics.lost == 0
 }

@@ -1,22 +1,25 @@
-//! What else is known of a window or of a gap, and what is made of it.
+//! Evidence beside the pattern of losses, and the diagnosis.
 
 use crate::Metrics;
 
-/// What is known of a window beside its pattern. What is not known is `None`: that is no evidence either way.
+/// Evidence on a window beside its pattern. `None` means not known, which is no evidence either
+/// way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// Packets that the sender sends at once, at least 1.
     pub burst: Option<u32>,
-    /// One-way delay just before the losses, above the path's minimum (s), in the mean over the losses; less than 0 counts as 0.
+    /// One-way delay just before the losses above the path's minimum, s, as the mean over the
+    /// losses. A value below 0 counts as 0.
     pub delay_s: Option<f64>,
-    /// Packets that the receiving socket dropped in the window, by the kernel's own count.
+    /// Packets that the receiving socket dropped in the window, counted by its kernel.
     pub host_drops: Option<u32>,
-    /// Packets that arrived marked by the network as congested (RFC 3168) in the window.
+    /// Packets that arrived with a congestion mark (CE, RFC 3168) in the window.
     pub marks: Option<u32>,
 }
 
 impl Evidence {
-    /// What can be of it: no more drops than packets lost, no more marks than packets received; and whether it was more.
+    /// Limits the evidence to what is possible: no more drops than packets lost, no more marks than
+    /// packets received. Also returns whether it exceeded that.
     pub(crate) fn possible(&self, metrics: &Metrics) -> (Self, bool) {
         let received = metrics.packets.saturating_sub(metrics.lost);
         let possible = Self {
@@ -28,92 +31,94 @@ impl Evidence {
     }
 }
 
-/// What is known of one gap beside its length.
+/// Evidence on one gap beside its length.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GapEvidence {
-    /// By how much the socket's drop counter rose over the gap: with GRO it counts buffers and not packets, so more than 0 is what counts.
+    /// Increase of the socket's drop counter over the gap. With GRO it counts buffers, not packets,
+    /// so only whether it is 0 is used.
     pub host_drops: Option<u32>,
-    /// One-way delay of the packet before the gap, above the path's minimum (s).
+    /// One-way delay of the packet before the gap above the path's minimum, s.
     pub delay_s: Option<f64>,
-    /// Whether the packet before or after the gap was marked as congested.
+    /// Whether the packet before or after the gap had a congestion mark.
     pub is_marked: Option<bool>,
 }
 
-/// Who lost packets.
+/// Cause of packet losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// The receiving host, which did not read them in time.
+    /// The receiving host, which did not read the packets in time.
     Host,
-    /// The network.
+    /// The network between both hosts.
     Network,
-    /// Nobody can tell.
+    /// The evidence does not name a cause.
     Unknown,
 }
 
-/// What is said of a window.
+/// Verdict on a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The host's CPU, with a probability of at least 0.95.
     Cpu,
     /// The network, with a probability of at least 0.95.
     Network,
-    /// Both, each with at least 5 % of the losses.
+    /// Both causes, each with at least 5 % of the losses.
     Hybrid,
-    /// There is too little to tell.
+    /// The evidence does not decide.
     Inconclusive,
 }
 
-/// What a window looks like beside its cause.
+/// Known pattern that a window resembles, beside its cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// A path that carried nothing for a while.
+    /// Outage: a path that carried nothing for a while.
     Outage,
-    /// A policer: regular losses without a queue.
+    /// Policer: regular losses without a queue.
     Policer,
 }
 
-/// Which evidence an answer rests on, and what was found wrong with it.
+/// Evidence that a diagnosis is based on, and doubts about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The pattern of losses.
+    /// The pattern of losses was used.
     pub pattern: bool,
-    /// How many packets the sender sends at once.
+    /// The number of packets sent at once was used.
     pub burst: bool,
-    /// The one-way delay before them.
+    /// The one-way delay before the losses was used.
     pub delay: bool,
-    /// The kernel's count of drops.
+    /// The kernel's drop counter was used.
     pub host_drops: bool,
-    /// Congestion marks.
+    /// Congestion marks were used.
     pub marks: bool,
-    /// Evidence that was not believed: a claim of drops that all else contradicts, more drops than packets were lost, or more marks than were received.
+    /// Some evidence was not believed: a claim of drops that all other evidence contradicts, more
+    /// drops than lost packets, or more marks than received packets.
     pub disbelieved: bool,
-    /// The pattern was judged at a loss rate below 0.00008 or above 0.05, or of a window that is longer or shorter than those the model was fitted on: nobody
-    /// has measured how right that is.
+    /// The pattern is outside the range of the model: a loss rate below 0.00008 or above 0.05, or a
+    /// window shorter or longer than those fitted. The accuracy there was not measured.
     pub extrapolated: bool,
 }
 
-/// Who lost the packets of a window.
+/// Diagnosis of a window: its verdict, its probability and its evidence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Diagnosis {
-    /// The probability that a lost packet was lost by the host's CPU, 0 to 1; that of the network is the rest.
+    /// Probability that the host's CPU lost a lost packet, 0 to 1; the network has the rest.
     pub p_cpu: f64,
-    /// Packets lost by the host.
+    /// Number of packets lost by the host.
     pub lost_host: u32,
-    /// Packets lost by the network.
+    /// Number of packets lost by the network.
     pub lost_network: u32,
-    /// Packets lost nobody knows where; the three add up to the window's losses.
+    /// Number of packets lost by an unknown cause. The three add up to the losses of the window.
     pub lost_unknown: u32,
-    /// What is said of the window as a whole.
+    /// Verdict on the whole window.
     pub verdict: Verdict,
-    /// What it looks like, if like something.
+    /// Known pattern that the window resembles, if any.
     pub shape: Option<Shape>,
-    /// What it rests on.
+    /// Evidence that the diagnosis is based on.
     pub found: Found,
 }
 
 impl Diagnosis {
-    /// Nothing can be told.
+    /// Diagnosis without any evidence.
     pub(crate) fn inconclusive(lost: u32) -> Self {
         Self {
             p_cpu: 0.5,
@@ -127,5 +132,5 @@ impl Diagnosis {
     }
 }
 
-/// From which probability on a cause is named (Dickens §2.2).
+/// Probability from which on a cause is named (Dickens §2.2).
 pub(crate) const SURE: f64 = 0.95;

@@ -1,4 +1,4 @@
-//! Learning a classifier from labelled windows.
+//! Training of classifiers from labelled windows.
 
 #[cfg(feature = "fit")]
 mod curve;
@@ -27,51 +27,51 @@ pub use self::{
 };
 use crate::{Cause, Evidence, Metrics, Signature};
 
-/// A window of which it is known who lost its packets.
+/// A window with the known cause of its losses.
 #[derive(Clone, Debug)]
 pub struct Labelled {
-    /// The fate of each packet.
+    /// Which packets were received and which were lost.
     pub signature: Signature,
-    /// What was measured of it.
+    /// Metrics of the signature.
     pub metrics: Metrics,
-    /// What else is known.
+    /// Other evidence on the window.
     pub evidence: Evidence,
-    /// Who lost them: [`Cause::Unknown`] = both.
+    /// Cause of the losses; [`Cause::Unknown`] if both causes lost packets.
     pub cause: Cause,
-    /// What made them: `random`, `gen`, …
+    /// Kind of experiment that caused the losses: `random`, `gen`, …
     pub kind: String,
-    /// The run it was cut from: windows of one run are not independent.
+    /// Run that the window is part of. Windows of one run are not independent.
     pub run: String,
 }
 
-/// Why nothing was learned.
+/// Reason why no model was fitted.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum FitError {
-    /// Too few windows of a cause.
+    /// There are too few windows of a cause.
     #[error("too few windows with losses of {} alone{at}: {found}, and {needed} are needed", whose(*cause))]
     TooFew {
         cause: Cause,
-        /// At which loss rates, as words to be put behind; nothing = at any.
+        /// Suffix of the message that names the loss rates; empty for all.
         at: &'static str,
         found: usize,
         needed: usize,
     },
     #[error("no curve was found through the complexities of the losses of {}: {reason}", whose(*cause))]
     NoCurve { cause: Cause, reason: &'static str },
-    /// No length of windows could be learned from.
+    /// No model could be fitted for any length of windows.
     #[error("{}", listed(.0))]
     NoLength(Vec<LeftOut>),
 }
 
-/// A length of windows that nothing was learned of.
+/// A length of windows without a fitted model.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[error("windows of {packets} packets: {reason}")]
 pub struct LeftOut {
-    /// The length (packets).
+    /// Length of the windows, in packets.
     pub packets: u32,
-    /// Why.
+    /// Reason why no model was fitted.
     pub reason: FitError,
 }
 

@@ -1,4 +1,4 @@
-//! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
+//! Entry points for fuzzers: plain functions, so that `cargo test` can replay their corpora.
 
 use std::sync::LazyLock;
 
@@ -7,10 +7,11 @@ use crate::{
     read_labelled, read_line, stated_window,
 };
 
-/// Reads each line of `data` as bits and as run lengths, and classifies what is a window by both classifiers.
+/// Reads each line of `data` as bits and as run lengths, and diagnoses each window with both
+/// classifiers.
 ///
 /// # Panics
-/// When a reader or a classifier breaks a promise.
+/// If an assertion fails, which is a defect.
 pub fn fuzz_line(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let (paper, best) = &*SHIPPED;
@@ -32,10 +33,11 @@ pub fn fuzz_line(data: &[u8]) {
     }
 }
 
-/// Reads `data` as the model of both classifiers; what is accepted must be sound, and be read again as it was written.
+/// Reads `data` as the model of both classifiers. A model that is accepted must give sound
+/// diagnoses, and must be written and read again unchanged.
 ///
 /// # Panics
-/// When a reader or a classifier breaks a promise.
+/// If an assertion fails, which is a defect.
 pub fn fuzz_model(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(classifier) = PaperClassifier::read(text) {
@@ -55,7 +57,7 @@ pub fn fuzz_model(data: &[u8]) {
 /// Reads `data` as a table, and as labelled lines.
 ///
 /// # Panics
-/// When a reader breaks a promise.
+/// If an assertion fails, which is a defect.
 pub fn fuzz_table(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut meter = Meter::new();
@@ -82,10 +84,10 @@ pub fn fuzz_table(data: &[u8]) {
     }
 }
 
-/// What every answer promises.
+/// Checks the properties of every diagnosis.
 ///
 /// # Panics
-/// When it does not.
+/// If an assertion fails, which is a defect.
 pub fn assert_sound(diagnosis: &Diagnosis, metrics: &Metrics) {
     let Diagnosis { p_cpu, lost_host, lost_network, lost_unknown, verdict, .. } = *diagnosis;
     assert!((0.0..=1.0).contains(&p_cpu), "{diagnosis:?}");
@@ -102,7 +104,7 @@ pub fn assert_sound(diagnosis: &Diagnosis, metrics: &Metrics) {
     }
 }
 
-/// As runs and as bits a signature is read again.
+/// Checks that the gaps of a signature give the same signature.
 fn assert_written_again(signature: &Signature) {
     let runs = signature.gaps().flat_map(|gap| [gap.received, gap.lost]);
     assert_eq!(Signature::from_runs(signature.packets(), runs).as_ref(), Ok(signature));
@@ -118,7 +120,7 @@ fn assert_labelled(window: &Labelled) {
     assert!(window.evidence.burst != Some(0));
 }
 
-/// Windows of all sorts, for models to be asked of.
+/// Calls `ask` with various windows.
 fn windows(mut ask: impl FnMut(&Signature, &Metrics, &Evidence)) {
     let mut meter = Meter::new();
     let known = Evidence { burst: Some(8), delay_s: Some(0.002), host_drops: Some(20), marks: Some(1) };
@@ -136,11 +138,11 @@ fn windows(mut ask: impl FnMut(&Signature, &Metrics, &Evidence)) {
     }
 }
 
-/// Read once, or most of a fuzzer's time would go into it.
+/// Models that are read once, because reading takes most of a fuzzer's time.
 static SHIPPED: LazyLock<(PaperClassifier, Classifier)> =
     LazyLock::new(|| (PaperClassifier::shipped(), Classifier::shipped()));
 
-/// Bounds one run of a fuzzer; longer inputs find nothing new.
+/// Most lines of one input; longer inputs find nothing new.
 const LINES_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,12 +1,31 @@
-//! Why packets were lost: by the receiving host, which did not read them in time, or by the network.
+//! Names the cause of packet losses: the receiving host, which did not read packets in time, or the
+//! network.
 //!
-//! Pure: the fate of each packet comes in, with what else is known of it, and probabilities go out; no clock, no socket.
+//! The caller passes in which packets of a window were received, and other evidence if there is
+//! any; the crate returns a verdict and probabilities. It reads no socket, clock or kernel counter,
+//! and it does not slow a sender down: that is the caller's decision.
 //!
-//! - A [`Signature`] is the fate of each packet of a window (Dickens §3.1).
-//! - A [`Meter`] computes its [`Metrics`]: admissible words, complexity, success proportion, runs and gaps.
-//! - A [`Classifier`] tells who lost the packets, of the window and of each gap, by the best evidence there is.
-//! - A [`PaperClassifier`] is the one of Dickens §3.
-//! - [`read_line`] reads windows as text, [`Table`] and [`read_labelled`] those whose cause is known.
+//! - A [`Signature`] holds which packets of a window were received and which were lost (Dickens
+//!   §3.1).
+//! - A [`Meter`] computes its [`Metrics`]: admissible words, complexity, success proportion, runs
+//!   and gaps.
+//! - A [`Classifier`] makes a [`Diagnosis`] of a window, or of each gap, from the metrics and
+//!   [`Evidence`].
+//!
+//! ```
+//! use barograph_loss::{Classifier, Evidence, Meter, Signature, Verdict};
+//!
+//! // 20 000 packets: 3000 received, 60 lost, 2000 received, 150 lost, and so on.
+//! let window = Signature::from_runs(20_000, [3000, 60, 2000, 150, 5000, 90]).unwrap();
+//! let metrics = Meter::new().measure(&window);
+//! let evidence = Evidence { burst: Some(1), ..Evidence::default() };
+//! let diagnosis = Classifier::shipped().diagnose(&window, &metrics, &evidence);
+//! assert_eq!((diagnosis.verdict, diagnosis.lost_host), (Verdict::Cpu, 300));
+//! ```
+//!
+//! [`PaperClassifier`] is the classifier of Dickens §3, for comparison. [`read_line`] reads windows
+//! as text; [`Table`] and [`read_labelled`] read windows with a known cause. The feature `fit` adds
+//! the training of classifiers.
 #![forbid(unsafe_code)]
 
 mod classifier;

@@ -1,37 +1,41 @@
-//! One line of text: the fates of a window's packets, and what is known beside (docs/spec/classify.md §1).
+//! Reading of one line of text: the packets of a window and the evidence (docs/spec/classify.md
+//! §1).
 
 use thiserror::Error;
 
 use crate::{Cause, Evidence, Signature, SignatureError};
 
-/// What stands on a line beside the packets' fates.
+/// Fields of a line beside the packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Line<'a> {
-    /// What else is known of the window.
+    /// Evidence on the window.
     pub evidence: Evidence,
-    /// Who lost the packets, on a labelled line: [`Cause::Unknown`] = both.
+    /// Cause of the losses, on a labelled line; [`Cause::Unknown`] if both causes lost packets.
     pub cause: Option<Cause>,
-    /// What made them, on a labelled line.
+    /// Kind of experiment that caused the losses, on a labelled line.
     pub kind: Option<&'a str>,
-    /// The run it was cut from, on a labelled line.
+    /// Run that the window is part of, on a labelled line.
     pub run: Option<&'a str>,
 }
 
-/// Reads one line into `signature`, in place of what was there and without allocating: run lengths of a window of so many packets, or
-/// without a window bits. `None` is a line that is empty or a comment. A byte-order mark is no part of a line: whoever reads a file
-/// passes over the one that it may begin with.
+/// Reads one line into `signature`, replaces its contents, and does not allocate. With `window`,
+/// the line has run lengths of a window of that many packets; without, it has one bit a packet.
+/// Returns `None` for a line that is empty or a comment. A caller that reads a file removes the
+/// byte-order mark at its beginning.
 ///
 /// ```
 /// use barograph_loss::{Signature, read_line};
 ///
 /// let mut signature = Signature::new();
-/// let line = read_line("4,2,3,1\tburst=2\tdelay_us=350", Some(20), &mut signature).unwrap().unwrap();
+/// let line =
+///     read_line("4,2,3,1\tburst=2\tdelay_us=350", Some(20), &mut signature).unwrap().unwrap();
 /// assert_eq!((signature.packets(), signature.lost(), line.evidence.burst), (20, 3, Some(2)));
 /// assert!(read_line("# a comment", None, &mut signature).unwrap().is_none());
 /// ```
 ///
 /// # Errors
-/// What is no fate, runs that do not fit the window, a window that is empty or too long, and keys and values that there are not.
+/// If a packet is neither 0 nor 1, runs do not fit the window, the window is empty or too long, or
+/// a key or value is not valid.
 pub fn read_line<'a>(
     text: &'a str,
     window: Option<u32>,
@@ -54,33 +58,33 @@ pub fn read_line<'a>(
     Ok(Some(line))
 }
 
-/// Why a line tells of no window.
+/// Reason why a line is not a window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum LineError {
     #[error("a window has 1 to {max} packets, not {0}", max = Signature::PACKETS_MAX)]
     Window(u32),
-    /// A character that is no fate.
+    /// A character that is neither 0 nor 1.
     #[error("column {column}: expected 1 (received) or 0 (lost), found {found:?}{hint}")]
     NoBit {
-        /// Counted from 1, in characters.
+        /// Column in characters, from 1.
         column: usize,
         found: char,
         hint: &'static str,
     },
-    /// What is no length of a run.
+    /// A run length that is not a number.
     #[error(
         "column {column}: expected a run of packets, a whole number from 0 to {max}, found {found:?}",
         max = Signature::PACKETS_MAX
     )]
     NoRun {
-        /// Counted from 1, in characters.
+        /// Column in characters, from 1.
         column: usize,
-        /// The beginning of what is there.
+        /// The first characters of what was found.
         found: String,
     },
-    /// Runs that do not fit, and windows that are too long.
+    /// Runs that do not fit the window, or a window that is too long.
     #[error(transparent)]
     Signature(#[from] SignatureError),
     #[error(
@@ -89,11 +93,11 @@ pub enum LineError {
     UnknownKey(String),
     #[error("{0} is given twice")]
     Repeated(&'static str),
-    /// A value that its key cannot have.
+    /// A value that is not valid for its key.
     #[error("{key} is {found:?}, expected {expected}")]
     Value {
         key: &'static str,
-        /// The beginning of what is there.
+        /// The first characters of what was found.
         found: String,
         expected: &'static str,
     },
@@ -151,7 +155,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Sets what was not set before.
+/// Sets a value that was not set before.
 fn set<'a, T>(
     slot: &mut Option<T>,
     key: &'static str,
@@ -167,19 +171,19 @@ fn set<'a, T>(
     Ok(())
 }
 
-/// A whole number, of digits alone.
+/// Parses a whole number, digits only.
 pub(crate) fn whole(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Seconds, of microseconds. What is less than 0 is refused, for whoever wrote it did not subtract the smallest delay there was; of
-/// measurements as they are made ([`Evidence::delay_s`]) it counts as 0.
+/// Converts microseconds to seconds. A negative value is rejected: its writer did not subtract the
+/// path's minimum. In live measurements ([`Evidence::delay_s`]) it counts as 0.
 pub(crate) fn delay_s(text: &str) -> Option<f64> {
     let delay_us: f64 = text.parse().ok()?;
     (0.0..=DELAY_US_MAX).contains(&delay_us).then_some(delay_us / 1e6)
 }
 
-/// A label as lines and tables have it.
+/// Parses a label of lines and tables.
 pub(crate) fn cause(text: &str) -> Option<Cause> {
     match text {
         "cpu" => Some(Cause::Host),
@@ -193,13 +197,13 @@ fn name(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Where a part of `text` begins, in characters from 1.
+/// Column at which `part` of `text` begins, in characters from 1.
 fn column(text: &str, part: &str) -> usize {
     let at = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
     text.char_indices().take_while(|(index, _)| *index < at).count() + 1
 }
 
-/// The beginning of what was found, as it fits a message.
+/// The first characters of what was found, for a message.
 pub(crate) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(EXCERPT_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -207,9 +211,9 @@ pub(crate) fn excerpt(text: &str) -> String {
     }
 }
 
-/// As much as a reader needs to find the place.
+/// Characters of an excerpt, enough to find the place.
 const EXCERPT_CHARACTERS: usize = 40;
-/// More than any queue holds: a thousand seconds.
+/// Largest delay, a thousand seconds: more than any queue holds.
 const DELAY_US_MAX: f64 = 1e9;
 pub(crate) const DELAY: &str = "microseconds above the path's minimum, from 0 to 1e9";
 pub(crate) const PACKETS: &str = "a whole number of packets from 1 to 16777216";
@@ -238,7 +242,7 @@ mod tests {
         assert_eq!(signature.lost(), 2);
         assert_eq!((line.cause, line.kind, line.run), (Some(Cause::Unknown), Some("hyb-tcp"), Some("r7")));
         assert_eq!(read("0", Some(5)).unwrap().0.lost(), 0);
-        // More drops than losses is no form that is wrong: whoever classifies does not believe it.
+        // More drops than losses are valid as text; the classifier does not believe them.
         assert_eq!(read("10\thost_drops=4294967295", None).unwrap().1.evidence.host_drops, Some(u32::MAX));
     }
 

@@ -1,4 +1,4 @@
-//! What a signature looks like, in numbers.
+//! Metrics of a signature.
 
 mod sums;
 
@@ -6,47 +6,52 @@ use self::sums::LENGTHS;
 pub(crate) use self::sums::Sums;
 use crate::{Gap, Signature, WORD_MAX, Words};
 
-/// What classifiers look at in a window.
+/// Metrics of a window, the input of classifiers.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Packets of the window.
+    /// Number of packets of the window.
     pub packets: u32,
-    /// Packets lost.
+    /// Number of packets lost.
     pub lost: u32,
-    /// Runs of lost packets.
+    /// Number of runs of lost packets.
     pub gaps: u32,
-    /// Admissible words of 17 packets, Na(17); 0 where the window is shorter.
+    /// Admissible words of 17 packets, Na(17); 0 if the window is shorter.
     pub na17: u32,
-    /// First-order complexity, 0 to 1: log2(Na(17)) / 17. (Dickens eq. 4, whose printed text lost the n: of a random string it is 1.)
+    /// First-order complexity, 0 to 1: log2(Na(17)) / 17 (Dickens eq. 4; the printed text lacks the
+    /// n). For a random string it is 1.
     pub complexity: f64,
-    /// Share of the losses that follow a loss, 0 to 1; 0 where nothing is lost (Dickens §3.1.5).
+    /// Share of the losses that follow a loss, 0 to 1; 0 without losses (Dickens §3.1.5).
     pub success_proportion: f64,
-    /// Packets that a run of losses has, in the mean over runs; 0 where there are none.
+    /// Mean length of a run of losses, in packets; 0 without runs.
     pub mean_burst: f64,
-    /// The same in the mean over lost packets, Σℓ²/Σℓ: the length of the run that a lost packet is in.
+    /// Mean length weighted by lost packets, Σℓ²/Σℓ: the length of the run that a lost packet is
+    /// in.
     pub weighted_burst: f64,
-    /// The longest run of losses (packets).
+    /// Length of the longest run of losses, in packets.
     pub longest_burst: u32,
     /// Share of the runs that are one packet long.
     pub isolated: f64,
-    /// Packets received between two runs of losses, in the mean; 0 with fewer than two runs.
+    /// Mean number of packets received between two runs of losses; 0 with fewer than two runs.
     pub mean_spacing: f64,
-    /// Their standard deviation over that mean: 0 = periodic, 1 = random; 0 with fewer than two spacings.
+    /// Standard deviation of that number divided by its mean: 0 = periodic, 1 = random; 0 with
+    /// fewer than two spacings.
     pub spacing_variation: f64,
-    /// Which lengths the runs have, a bit each, as in [`Sums`]; 0 = not known.
+    /// One bit for each length of a run, as in [`Sums`]; 0 = not known.
     pub(crate) lengths: u64,
 }
 
 impl Metrics {
-    /// What gaps tell of a window: all but its words, which are 0. The gaps may be some of a window's: then the others count as received.
+    /// Computes metrics from gaps, without words, which stay 0. If only some gaps of a window are
+    /// given, the packets of the others count as received.
     pub(crate) fn of_gaps(packets: u32, gaps: impl Iterator<Item = Gap>) -> Self {
         let mut sums = Sums::default();
         gaps.for_each(|gap| sums.add(gap));
         sums.metrics(packets)
     }
 
-    /// Whether some run may be so many times as long as the longest of the shorter ones. Exact for runs of less than 64 packets.
+    /// Whether some run may be `ratio` times as long as the next shorter one. Exact for runs of
+    /// less than 64 packets.
     pub(crate) fn may_be_apart(&self, ratio: f64) -> bool {
         let long = 1 << (LENGTHS - 1);
         if self.lengths == 0 || self.lengths & long > 0 {
@@ -66,19 +71,19 @@ impl Metrics {
     }
 }
 
-/// Computes [`Metrics`], with memory that is used again for the next window.
+/// Computes [`Metrics`], with memory that is reused for each window.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     words: Words,
 }
 
 impl Meter {
-    /// Memory for windows of any length.
+    /// Allocates memory for windows of any length.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// What this window looks like.
+    /// Computes the metrics of a window.
     pub fn measure(&mut self, signature: &Signature) -> Metrics {
         let mut metrics = Sums::of(signature).metrics(signature.packets());
         metrics.na17 = self.words.admissible(signature, WORD_MAX);

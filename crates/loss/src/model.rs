@@ -1,24 +1,25 @@
-//! Models as files: TOML that begins with its format and version.
+//! Model files: TOML with a format and a version.
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-/// The version of the formats of models that is read and written.
+/// Version of the model formats that is read and written.
 pub(crate) const VERSION: u64 = 1;
 
-/// What is no model.
+/// Reason why a text is not a model.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A version that this program does not know.
+    /// This program does not support the version.
     #[error("this model has version {0}, and this program knows {VERSION}")]
     Version(u64),
-    /// What is wrong with it.
+    /// The model is invalid; the text names the defect.
     #[error("this is no model: {0}")]
     Invalid(String),
 }
 
-/// What a file of this format says beside its format and version, which are looked at first: all else may differ in a newer one.
+/// Reads the contents of a model file. Format and version are checked first, because everything
+/// else may differ in a newer version.
 pub(crate) fn read<T: DeserializeOwned>(model: &str, format: &str) -> Result<T, ModelError> {
     let invalid = |error: toml::de::Error| ModelError::Invalid(error.message().to_owned());
     if model.len() > BYTES_MAX {
@@ -39,5 +40,5 @@ pub(crate) fn read<T: DeserializeOwned>(model: &str, format: &str) -> Result<T, 
     }
 }
 
-/// The longest file that is read (bytes): the shipped ones have some kilobytes.
+/// Longest file that is read, in bytes; the shipped models have some kilobytes.
 const BYTES_MAX: usize = 1 << 20;

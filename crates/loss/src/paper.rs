@@ -9,63 +9,68 @@ use crate::evidence::SURE;
 use crate::model::{self, VERSION};
 use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 
-/// The classifier exactly as Dickens §3 describes it: it looks at the pattern of losses alone, and at one number of it.
+/// The classifier exactly as Dickens §3 describes it, from one metric of the pattern of losses.
 ///
-/// At loss rates of 0.0005 and more that is the complexity, against its mean as a function of the rate; from 0.00008 on the success proportion.
-/// The likelihood of a cause is the area of its normal distribution that is farther from the mean than what was seen; both causes
-/// are equally likely beforehand, and an answer needs a probability of 0.95. Below 0.00008, and where neither
-/// cause explains what was seen, they stay equally likely. Above 0.05 the curves go on where nothing was fitted, and the answer says so;
-/// so it does for windows that are shorter or longer than all that were fitted.
+/// From a loss rate of 0.0005 on, the metric is the complexity, compared with its mean at that
+/// rate; from 0.00008 to 0.0005 it is the success proportion. The likelihood of a cause is the area
+/// of its normal distribution that is farther from the mean than the metric. Both causes are
+/// equally likely a priori, and a verdict needs a probability of 0.95. Below 0.00008, and where
+/// neither cause explains the metric, they stay equally likely. The result is marked as
+/// extrapolated above a loss rate of 0.05, and for windows shorter or longer than all that were
+/// fitted.
 ///
-/// A fit holds for one length of windows. A model has some, and the nearest in the logarithm of the length is used; there is nothing between them,
-/// because constants of two fits, taken in between, are of no fit.
+/// A fit is valid for one length of windows. Of the fitted lengths, the nearest on a logarithmic
+/// scale is used. There is no interpolation, because constants between those of two fits belong to
+/// no fit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PaperClassifier {
     runs: u64,
     models: Vec<PaperModel>,
 }
 
-/// What was fitted on windows of one length.
+/// Model fitted on windows of one length.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PaperModel {
-    /// The length of the windows (packets).
+    /// Length of the windows, in packets.
     pub packets: u32,
-    /// How many windows there were.
+    /// Number of windows that were fitted.
     pub windows: u64,
-    /// Success proportion at low loss rates; `None` where there were too few windows: nothing is said there.
+    /// Success proportion at low loss rates; `None` if there were too few windows, and then the
+    /// result there is inconclusive.
     pub low: Option<LowModel>,
-    /// Complexity of what the host's CPU lost.
+    /// Complexity of windows with losses of the host's CPU.
     pub cpu: Curve,
-    /// Complexity of what the network lost.
+    /// Complexity of windows with losses of the network.
     pub network: Curve,
 }
 
-/// Success proportion at loss rates of 0.00008 to 0.0005 (Dickens §3.1.5), which does not depend on the rate there.
+/// Success proportion at loss rates of 0.00008 to 0.0005, where it does not depend on the rate
+/// (Dickens §3.1.5).
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LowModel {
-    /// Of what the host's CPU lost.
+    /// For losses of the host's CPU.
     pub cpu: Normal,
-    /// Of what the network lost.
+    /// For losses of the network.
     pub network: Normal,
 }
 
-/// A normal distribution.
+/// A normal distribution with its mean and standard deviation.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Normal {
-    /// Its mean.
+    /// Mean of the distribution, without unit.
     pub mean: f64,
-    /// Its standard deviation, above 0.
+    /// Standard deviation, greater than 0.
     pub sd: f64,
 }
 
-/// Mean complexity as a function of the loss rate p (Dickens §3.1.6), a exp(b p) + c exp(d p), and the standard deviation around it. Of the CPU it has
-/// one exponential: c and d are 0.
+/// Mean complexity as a function of the loss rate p, a exp(b p) + c exp(d p), with the standard
+/// deviation around it (Dickens §3.1.6). For the CPU there is one exponential: c and d are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
@@ -77,12 +82,13 @@ pub struct Curve {
     pub c: f64,
     #[serde(default)]
     pub d: f64,
-    /// The standard deviation of complexity around the curve, above 0.
+    /// Standard deviation of the complexity around the curve, greater than 0.
     pub sd: f64,
 }
 
 impl Normal {
-    /// How likely something is to be at least as far from the mean as `value`, on either side: 1 − P(−z < Z < z) (Dickens §3.3), 0 to 1.
+    /// Probability that a sample is at least as far from the mean as `value`, on either side, 0 to
+    /// 1: 1 − P(−z < Z < z) (Dickens §3.3).
     pub fn tail_area(&self, value: f64) -> f64 {
         let z = (value - self.mean).abs() / self.sd;
         libm::erfc(z * std::f64::consts::FRAC_1_SQRT_2)
@@ -94,13 +100,13 @@ impl Normal {
 }
 
 impl Curve {
-    /// Complexity at a loss rate of 0 to 1.
+    /// Distribution of the complexity at a loss rate of 0 to 1.
     pub fn at(&self, loss_rate: f64) -> Normal {
         let exponential = |factor: f64, exponent: f64| factor * libm::exp(exponent * loss_rate);
         Normal { mean: exponential(self.a, self.b) + exponential(self.c, self.d), sd: self.sd }
     }
 
-    /// Each term is monotone: what is finite at both ends is no NaN in between.
+    /// Each term is monotone, so it is not NaN between ends that are finite.
     pub(crate) fn is_possible(&self) -> bool {
         [self.a, self.b, self.c, self.d].iter().all(|constant| constant.is_finite())
             && self.at(0.0).is_possible()
@@ -109,12 +115,14 @@ impl Curve {
 }
 
 impl PaperClassifier {
-    /// The loss rates that it is for (Dickens §2.2, §3.1.4), and that results are given for.
+    /// Loss rates for which the classifier is made (Dickens §2.2, §3.1.4) and results are
+    /// published.
     pub const LOSS_RATES: RangeInclusive<f64> = LOSS_RATE_MIN..=LOSS_RATE_MAX;
 
-    /// With the model that comes with it, `models/paper.toml`, fitted on the paper's kinds of contention; `scripts/fit-models` makes it again.
+    /// Creates a classifier with the shipped model, `models/paper.toml`, which was fitted on the
+    /// paper's kinds of contention and which `scripts/fit-models` regenerates.
     pub fn shipped() -> Self {
-        // A test reads it; a classifier without models is sure of nothing.
+        // A test reads the model. A classifier without models finds every window inconclusive.
         Self::read(SHIPPED).unwrap_or_default()
     }
 
@@ -123,10 +131,10 @@ impl PaperClassifier {
         Self { runs, models }
     }
 
-    /// With a model that was saved.
+    /// Creates a classifier with a saved model.
     ///
     /// # Errors
-    /// A model that is truncated, newer, or not possible.
+    /// If the model is truncated, newer than this program, or impossible.
     pub fn read(model: &str) -> Result<Self, ModelError> {
         let File { fitted_on, models } = model::read(model, FORMAT)?;
         let mut longer_than = WORD_MAX - 1;
@@ -140,14 +148,14 @@ impl PaperClassifier {
             }
             longer_than = *packets;
         }
-        // Tells of a file that was cut between two models.
+        // Detects a file that was truncated between two models.
         if models.is_empty() || count(&models) != Some(fitted_on.windows) {
             return Err(ModelError::Invalid("it is not complete".to_owned()));
         }
         Ok(Self { runs: fitted_on.runs, models })
     }
 
-    /// The model, to be saved.
+    /// Returns the model as text, for [`PaperClassifier::read`].
     pub fn write(&self) -> String {
         let windows = count(&self.models).unwrap_or_default();
         let mut text = format!(
@@ -174,12 +182,12 @@ impl PaperClassifier {
         text
     }
 
-    /// What was fitted, from short windows to long ones.
+    /// Fitted models, from short to long windows.
     pub fn models(&self) -> &[PaperModel] {
         &self.models
     }
 
-    /// Who lost the packets of a window.
+    /// Diagnoses a window with these `metrics`.
     pub fn diagnose(&self, metrics: &Metrics) -> Diagnosis {
         let mut diagnosis = Diagnosis::inconclusive(metrics.lost);
         let Some((cpu, network)) = self.likelihoods(metrics) else { return diagnosis };
@@ -199,7 +207,7 @@ impl PaperClassifier {
         diagnosis
     }
 
-    /// The tail areas of both causes; `None` where there is too little to look at.
+    /// Tail areas of both causes; `None` if the window has too little information.
     fn likelihoods(&self, metrics: &Metrics) -> Option<(f64, f64)> {
         let rate = loss_rate(metrics);
         if metrics.na17 == 0 || rate < LOSS_RATE_MIN {
@@ -215,7 +223,7 @@ impl PaperClassifier {
         }
     }
 
-    /// Whether windows as long as this one lie between those that were fitted.
+    /// Whether `packets` is within the range of fitted lengths.
     fn has_length(&self, packets: u32) -> bool {
         match self.models.as_slice() {
             [shortest, .., longest] => (shortest.packets..=longest.packets).contains(&packets),
@@ -224,7 +232,7 @@ impl PaperClassifier {
         }
     }
 
-    /// The one whose length is nearest, as a ratio.
+    /// Returns the model with the nearest length, by ratio.
     fn model_for(&self, packets: u32) -> Option<&PaperModel> {
         let packets = f64::from(packets);
         let ratio =
@@ -233,7 +241,7 @@ impl PaperClassifier {
     }
 }
 
-/// The share of the packets that were lost, 0 to 1; 0 where there are none.
+/// Share of the packets that were lost, 0 to 1; 0 if there are none.
 pub(crate) fn loss_rate(metrics: &Metrics) -> f64 {
     if metrics.packets == 0 { 0.0 } else { f64::from(metrics.lost) / f64::from(metrics.packets) }
 }
@@ -242,7 +250,7 @@ fn count(models: &[PaperModel]) -> Option<u64> {
     models.iter().try_fold(0u64, |sum, model| sum.checked_add(model.windows))
 }
 
-/// The file of a model.
+/// Contents of a model file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -261,17 +269,20 @@ const FORMAT: &str = "barograph-loss-paper";
 
 const SHIPPED: &str = include_str!("../models/paper.toml");
 
-/// "The operating range of the classifier", below which signatures "did not, in general, contain enough information" (Dickens §2.2, §3.1.5).
+/// Lowest loss rate: "the operating range of the classifier", below which signatures "did not, in
+/// general, contain enough information" (Dickens §2.2, §3.1.5).
 pub(crate) const LOSS_RATE_MIN: f64 = 0.00008;
 
-/// Below it the complexities of both causes overlap (Dickens §3.1.4).
+/// Below this loss rate, the complexities of both causes overlap (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_LOW: f64 = 0.0005;
 
-/// The highest loss rate that models are fitted and reported on: "loss rates in the range of 0 to 5%" (Dickens §3.1.4).
+/// Highest loss rate that models are fitted and reported on: "loss rates in the range of 0 to 5%"
+/// (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_MAX: f64 = 0.05;
 
-/// Where both tail areas are smaller, neither cause explains the window: five standard deviations from either mean. Of the paper's 160 000
-/// windows (§4.3) a normal distribution would have a sixth of one there, so that nobody has seen which of the two tails is the longer.
+/// If both tail areas are smaller, neither cause explains the window: it is five standard
+/// deviations from either mean. A normal distribution would have 0.16 such windows among the
+/// paper's 160 000 (§4.3), so it is not known which of the two tails is longer there.
 const TAIL_MIN: f64 = 1e-6;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! The fate of each packet of a window.
+//! Loss signatures: which packets of a window were received.
 
 use thiserror::Error;
 
-/// Which packets of a window were received and which were lost, in the order they were sent (Dickens §3.1): a bit each, 2 MiB for the
-/// longest.
+/// Which packets of a window were received and which were lost, in the order they were sent
+/// (Dickens §3.1). It takes one bit a packet, 2 MiB for the longest window.
 ///
-/// It can be cleared and filled again without allocating.
+/// It can be cleared and filled again without allocation.
 ///
 /// ```
 /// use barograph_loss::Signature;
@@ -16,13 +16,14 @@ use thiserror::Error;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Signature {
-    /// From the least significant bit of the first; 1 = received. Bits past the end are 0.
+    /// One bit a packet, from the least significant bit of the first block; 1 = received. Bits past
+    /// the end are 0.
     blocks: Vec<u64>,
     packets: u32,
     lost: u32,
 }
 
-/// A run of lost packets, and what came before it.
+/// A run of lost packets, with the received packets before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Packets received since the gap before, or since the start of the window.
@@ -31,60 +32,61 @@ pub struct Gap {
     pub lost: u32,
 }
 
-/// What is no signature.
+/// Reason why input is not a signature.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {
-    /// A window has at most 2^24 packets.
+    /// A window with more than 2^24 packets.
     #[error("a window has at most {} packets", Signature::PACKETS_MAX)]
     TooLong,
-    /// A character that is no fate.
+    /// A character that is neither 0 nor 1.
     #[error("`{0}` is neither 1 (received) nor 0 (lost)")]
     NoBit(char),
-    /// More packets than the window has.
+    /// Runs with more packets than the window.
     #[error("runs of {packets} packets and more do not fit a window of {window}")]
     Overflow {
         /// Packets of the runs up to the one that does not fit.
         packets: u64,
-        /// Packets of the window.
+        /// Number of packets of the window.
         window: u32,
     },
 }
 
 impl Signature {
-    /// The most packets of a window: 2^24, which is 10 Gbit/s for 20 s in packets of 1500 bytes.
+    /// Most packets of a window: 2^24, which is 20 s at 10 Gbit/s in packets of 1500 bytes.
     pub const PACKETS_MAX: u32 = 1 << 24;
 
-    /// No packet yet.
+    /// Creates a signature without packets.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From a character a packet: `1` = received, `0` = lost.
+    /// Reads one character a packet: `1` = received, `0` = lost.
     ///
     /// # Errors
-    /// Other characters, and more than [`Signature::PACKETS_MAX`].
+    /// If there are other characters, or more than [`Signature::PACKETS_MAX`].
     pub fn from_bits(bits: &str) -> Result<Self, SignatureError> {
         let mut signature = Self::new();
         signature.fill_bits(bits)?;
         Ok(signature)
     }
 
-    /// From run lengths, `received, lost, received, lost, …`; the rest of the window was received.
+    /// Creates a signature from run lengths, `received, lost, received, lost, …`. The rest of the
+    /// window was received.
     ///
     /// # Errors
-    /// Runs that do not fit the window, and a window of more than [`Signature::PACKETS_MAX`].
+    /// If the runs do not fit the window, or the window exceeds [`Signature::PACKETS_MAX`].
     pub fn from_runs(window: u32, runs: impl IntoIterator<Item = u32>) -> Result<Self, SignatureError> {
         let mut signature = Self::new();
         signature.fill_runs(window, runs)?;
         Ok(signature)
     }
 
-    /// From the sequence numbers that were received, in any order and more than once, of a window that begins with `first`; others than
-    /// the window's are passed over.
+    /// Creates a signature from the sequence numbers that were received, in any order, with or
+    /// without duplicates. The window begins with `first`; numbers outside it are ignored.
     ///
     /// # Errors
-    /// A window of more than [`Signature::PACKETS_MAX`].
+    /// If the window exceeds [`Signature::PACKETS_MAX`].
     pub fn from_received(
         first: u64,
         window: u32,
@@ -105,16 +107,16 @@ impl Signature {
         Ok(signature)
     }
 
-    /// Forgets all packets, and keeps the memory.
+    /// Removes all packets, and keeps the memory.
     pub fn clear(&mut self) {
         self.blocks.clear();
         (self.packets, self.lost) = (0, 0);
     }
 
-    /// As [`Signature::from_bits`], in place of what there was.
+    /// As [`Signature::from_bits`], but replaces the contents of this signature.
     ///
     /// # Errors
-    /// As there; it is cleared then.
+    /// As there; the signature is then empty.
     pub fn fill_bits(&mut self, bits: &str) -> Result<(), SignatureError> {
         self.clear();
         if !bits.bytes().all(|bit| bit & !1 == b'0') {
@@ -129,10 +131,10 @@ impl Signature {
         Ok(())
     }
 
-    /// As [`Signature::from_runs`], in place of what there was.
+    /// As [`Signature::from_runs`], but replaces the contents of this signature.
     ///
     /// # Errors
-    /// As there; it is cleared then.
+    /// As there; the signature is then empty.
     pub fn fill_runs(
         &mut self,
         window: u32,
@@ -143,10 +145,10 @@ impl Signature {
         self.clear_unless(filled)
     }
 
-    /// So many more packets, all received.
+    /// Appends `count` received packets.
     ///
     /// # Errors
-    /// More than [`Signature::PACKETS_MAX`] in all; nothing is added then.
+    /// If the window would exceed [`Signature::PACKETS_MAX`]; nothing is appended then.
     pub fn push_received(&mut self, count: u32) -> Result<(), SignatureError> {
         let (from, to) = self.grow(count)?;
         for block in from / 64..=to.saturating_sub(1) / 64 {
@@ -159,37 +161,38 @@ impl Signature {
         Ok(())
     }
 
-    /// So many more packets, all lost.
+    /// Appends `count` lost packets.
     ///
     /// # Errors
-    /// More than [`Signature::PACKETS_MAX`] in all; nothing is added then.
+    /// If the window would exceed [`Signature::PACKETS_MAX`]; nothing is appended then.
     pub fn push_lost(&mut self, count: u32) -> Result<(), SignatureError> {
         self.grow(count)?;
         self.lost += count;
         Ok(())
     }
 
-    /// Packets of the window.
+    /// Number of packets of the window.
     pub fn packets(&self) -> u32 {
         self.packets
     }
 
-    /// Packets of it that were lost.
+    /// Number of packets that were lost.
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Share of the packets that were lost, 0 to 1; 0 where there are none.
+    /// Share of the packets that were lost, 0 to 1; 0 without packets.
     pub fn loss_rate(&self) -> f64 {
         if self.packets == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.packets) }
     }
 
-    /// The runs of lost packets, in order.
+    /// Returns the runs of lost packets, in order.
     pub fn gaps(&self) -> Gaps<'_> {
         Gaps::new(self)
     }
 
-    /// 64 packets a block, from the least significant bit; 1 = received. What is past the last packet is 0.
+    /// Blocks of 64 packets, from the least significant bit; 1 = received. Bits past the last
+    /// packet are 0.
     pub(crate) fn blocks(&self) -> &[u64] {
         &self.blocks
     }
@@ -208,7 +211,8 @@ impl Signature {
         self.push_received(window - self.packets)
     }
 
-    /// Makes room for so many more, lost so far: from which index to which.
+    /// Appends `count` lost packets without counting them as lost. Returns the range of their
+    /// indices.
     fn grow(&mut self, count: u32) -> Result<(usize, usize), SignatureError> {
         if Self::PACKETS_MAX - self.packets < count {
             return Err(SignatureError::TooLong);
@@ -225,18 +229,18 @@ impl Signature {
     }
 }
 
-/// The gaps of a [`Signature`], in order.
+/// Iterator over the gaps of a [`Signature`], in order.
 #[derive(Clone, Debug)]
 pub struct Gaps<'a> {
     blocks: std::slice::Iter<'a, u64>,
     packets: u32,
-    /// Packets of the blocks before the one that is looked at, and of it.
+    /// Number of packets up to the end of the current block.
     ahead: u32,
-    /// Where in this block a packet fared otherwise than the one before it, of those that are not told yet.
+    /// Bits of the current block at which the fate changes and that were not returned yet.
     changes: u64,
-    /// How the last packet of this block fared; that before the first counts as received.
+    /// Fate of the last packet of the current block. Before the first packet it is received.
     last: u64,
-    /// The end of the gap that was told last.
+    /// End of the last gap that was returned.
     at: u32,
 }
 
@@ -246,7 +250,7 @@ impl<'a> Gaps<'a> {
         Self { blocks, packets, ahead: 0, changes: 0, last: 1, at: 0 }
     }
 
-    /// The next packet that fared otherwise than the one before it; the window's end if there is none.
+    /// Index of the next packet with another fate than the one before it, or the end of the window.
     fn change(&mut self) -> u32 {
         while self.changes == 0 {
             let Some(block) = self.blocks.next() else { return self.packets };
@@ -256,7 +260,7 @@ impl<'a> Gaps<'a> {
         }
         let place = self.changes.trailing_zeros();
         self.changes &= self.changes - 1;
-        // What is past the end counts as lost.
+        // Bits past the end count as lost.
         (self.ahead - 64 + place).min(self.packets)
     }
 }

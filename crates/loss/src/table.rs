@@ -1,11 +1,11 @@
-//! Tables of labelled windows, as `lab signatures` writes them (docs/spec/classify.md §4).
+//! Tables of labelled windows, as written by `lab signatures` (docs/spec/classify.md §4).
 
 use thiserror::Error;
 
 use crate::line::{DELAY, PACKETS, cause, delay_s, excerpt, whole};
 use crate::{Evidence, Labelled, LineError, Meter, Signature, read_line};
 
-/// Where the columns of a table are, by the names of its header.
+/// Positions of the columns of a table, by the names in its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     label: usize,
@@ -19,10 +19,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// The columns that a header names; `None` = this line is none, for it does not begin with `# label`.
+    /// Reads a header; `None` if the line does not begin with `# label`.
     ///
     /// # Errors
-    /// A header without the column of run lengths.
+    /// If the header has no column of run lengths.
     pub fn of_header(line: &str) -> Result<Option<Self>, TableError> {
         let header = line.trim_end_matches(['\r', '\n']);
         let Some(header) = header.strip_prefix('#').map(str::trim_start) else { return Ok(None) };
@@ -43,13 +43,15 @@ impl Table {
         }))
     }
 
-    /// Reads a row; `None` is a line that is empty or a comment.
+    /// Reads a row; `None` if the line is empty or a comment.
     ///
-    /// Label `net` is [`Cause::Network`](crate::Cause::Network), `cpu` [`Cause::Host`](crate::Cause::Host) and `hyb` [`Cause::Unknown`](crate::Cause::Unknown): both. The kernel's count of drops is
-    /// `cpu_fraction` of the packets that were lost.
+    /// Label `net` is [`Cause::Network`](crate::Cause::Network), `cpu` is
+    /// [`Cause::Host`](crate::Cause::Host), and `hyb` is [`Cause::Unknown`](crate::Cause::Unknown),
+    /// both. The drop counter is `cpu_fraction` times the number of lost packets.
     ///
     /// # Errors
-    /// A row with too few columns, runs that do not fit the window or are not `lost` in all, and values that their columns cannot have.
+    /// If the row has too few columns, runs that do not fit the window or do not add up to `lost`,
+    /// or a value that is not valid for its column.
     pub fn read(&self, line: &str, window: u32, meter: &mut Meter) -> Result<Option<Labelled>, TableError> {
         let line = line.trim_end_matches(['\r', '\n']);
         if line.trim().is_empty() || line.starts_with('#') {
@@ -87,7 +89,7 @@ impl Table {
             Some(text) => {
                 let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
                 let share: f64 = share.ok_or_else(|| wrong("cpu_fraction", text, "a share from 0 to 1"))?;
-                // The shares of tables have four decimals: of up to 10 000 packets it is exact.
+                // Shares in tables have four decimals, so this is exact for up to 10 000 packets.
                 Some((f64::from(signature.lost()) * share).round() as u32)
             }
             None => None,
@@ -103,17 +105,17 @@ impl Table {
     }
 }
 
-/// The window's length that a comment `# window N` states.
+/// Length of the windows that a comment `# window N` states.
 pub fn stated_window(line: &str) -> Option<u32> {
     let words = line.trim().strip_prefix('#')?.trim_start();
     let number = words.strip_prefix("window")?;
     number.starts_with([' ', '\t']).then(|| whole(number.trim())).flatten()
 }
 
-/// Reads a labelled line (docs/spec/classify.md §4); `None` is a line that is empty or a comment.
+/// Reads a labelled line (docs/spec/classify.md §4); `None` if it is empty or a comment.
 ///
 /// # Errors
-/// As [`read_line`], and a line without `cause=`.
+/// As [`read_line`], and if the line has no `cause=`.
 pub fn read_labelled(
     line: &str,
     window: Option<u32>,
@@ -131,30 +133,30 @@ pub fn read_labelled(
     }))
 }
 
-/// Why a line is no labelled window.
+/// Reason why a line is not a labelled window.
 #[derive(Clone, Debug, Error, PartialEq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TableError {
-    /// A column or key that is not there.
+    /// A column or key is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// The runs of losses are not what the row says was lost; it may have been cut off.
+    /// The runs of losses do not add up to the losses of the row, which may be truncated.
     #[error("lost is {found:?}, but the runs lost {runs} packets")]
     Lost {
-        /// The beginning of what stands there.
+        /// The first characters of what was found.
         found: String,
         runs: u32,
     },
-    /// A value that its column cannot have.
+    /// A value that is not valid for its column.
     #[error("{name} is {found:?}, expected {expected}")]
     Value {
         name: &'static str,
-        /// The beginning of what stands there.
+        /// The first characters of what was found.
         found: String,
         expected: &'static str,
     },
-    /// What is wrong with the fates of the packets, or with what is known beside.
+    /// An error in the packets or the evidence.
     #[error(transparent)]
     Line(#[from] LineError),
 }

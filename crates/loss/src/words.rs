@@ -1,17 +1,18 @@
-//! How many different words a signature has.
+//! Counting of the different words of a signature.
 
 use crate::Signature;
 
-/// The longest words that are counted: "very little to gain … past 17" (Dickens §3.1.3).
+/// Length of the longest words that are counted: "very little to gain … past 17" (Dickens §3.1.3).
 pub const WORD_MAX: u32 = 17;
 
-/// Counts admissible words, with memory that is used again for the next window.
+/// Counts admissible words, with memory that is reused for each window.
 #[derive(Clone, Debug)]
 pub struct Words {
-    /// A bit for each word; 16 KiB stay in the first cache, where a byte a word would not.
+    /// One bit for each word: 16 KiB fit into the first-level cache, and a byte for each word would
+    /// not.
     seen: Box<[u64; SETS]>,
-    /// Stretches of 32 packets whose words were noted, each at the place that its hash gives; 0 = none. Losses come alike again and
-    /// again, so most stretches are here.
+    /// Stretches of 32 packets, indexed by their hash, with words that were counted already; 0 =
+    /// none. Similar losses recur, so most stretches are found here.
     noted: Box<[u32; STRETCHES]>,
 }
 
@@ -22,13 +23,14 @@ impl Default for Words {
 }
 
 impl Words {
-    /// Memory for windows of any length: 32 KiB.
+    /// Allocates memory for windows of any length: 32 KiB.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How many different words of `length` packets there are at all places, overlapping (Na, Dickens §3.1.1): 0 where the window is
-    /// shorter than a word. `length` is 1 to [`WORD_MAX`]; others count as the nearest.
+    /// Number of different words of `length` packets at all positions, overlapping (Na, Dickens
+    /// §3.1.1); 0 if the window is shorter than a word. `length` is 1 to [`WORD_MAX`]; other values
+    /// count as the nearest.
     ///
     /// ```
     /// use barograph_loss::{Signature, Words};
@@ -47,7 +49,7 @@ impl Words {
         let blocks = signature.blocks();
         for (index, block) in blocks.iter().enumerate() {
             let Some(here) = places.checked_sub(index as u32 * 64).filter(|here| *here > 0) else { break };
-            // Words that begin in this block end in the next at the latest.
+            // Words that begin in this block end in the next block at the latest.
             let next = blocks.get(index + 1).copied().unwrap_or_default();
             let tail = next & (mask >> 1);
             if here < 64 {
@@ -66,7 +68,7 @@ impl Words {
         self.seen.iter().map(|set| set.count_ones()).sum()
     }
 
-    /// Notes the words at the first 16 places of 32 packets, unless they were noted lately.
+    /// Counts the words at the first 16 positions of 32 packets, unless they were counted recently.
     fn note_stretch(&mut self, stretch: u32, mask: u64) {
         let noted = &mut self.noted[(stretch.wrapping_mul(HASH) >> HASH_SHIFT) as usize];
         if *noted == stretch && stretch != 0 {
@@ -81,12 +83,13 @@ impl Words {
     }
 }
 
-/// Sets of 64 words.
+/// Number of sets of 64 words.
 const SETS: usize = 1 << WORD_MAX >> 6;
-/// Random losses of 5 % have some 1700 different stretches in 100 000 packets.
+/// Number of stretches that are remembered. Random losses of 5 % have about 1700 different ones in
+/// 100 000 packets.
 const STRETCHES: usize = 4096;
 const HASH_SHIFT: u32 = u32::BITS - STRETCHES.ilog2();
-/// 2^32 over the golden ratio, odd (Knuth, The Art of Computer Programming, 6.4).
+/// 2^32 divided by the golden ratio, odd (Knuth, The Art of Computer Programming, 6.4).
 const HASH: u32 = 0x9E37_79B1;
 
 #[cfg(test)]

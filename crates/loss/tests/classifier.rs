@@ -1,4 +1,4 @@
-//! The default classifier with the model that comes with it, on windows made by rule.
+//! The default classifier with the shipped model, on generated windows.
 #![allow(clippy::unwrap_used)]
 
 use barograph_loss::{
@@ -25,12 +25,12 @@ fn scattered(count: u32, below: u32) -> impl Iterator<Item = u32> {
     (1..=count).map(move |index| (index.wrapping_mul(2_654_435_761) >> 8) % below)
 }
 
-/// Single losses, on average so many packets apart.
+/// Single losses, on average `apart` packets apart.
 fn singles(count: u32, apart: u32) -> Vec<u32> {
     scattered(count, 2 * apart).flat_map(|received| [received + 1, 1]).collect()
 }
 
-/// A queue that fills at times, and then loses a few packets close to one another.
+/// Losses of a queue that fills now and then, and then drops a few packets close to each other.
 fn bunches() -> Vec<u32> {
     let bunch = |pause: u32| [pause + 200, 2, 5, 1, 3, 3, 9, 1, 4, 2];
     scattered(20, 900).flat_map(bunch).collect()
@@ -125,12 +125,12 @@ fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_the
                 assert!(diagnosis.found.disbelieved && !diagnosis.found.host_drops, "{part} {diagnosis:?}");
             }
         }
-        // A stall of 40 beside them is what it says.
+        // A claim of a stall of 40 packets beside them is believed.
         let stalled = signature([runs, vec![500, 40]].concat());
         let diagnosis = diagnose(&stalled, &evidence(|e| e.host_drops = Some(40)));
         assert_eq!((diagnosis.lost_host, diagnosis.lost_network), (40, lossy.lost()), "{diagnosis:?}");
         assert!(diagnosis.found.host_drops && !diagnosis.found.disbelieved);
-        // By gaps: the stall is, and a third of the others is not.
+        // A claim by gaps is believed for the stall, and not for a third of the other gaps.
         let metrics = Meter::new().measure(&stalled);
         for (claims, believed) in [([false, true], true), ([true, false], false)] {
             let counted = stalled.gaps().enumerate().map(|(index, gap)| {
@@ -164,7 +164,7 @@ fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
         assert!(claim(lossy, Some(20e-3), None).found.disbelieved);
         assert!(claim(lossy, None, Some(0)).found.host_drops);
         assert!(claim(lossy, None, Some(50)).found.disbelieved);
-        // Stalls may be over a queue.
+        // Stalls may occur over a queue.
         let stalled = signature([6000, 90, 3000, 120]);
         assert!(claim(&stalled, Some(20e-3), Some(50)).found.host_drops);
     }
@@ -181,7 +181,7 @@ fn marks_say_that_a_queue_stood_and_forbid_to_call_a_window_the_hosts_without_th
         let counted = evidence(|e| (e.marks, e.host_drops) = (Some(1), Some(stalled.lost())));
         assert_eq!(diagnose(&stalled, &counted).verdict, Verdict::Cpu);
     }
-    // What the pattern leaves open moves towards the network.
+    // If the pattern is undecided, marks shift the probability towards the network.
     let open = signature([9000, 2]);
     let [plain, marked] = [None, Some(3)].map(|marks| diagnose(&open, &evidence(|e| e.marks = marks)).p_cpu);
     assert!(plain > 0.05 && marked < plain / 2.0, "{plain} {marked}");
@@ -195,7 +195,7 @@ fn more_marks_than_packets_received_are_cut_and_said() {
         assert_eq!((diagnosis.found.disbelieved, diagnosis.found.marks), (disbelieved, true));
         assert_eq!(diagnosis.verdict, Verdict::Inconclusive);
     }
-    // Of nothing that arrived nothing can be marked.
+    // If no packet arrived, none can be marked.
     let all_lost = diagnose(&signature([0, 20_000]), &evidence(|e| e.marks = Some(5)));
     assert_eq!((all_lost.found.disbelieved, all_lost.found.marks), (true, false));
 }
@@ -215,10 +215,10 @@ fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
     );
     let by_pattern = diagnose(&outage, &Evidence::default());
     assert_eq!((by_pattern.verdict, by_pattern.shape), (Verdict::Cpu, Some(Shape::Outage)));
-    // A packet lost elsewhere changes nothing.
+    // A packet lost elsewhere does not change the verdict.
     let and_one = diagnose(&signature([2000, 1, 3000, 700]), &evidence(|e| e.delay_s = Some(0.0)));
     assert_eq!((and_one.verdict, and_one.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
-    // In units of the sender's burst.
+    // The limit is in units of the sender's burst.
     let bursts = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(64))));
     assert_eq!(bursts.shape, None);
 }
@@ -229,7 +229,7 @@ fn many_long_runs_are_like_an_outage_as_one_is() {
     let known = evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1)));
     let flapping = diagnose(&signature(runs.clone()), &known);
     assert_eq!((flapping.verdict, flapping.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
-    // With more than a twentieth in other runs it is not.
+    // With more than 5 % of the losses in other runs, it is not an outage.
     let others = signature([runs, [300, 60].repeat(2)].concat());
     assert_eq!(diagnose(&others, &known).shape, None);
 }
@@ -240,7 +240,7 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
         let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
         Classifier::shipped().diagnose(&window, &Meter::new().measure(&window), known)
     };
-    // A burst of the sender, and part of one; a packet more is a run of its own.
+    // A burst of the sender and a part of one. One packet more is a longer run than a burst.
     for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 16)] {
         for delay_s in [None, Some(300e-6)] {
             let known = evidence(|e| (e.burst, e.delay_s) = (Some(burst), delay_s));
@@ -249,17 +249,17 @@ fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
     }
     let burst = evidence(|e| e.burst = Some(32));
     assert!(told(20_000, &[1000, 32], &burst).p_cpu <= 0.5 && told(20_000, &[1000, 33], &burst).p_cpu > 0.5);
-    // Fewer losses than figures are given of.
+    // Loss rates below the measured range.
     for (packets, runs) in [(100_000, [1000, 2]), (1 << 24, [1000, 5]), (100_000, [1000, 7])] {
         let rare = told(packets, &runs, &Evidence::default());
         assert!(rare.p_cpu <= 0.5 && rare.found.extrapolated, "{runs:?}");
     }
     assert!(told(100_000, &[1000, 8], &Evidence::default()).p_cpu > 0.5);
-    // A queue that stood for long.
+    // A long queueing delay.
     let delayed = |delay_s| evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(delay_s)));
     assert!(told(20_000, &[1000, 60], &delayed(4e-3)).p_cpu <= 0.5);
     assert_eq!(told(20_000, &[1000, 60], &delayed(3e-3)).verdict, Verdict::Cpu);
-    // The count knows better than each.
+    // The counter overrides each of these.
     let counted = |lost| evidence(|e| (e.burst, e.host_drops) = (Some(16), Some(lost)));
     assert_eq!(told(20_000, &[1000, 16], &counted(16)).verdict, Verdict::Cpu);
 }
@@ -288,7 +288,8 @@ fn a_hybrid_window_is_split() {
 
 #[test]
 fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
-    // A queue makes a few runs of two, and one of five; six are far enough from them, as RED makes them, but no stall; fifteen are.
+    // A queue makes a few runs of two and one of five. Six is far enough from them, as RED makes
+    // them, but not a stall; fifteen is.
     for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (15, Verdict::Hybrid)] {
         let mut runs = singles(60, 150);
         runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
@@ -296,12 +297,12 @@ fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
         let diagnosis = diagnose(&queued, &evidence(|e| e.burst = Some(1)));
         assert_eq!(diagnosis.verdict, verdict, "{diagnosis:?}");
         if longest > 6 {
-            // A burst of the sender is none either.
+            // A run as long as a burst of the sender is not a stall.
             let sent = evidence(|e| e.burst = Some(15));
             assert_ne!(diagnose(&queued, &sent).verdict, Verdict::Hybrid);
             continue;
         }
-        // A delay before the losses speaks against a stall so short.
+        // A delay before the losses is evidence against a stall that short.
         let delayed = evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(20e-3)));
         assert_eq!(diagnose(&queued, &delayed).verdict, Verdict::Network);
     }
@@ -322,7 +323,7 @@ fn gaps_are_told_apart_by_their_own_evidence() {
         (shipped.diagnose_gaps(&mixed, &metrics, &Evidence::default(), gaps.iter().copied(), say), heard)
     };
     use Cause::{Host, Network};
-    // With GRO the count is of buffers: more than none is what counts.
+    // With GRO the counter counts buffers: only whether it is 0 is used.
     let counted = [5, 0, 0, 1, 0].map(|drops| gap(Some(drops), None, None));
     let (diagnosis, heard) = told(&counted);
     assert_eq!(heard, [Host, Network, Network, Host, Network]);
@@ -335,7 +336,7 @@ fn gaps_are_told_apart_by_their_own_evidence() {
     let (diagnosis, heard) = told(&marked);
     assert_eq!(heard, [Host, Network, Network, Host, Network]);
     assert!(diagnosis.found.marks && !diagnosis.found.host_drops);
-    // Without evidence it is the window's answer.
+    // Without evidence the result is that of the window.
     let (alone, whole) = (told(&[]).0, diagnose(&mixed, &Evidence::default()));
     assert!((alone.p_cpu - whole.p_cpu).abs() < 1e-9);
     assert_eq!((alone.verdict, alone.lost_host, alone.found), (whole.verdict, whole.lost_host, whole.found));
@@ -381,7 +382,7 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
     };
     let by_pattern = Found { pattern: true, ..Found::default() };
     let extrapolated = Found { extrapolated: true, ..by_pattern };
-    // The shortest are a fifth of 10 000.
+    // The shortest fitted windows are a fifth of 10 000.
     for (packets, expected) in [
         (17, extrapolated),
         (1999, extrapolated),
@@ -399,7 +400,7 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
     assert_eq!(found(100_000, &[9, 7], &Evidence::default()), extrapolated);
     assert_eq!(found(20_000, &[9000, 1000], &Evidence::default()), by_pattern);
     assert_eq!(found(20_000, &[9000, 1001], &Evidence::default()), extrapolated);
-    // What the kernel counted needs no model, and what is too little for one was not looked at.
+    // The kernel's count needs no model, and a window that is too short is not judged.
     let counted = evidence(|e| e.host_drops = Some(1001));
     assert_eq!(found(20_000, &[9000, 1001], &counted), Found { host_drops: true, ..Found::default() });
     assert_eq!(found(16, &[9, 7], &Evidence::default()), Found::default());
@@ -412,7 +413,7 @@ fn shares_of_exactly_a_twentieth_decide_as_more_does() {
         let told = diagnose(&signature([1000, host, 1000, network]), &known);
         (told.verdict, told.lost_host, told.lost_network)
     };
-    // 19 of 20 is 0.95, which is a verdict, although the other share is 5 %.
+    // 19 of 20 is 0.95, which gives a verdict, although the other share is 5 %.
     assert_eq!(counted(1900, 100), (Verdict::Cpu, 1900, 100));
     assert_eq!(counted(100, 1900), (Verdict::Network, 100, 1900));
     assert_eq!(counted(1899, 101), (Verdict::Hybrid, 1899, 101));
@@ -465,7 +466,7 @@ fn what_is_no_model_is_refused_and_said() {
 }
 
 proptest! {
-    /// A model with something else somewhere is refused, or answers.
+    /// A model with a random change is rejected, or gives a probability.
     #[test]
     fn a_model_that_was_changed_makes_no_panic(at in any::<proptest::sample::Index>(), with in ".{0,3}") {
         let good = Classifier::shipped().write();
@@ -478,7 +479,7 @@ proptest! {
         }
     }
 
-    /// Whatever is lost and claimed: a probability, and counts that add up.
+    /// For any losses and claims, the diagnosis has a probability, and its counts add up.
     #[test]
     fn an_answer_is_possible_whatever_is_claimed(
         runs in proptest::collection::vec(0u32..300, 0..60),

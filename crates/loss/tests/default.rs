@@ -1,4 +1,4 @@
-//! The default classifier on the open signatures, which are no part of the repository.
+//! The default classifier on the open signatures, which are not part of the repository.
 #![allow(clippy::unwrap_used)]
 
 mod open;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, Labelled, Shape, Verdict};
 use open::{Score, Told, Window, counts, cross_validated, windows};
 
-/// Runs are dealt out to so many models, each fitted without its own.
+/// Number of parts of the runs; each model is fitted without one part.
 const FOLDS: usize = 8;
 
 #[test]
@@ -31,7 +31,8 @@ fn runs_that_were_left_out_are_judged_as_promised() {
             let one_cause = judged.iter().filter(|(window, _)| window.labelled.cause != Cause::Unknown);
             assert_eq!(one_cause.filter(|(_, diagnosis)| diagnosis.verdict == Verdict::Hybrid).count(), 0);
             if packets == 20_000 {
-                // The paper's kinds of host with a delay are less, for an outage looks the same: see the design.
+                // With a delay, fewer windows of the paper's host kinds are right, because an
+                // outage looks the same: see docs/design/loss.md.
                 let floors = if told.delay { [90.0, 97.0, 95.0, 97.0] } else { [97.0, 97.0, 83.0, 92.0] };
                 let found = [papers[0], papers[1], all[0], all[1]];
                 assert!(found.iter().zip(floors).all(|(score, floor)| score.right() >= floor), "{found:?}");
@@ -41,7 +42,7 @@ fn runs_that_were_left_out_are_judged_as_promised() {
     }
 }
 
-/// Host and network.
+/// Prints and returns the scores of host and network.
 fn report(name: &str, judged: &[(&Window, &Diagnosis)], has: impl Fn(&Window) -> bool) -> [Score; 2] {
     let scores = [Cause::Host, Cause::Network].map(|cause| {
         let of_cause = judged.iter().filter(|(window, _)| window.labelled.cause == cause && has(window));
@@ -85,7 +86,7 @@ fn outages_are_not_called_the_hosts_where_the_delay_or_the_count_is_known() {
 #[test]
 fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
     let Some(windows) = windows() else { return };
-    // That all, a half and a tenth was the host's, of windows that a network made.
+    // Claims that all, a half and a tenth of the losses were the host's, for windows of a network.
     let parts = [1, 2, 10];
     for told in Told::ALL {
         let judge = |classifier: &Classifier, window: &Window| {
@@ -114,7 +115,8 @@ fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
         println!(
             "{told:?}: false claims believed of all, a half, a tenth, by even and odd runs: {believed:?}"
         );
-        // What is left of claims of all is one run over no queue, and runs as long as stalls.
+        // The claims of all losses that are still believed are one run without a queue, and runs as
+        // long as stalls.
         let most = [0.15, 0.15, 0.35];
         let halves = believed.values().flatten().flat_map(|half| half.iter().zip(most));
         assert_eq!(halves.clone().count(), 18);

@@ -1,4 +1,4 @@
-//! What holds of every window, whatever the models say.
+//! Properties of every window, with any model.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use barograph_loss::fuzzing::assert_sound;
@@ -7,7 +7,7 @@ use barograph_loss::{
 };
 use proptest::prelude::*;
 
-/// Runs received and lost, of short and of long windows.
+/// Lengths of received and lost runs, for short and long windows.
 fn runs() -> impl Strategy<Value = Vec<u32>> {
     let pair = (prop_oneof![0u32..20, 0u32..3000], prop_oneof![1u32..4, 1u32..200]);
     prop::collection::vec(pair, 0..40)
@@ -20,7 +20,7 @@ fn evidence() -> impl Strategy<Value = Evidence> {
         .prop_map(|(burst, delay_s, host_drops, marks)| Evidence { burst, delay_s, host_drops, marks })
 }
 
-/// As `read_line` has it, both ways.
+/// A line for `read_line`, as bits or as run lengths.
 fn line(signature: &Signature, evidence: &Evidence, as_bits: bool) -> String {
     let fates: Vec<String> = signature
         .gaps()
@@ -143,6 +143,6 @@ fn nothing_is_allocated_for_a_window_after_the_first() {
     judge(&lines[0]);
     let counted = allocation_counter::measure(|| lines.iter().for_each(|line| judge(line)));
     assert_eq!(counted.count_total, 0, "{counted:?}, {lost}");
-    // The counter counts.
+    // The counter does count allocations.
     assert_eq!(allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total, 1);
 }

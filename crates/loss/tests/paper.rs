@@ -1,4 +1,4 @@
-//! The paper's classifier on real labelled signatures, where they lie beside the repository.
+//! The paper's classifier on real labelled signatures, if they are beside the repository.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "what the default classifier is told of a window")]
@@ -21,8 +21,9 @@ fn the_shipped_model_is_what_the_papers_kinds_make() {
     assert_eq!(fit.classifier, PaperClassifier::shipped(), "scripts/fit-models makes the shipped one");
 }
 
-/// Right / wrong / inconclusive as published were 76.3 / 0.6 / 23.1 of the CPU's and 83.3 / 3.8 / 12.9 of the network's windows, on
-/// twice as many runs: the bounds leave room for the runs, and none for a classifier that guesses.
+/// The published shares of right / wrong / inconclusive windows are 76.3 / 0.6 / 23.1 for the CPU
+/// and 83.3 / 3.8 / 12.9 for the network, on twice as many runs. The limits allow for fewer runs,
+/// and not for a classifier that guesses.
 #[test]
 fn runs_that_were_held_out_are_told_apart_as_published() {
     let Some(windows) = windows() else { return };
@@ -52,8 +53,8 @@ fn runs_that_were_held_out_are_told_apart_as_published() {
     }
 }
 
-/// How many windows of the host and of the network were right, wrong and inconclusive, each judged by a model that was fitted on the
-/// other four fifths of the runs; without a model all are inconclusive.
+/// Counts right, wrong and inconclusive windows of the host and of the network. Each is judged by a
+/// model fitted on the other four fifths of the runs; without a model all are inconclusive.
 fn held_out(windows: &[Labelled]) -> [[u32; 3]; 2] {
     let folds =
         deal_runs(windows.iter().map(|window| (window.kind.as_str(), window.run.as_str())), 5, |_| ());
@@ -86,7 +87,7 @@ fn is_pure(window: &Labelled) -> bool {
     window.kind != "outage" && !window.kind.starts_with("hyb")
 }
 
-/// Those of one cause, of which it is told the pattern alone.
+/// Windows of one cause, without evidence beside the pattern.
 fn windows() -> Option<Vec<Labelled>> {
     let labelled = open::windows()?.into_iter().map(|window| window.labelled);
     let pure = labelled.filter(|window| window.cause != Cause::Unknown);

@@ -1,4 +1,5 @@
-//! The shipped classifiers on runs that neither they nor their thresholds ever saw, recorded in `tests/recorded`.
+//! The shipped classifiers on runs that neither they nor their thresholds were fitted on, from
+//! `tests/recorded`.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code, reason = "what the tests of the open signatures need")]
@@ -10,19 +11,19 @@ use std::path::Path;
 use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, PaperClassifier, Verdict};
 use open::{Score, Told, Window, windows_in};
 
-/// Windows of 10,000 and 20,000 packets.
+/// Reads the windows of 10 000 and 20 000 packets.
 fn windows() -> Vec<Window> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
     windows_in(&folder, &[10_000, 20_000])
 }
 
-/// The windows that classifiers are scored on, as on the open signatures: lost by one cause, at a loss rate in range.
+/// Windows that count, as in the open signatures: lost by one cause, at a loss rate in the range.
 fn scored(windows: &[Window]) -> impl Iterator<Item = &Window> + Clone {
     let has_one_cause = |window: &&Window| window.labelled.cause != Cause::Unknown;
     windows.iter().filter(has_one_cause).filter(|window| window.is_in_range() && !window.is_outage())
 }
 
-/// The scores of the host's and of the network's windows.
+/// Scores of the host's and of the network's windows.
 fn scores<'a>(
     windows: impl Iterator<Item = &'a Window> + Clone,
     verdict: impl Fn(&Window) -> Verdict,
@@ -96,11 +97,13 @@ fn the_papers_classifier_is_seldom_wrong_on_recorded_windows() {
     }
 }
 
-/// Least share of right verdicts on the host's and on the network's windows (%), for each of [`Told::ALL`]: 3 points below
-/// what the shipped classifier had on this set when it was recorded (93.0 and 97.4; 88.0 and 97.6; 93.0 and 95.8; 91.0 and 95.8). These
-/// bounds notice a change that costs accuracy; they claim nothing about other hosts.
+/// Lowest share of right verdicts on the host's and on the network's windows (%), for each of
+/// [`Told::ALL`]: 3 points below the shipped classifier's on this set when it was recorded (93.0
+/// and 97.4; 88.0 and 97.6; 93.0 and 95.8; 91.0 and 95.8). These limits detect a change that costs
+/// accuracy; they claim nothing about other hosts.
 const FLOORS: [[f64; 2]; 4] = [[90.0, 94.0], [85.0, 94.0], [90.0, 92.0], [88.0, 92.0]];
-/// Two of the 100 windows of the host. The 0.8 % of the open signatures cannot be told from chance on so few.
+/// Two of the 100 windows of the host, %. On so few windows, the 0.8 % of the open signatures
+/// cannot be distinguished from chance.
 const WRONG_MAX: f64 = 2.0;
 /// As above, for the paper's classifier (79.4 and 53.9 right, none wrong).
 const PAPER_RIGHT_MIN: f64 = 50.0;

@@ -1,5 +1,5 @@
-//! What our exchanges cost beside a bare blocking ping-pong, and our goodput beside iperf3, each
-//! pair interleaved in the same run on loopback: `cargo bench -p barograph-probe --features io`.
+//! Compares our exchanges with a bare blocking ping-pong, and our goodput with iperf3. Both of a
+//! pair run interleaved on loopback: `cargo bench -p barograph-probe --features io`.
 #![expect(
     clippy::unwrap_used,
     clippy::disallowed_methods,
@@ -16,7 +16,7 @@ use barograph_probe::io::{Context, Limits, Listener, run_one};
 use barograph_probe::reduce::median;
 use barograph_probe::{Direction, Experiment, Measured, Target};
 
-/// Exchanges of one turn; turns alternate, so that both see the same weather.
+/// Exchanges of one turn. Turns alternate, so that both sides run under the same conditions.
 const EXCHANGES: u32 = 2_000;
 const TURNS: u32 = 40;
 /// Bytes of one transfer: about a second on loopback.
@@ -41,8 +41,8 @@ fn exchanges(target: &Target) {
         ours_s.push(ours(target, Experiment::Rtt { n: EXCHANGES }).value);
         bare_s.push(median(&bare.exchange(EXCHANGES)).unwrap());
     }
-    // On a machine with few processors the two ends share one or do not, as the scheduler likes,
-    // and that is most of the time: so the spread is shown beside the median.
+    // With few processors, the scheduler sometimes runs both ends on one processor, which dominates
+    // the time. So the output has quartiles beside the median.
     let show = |name: &str, medians: &[f64]| {
         let mut sorted: Vec<f64> = medians.iter().map(|s| s * 1e6).collect();
         sorted.sort_by(f64::total_cmp);
@@ -84,8 +84,8 @@ fn ours(target: &Target, experiment: Experiment) -> Measured {
     run_one(target, experiment, &context).remove(0).result.unwrap()
 }
 
-/// Two threads, one connection, two bytes: nothing that could be left out, and no thread or
-/// connection that is new.
+/// Two threads, one connection and two bytes: the minimum for an exchange, with no new thread or
+/// connection.
 struct BarePingPong(TcpStream);
 
 impl BarePingPong {
@@ -117,7 +117,7 @@ impl BarePingPong {
     }
 }
 
-/// The rate in bit/s that iperf3 sees at the receiver; `None` where there is no iperf3.
+/// Rate at iperf3's receiver in bit/s; `None` if iperf3 is not installed.
 fn iperf3(direction: Direction) -> Option<f64> {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut server = Server(
@@ -139,7 +139,8 @@ fn iperf3(direction: Direction) -> Option<f64> {
     sum.split("\"bits_per_second\":").nth(1)?.split([',', '}']).next()?.trim().parse().ok()
 }
 
-/// Until the server listens, seen in the kernel's own table: a connection would be its one test.
+/// Waits until the server listens, according to the kernel's table: a connection would use up its
+/// only test.
 fn wait_for(server: &mut Child, port: u16) {
     let listening = format!(":{port:04X} ");
     let began = Instant::now();
@@ -157,7 +158,7 @@ fn wait_for(server: &mut Child, port: u16) {
     }
 }
 
-/// Ends with us.
+/// A server process; dropping it kills the process.
 struct Server(Child);
 
 impl Drop for Server {

@@ -1,22 +1,26 @@
-//! What a path's full-length tests say of its shorter ones. Pure.
+//! Predicts the result of a full-length test of a path from its first part. Pure.
 //!
-//! A test passes [`CHECKPOINTS`]. For each, a [`Calibration`] keeps how far what had come by then lay from what the
-//! full length gave, and beside them the path's own level. A test that may end early ends at the first checkpoint that
-//! has been a good enough guide on this path: within 5 %, or, after half a second, not much worse than the level
-//! itself, for of a path that scatters by a third a full test tells little more of the next than its first second does.
-//! The level is never predicted better than within a tenth, for the usual deviation counts as one of five tests: so after
-//! half a second 12 % (after four tests 13 %) are good enough on the quietest path, too.
+//! A test passes [`CHECKPOINTS`]. For each of them, a [`Calibration`] records how far the rate up
+//! to the checkpoint was from the rate of the full length. It also records the path's own level. A
+//! test that may end early ends at the first checkpoint that has predicted well enough on this
+//! path: within 5 %, or, after half a second, not much worse than the level predicts the next test.
+//! (On a path that varies by a third, a full test predicts the next one hardly better than its
+//! first second does.) The level never predicts better than within a tenth, because the usual
+//! deviation counts as one of five tests. So after half a second, 12 % (after four tests 13 %) is
+//! good enough, even on the quietest path.
 //!
-//! Only tests of full length teach what a checkpoint is worth: those before the path was calibrated, and audits.
-//! The level follows every test, by what that test alone says, so that an estimate never confirms itself.
+//! Only full-length tests calibrate the checkpoints: those before the path was calibrated, and
+//! audits. Every test updates the level, with the rate that this test alone gives, so that an
+//! estimate never confirms itself.
 
-/// Checkpoints, in rounds since the rate last grew by a quarter; at the third start-up is over.
+/// Checkpoints, in rounds since the rate last grew by a quarter; start-up is over at the third.
 pub const CHECKPOINTS: [u32; 7] = [1, 2, 3, 6, 12, 24, 48];
 
-/// The rate since it last grew, at each checkpoint that a test has passed, in bit/s.
+/// Rate since the last growth at each checkpoint that a test has passed, in bit/s.
 pub type Partials = [Option<f64>; CHECKPOINTS.len()];
 
-/// What one path's tests say of it; the caller keeps it, one for each path and congestion control.
+/// What the tests of one path have shown. The caller keeps one for each path and congestion
+/// control.
 ///
 /// ```
 /// use barograph_probe::calibration::{Calibration, Partials};
@@ -30,22 +34,23 @@ pub type Partials = [Option<f64>; CHECKPOINTS.len()];
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Calibration {
-    /// The logarithm of the path's rate.
+    /// Logarithm of the path's rate.
     level: Running,
-    /// The logarithm of full-length rate over the rate at each checkpoint.
+    /// For each checkpoint, the logarithm of full-length rate divided by rate at the checkpoint.
     ratios: [Running; CHECKPOINTS.len()],
-    /// Tests in a row that lay outside what was expected.
+    /// Consecutive tests outside the expected range.
     surprises: u32,
 }
 
 impl Calibration {
-    /// Full-length tests before the first early stop.
+    /// Number of full-length tests before the first early stop.
     pub const TESTS_MIN: u64 = 4;
-    /// So many tests in a row that lie outside what was expected say that the path has changed: it is calibrated anew.
+    /// After this many consecutive tests outside the expected range, the path has changed, and
+    /// calibration starts again.
     pub const SURPRISES_MAX: u32 = 2;
 
-    /// Takes a test of full length that had no leave to end early: what had come at its checkpoints, and its rate
-    /// after start-up. Rates that are no positive numbers are left out.
+    /// Adds a full-length test that was not allowed to end early: its rates at the checkpoints, and
+    /// its rate after start-up. Rates that are not positive and finite are ignored.
     pub fn learn_full(&mut self, partials: &Partials, full_bit_s: f64) {
         let Some(full) = log(full_bit_s) else { return };
         self.surprises = 0;
@@ -57,7 +62,7 @@ impl Calibration {
         }
     }
 
-    /// Takes a test that ended early. What it says of the level it says by itself; of checkpoints it says nothing.
+    /// Adds a test that ended early. It updates the level with its own rate, and no checkpoint.
     pub fn learn_early(&mut self, reason: &Reason) {
         self.surprises = 0;
         if let Some(alone) = log(reason.alone_bit_s) {
@@ -65,10 +70,12 @@ impl Calibration {
         }
     }
 
-    /// Takes a test that had leave and went to its full length because its estimate was not believed.
+    /// Adds a test that was allowed to end early, but ran to full length because its estimate was
+    /// rejected.
     ///
-    /// One alone teaches nothing: to learn from what is unusual would make it the rule. After
-    /// [`SURPRISES_MAX`](Self::SURPRISES_MAX) in a row the path is another one, and this its first test.
+    /// A single such test changes nothing, so that an outlier does not become the expectation.
+    /// After [`SURPRISES_MAX`](Self::SURPRISES_MAX) in a row, the path has changed: calibration
+    /// starts again with this test as the first.
     pub fn learn_surprise(&mut self, partials: &Partials, full_bit_s: f64) {
         self.surprises += 1;
         if Self::SURPRISES_MAX <= self.surprises {
@@ -77,8 +84,8 @@ impl Calibration {
         }
     }
 
-    /// What the next test is expected to show; `None` while there are too few tests to know, and where no checkpoint
-    /// is a good enough guide.
+    /// Expectation for the next test; `None` while there are too few tests, or if no checkpoint
+    /// predicts well enough.
     #[must_use]
     pub fn expected(&self) -> Option<Expectation> {
         if self.level.count < Self::TESTS_MIN {
@@ -95,29 +102,30 @@ impl Calibration {
     }
 }
 
-/// What the next test of a path is expected to show.
+/// Expected rate of the next test of a path.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     level: Next,
-    /// Of the checkpoints that are good guides.
+    /// Correction of each checkpoint that predicts well enough; `None` for the others.
     ratios: [Option<Next>; CHECKPOINTS.len()],
 }
 
-/// What a rate at a checkpoint says of the full test's.
+/// Estimate of a full-length test's rate from the rate at a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// By this test alone: the rate at the checkpoint, corrected, in bit/s.
+    /// Estimate from this test alone: the corrected rate at the checkpoint, in bit/s.
     pub alone_bit_s: f64,
-    /// Together with the path's level, each by its precision, in bit/s.
+    /// Mean of that estimate and the path's level, weighted by precision, in bit/s.
     pub rate_bit_s: f64,
-    /// How far that is expected to be off: one standard deviation, as a share of it.
+    /// Expected error of `rate_bit_s`: one standard deviation, as a share of the rate.
     pub deviation: f64,
-    /// Whether the test agrees with the path's level, as far as both are known.
+    /// Whether the test agrees with the path's level, within the uncertainty of both.
     pub agrees: bool,
 }
 
 impl Expectation {
-    /// The estimate at checkpoint `index`, reached `time_s` seconds after the stream began, if that one is a guide.
+    /// Estimate at checkpoint `index`, which the stream reached after `time_s` seconds; `None` if
+    /// that checkpoint does not predict well enough.
     #[must_use]
     pub fn estimate(&self, index: usize, time_s: f64, partial_bit_s: f64) -> Option<Estimate> {
         let is_late = HASTE_S <= time_s;
@@ -130,7 +138,8 @@ impl Expectation {
         let estimate = Estimate {
             alone_bit_s: alone.exp(),
             rate_bit_s: (self.level.mean + weight * off).exp(),
-            // Their errors may be one and the same, so that both together are no better than the better one.
+            // Both errors may have the same cause, so the combined error is taken to be the smaller
+            // of the two.
             deviation: self.level.variance.min(ratio.variance).sqrt(),
             agrees: off.abs() <= most,
         };
@@ -138,23 +147,24 @@ impl Expectation {
     }
 }
 
-/// A rate that may stand for a full test's.
+/// An estimate that may replace the rate of a full-length test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reason {
-    /// When, in seconds since the stream began.
+    /// Time of the estimate, in seconds since the stream began.
     pub time_s: f64,
-    /// Mean rate of the rounds that it is taken from, in bit/s.
+    /// Mean rate of the rounds behind the estimate, in bit/s.
     pub settled_bit_s: f64,
-    /// What this test alone says of a full-length test's rate after start-up, in bit/s: the settled rate, corrected.
+    /// Estimate of a full-length test's rate after start-up, from this test alone, in bit/s: the
+    /// settled rate, corrected.
     pub alone_bit_s: f64,
-    /// The same together with what the path's earlier tests say, in bit/s: the estimate.
+    /// The same estimate combined with the path's earlier tests, in bit/s.
     pub rate_bit_s: f64,
-    /// How far the estimate is expected to be off: one standard deviation, as a share of it. Of a path of which nothing
-    /// is known it is the coefficient of variation of the rounds, and says little.
+    /// Expected error of the estimate: one standard deviation, as a share of the estimate. On an
+    /// unknown path it is the coefficient of variation of the rounds, which is a weak indicator.
     pub deviation: f64,
 }
 
-/// A running mean and variance in which what is old fades.
+/// Running mean and variance of effectively [`MEMORY`] values; older values fade.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 struct Running {
     count: u64,
@@ -162,7 +172,7 @@ struct Running {
     variance: f64,
 }
 
-/// The next value: its mean and the variance of the error of saying so.
+/// Prediction of the next value: its mean and the variance of the prediction error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Next {
     mean: f64,
@@ -175,18 +185,19 @@ impl Running {
         let off = value - self.mean;
         let others = self.others();
         if 0.0 < others {
-            // From the mean of n others a value lies farther than from the true one, by 1 + 1/n in variance.
+            // The distance of a value from the mean of n other values has a variance larger by 1 +
+            // 1/n than its distance from the true mean.
             self.variance += (off * off * others / (others + 1.0) - self.variance) / others;
         }
         self.mean += off / (others + 1.0);
     }
 
-    /// What stands behind the mean beside the latest value.
+    /// Effective number of values behind the mean, without the latest one.
     fn others(&self) -> f64 {
         self.count.saturating_sub(1).min(MEMORY - 1) as f64
     }
 
-    /// With so few values the deviation is partly that of paths in general.
+    /// Prediction of the next value. With few values, the usual deviation of paths has more weight.
     fn next(&self, usual_deviation: f64) -> Next {
         let seen = self.others();
         let usual = USUAL_TESTS * usual_deviation * usual_deviation;
@@ -195,29 +206,33 @@ impl Running {
     }
 }
 
-/// The logarithm of a rate that is one.
+/// Logarithm of a rate; `None` if the rate is not positive and finite.
 fn log(rate_bit_s: f64) -> Option<f64> {
     (rate_bit_s.is_finite() && 0.0 < rate_bit_s).then(|| rate_bit_s.ln())
 }
 
-// Chosen on replayed tests of one set of emulated paths, and reported on another (lab/README.md).
+// The constants were chosen on replayed tests of one set of emulated paths, and evaluated on
+// another set (lab/README.md).
 
-/// What is older than some five tests fades, of checkpoints five audits: paths change.
+/// Effective number of tests (for checkpoints: of audits) in the running mean; paths change.
 const MEMORY: u64 = 5;
-/// How much the usual deviation counts, in tests.
+/// Weight of the usual deviation, in tests.
 const USUAL_TESTS: f64 = 1.0;
-/// So far a path's rate lies from its mean, before more is known.
+/// Usual deviation of a path's rate (logarithm), before the path's own is known.
 const LEVEL_DEVIATION: f64 = 0.2;
-/// So far a ratio lies from its mean, before more is known.
+/// Usual deviation of a checkpoint's ratio (logarithm), before the path's own is known.
 const RATIO_DEVIATION: f64 = 0.07;
-/// A checkpoint is a guide if it is right within this,
+/// A checkpoint predicts well enough if its standard deviation is at most this.
 const DEVIATION_MAX: f64 = 0.05;
-/// or not so many times worse than the path's level, which on the quietest path is 12 or 13 %,
+/// After [`HASTE_S`], a checkpoint's deviation may also be this many times the deviation of the
+/// level: 12 or 13 % on the quietest path.
 const LEVEL_FACTOR: f64 = 1.2;
-/// but that only from here on, in seconds: what comes before is a twentieth of a 10 s test's bytes.
+/// Before this time, in seconds, only [`DEVIATION_MAX`] applies: the data so far are a twentieth of
+/// the bytes of a 10 s test.
 const HASTE_S: f64 = 0.5;
-/// What has to be corrected by more is start-up, or a policer's bucket, and no measure of the rate.
+/// A checkpoint that needs a larger correction measured start-up or a policer's token bucket, not
+/// the rate.
 const RATIO_MAX: f64 = 3.0;
-/// An estimate so many deviations from the level is not believed. With the usual deviations in them, that is a
-/// quarter more or less on the quietest path.
+/// An estimate this many standard deviations from the level is rejected. With the usual deviations
+/// included, that is a difference of a quarter on the quietest path.
 const SURPRISE_DEVIATIONS: f64 = 2.5;

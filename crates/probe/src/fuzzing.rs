@@ -1,13 +1,13 @@
-//! Entry points for fuzzers: plain functions that must hold for any bytes.
+//! Entry points for fuzzers: functions that must not panic for any bytes.
 
 use crate::target::Target;
 use crate::token;
 use crate::wire::{Datagram, Done, Reply, Request};
 
-/// Decodes `data` as every frame; whatever is accepted must survive a round trip.
+/// Decodes `data` as every kind of frame; each accepted frame must encode to the same bytes.
 ///
 /// # Panics
-/// When a decoder accepts a frame that its encoder would write differently: a defect.
+/// If a decoder accepts a frame that its encoder would write differently, which is a defect.
 pub fn fuzz_wire(data: &[u8]) {
     if let Ok(request) = Request::decode(data) {
         assert_eq!(request.encode(), data, "{request:?}");
@@ -18,7 +18,7 @@ pub fn fuzz_wire(data: &[u8]) {
     if let Ok(datagram) = Datagram::decode(data) {
         assert_eq!(datagram.encode(), data, "{datagram:?}");
     }
-    // A rate above 2^53 bit/s is rounded to the nearest `f64`; the second round is exact.
+    // A rate above 2^53 bit/s is rounded to the nearest `f64`; decoding it again is exact.
     if let Ok(done) = Done::decode(data) {
         assert_eq!(Done::decode(&done.encode()), Ok(done));
     }

@@ -1,13 +1,36 @@
-//! Experiments that measure a network: round-trip time, goodput, loss, connect and response time, and their responder.
+//! Experiments that measure a network: round-trip time, goodput, loss, connect time and response
+//! time.
 //!
-//! Without features this crate contains no socket, no clock and no thread: it plans experiments
-//! ([`plan`]), defines what goes over the wire ([`wire`], specified in `docs/spec/probe.md`; [`signed`], in
-//! `docs/spec/mesh.md`),
-//! and reduces what was timed to values ([`reduce`]). The feature `io` adds [`io`], which does
-//! what was planned with blocking sockets, and the responder at the other end.
+//! Without features the crate is pure: no socket, no clock, no thread. It plans experiments
+//! ([`plan`]), defines the wire format ([`wire`], specified in `docs/spec/probe.md`; [`signed`],
+//! specified in `docs/spec/mesh.md`) and reduces measured times to values ([`reduce`]). The feature
+//! `io` adds the module `io`: a client that runs a plan with blocking sockets, and the responder at
+//! the other end.
 //!
-//! What was measured is a [`Reading`]: a value with its samples and the kernel's view of the
-//! connection, or a typed failure with the time after which it came, never a number in its place.
+//! Three types matter:
+//!
+//! - [`Target`]: what to measure, a URL or `host:port`.
+//! - [`Plan`]: the experiments to run with one target, in order.
+//! - [`Reading`]: one measured quantity. Its result is a value with samples and `TCP_INFO`, or a
+//!   [`ProbeError`]. A failure is never a number.
+//!
+//! ```
+//! use barograph_probe::{Direction, Experiment, Plan, Target, reduce};
+//!
+//! let target = Target::parse("192.0.2.1:8700")?;
+//! assert_eq!(target.port(), 8700);
+//!
+//! let plan = Plan::station(256 * 1024);
+//! let upload = Experiment::Goodput { direction: Direction::Up, bytes: 256 * 1024 };
+//! assert!(plan.experiments.contains(&upload));
+//!
+//! // The value of an `rtt` is the median of its exchanges, in seconds.
+//! assert_eq!(reduce::median(&[0.021, 0.020, 0.350]), Some(0.021));
+//! # Ok::<(), barograph_probe::TargetError>(())
+//! ```
+//!
+//! The crate does not schedule experiments, store measurements or forecast them; the station does.
+//! It does not measure one-way delay, because the clocks of the two ends are never compared.
 
 pub mod calibration;
 pub mod pace;

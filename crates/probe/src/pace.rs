@@ -1,76 +1,83 @@
-//! Exchanges on a timer of their own: when each is to be sent, and how long it took from there. Pure.
+//! Schedules exchanges on a fixed timer and computes their latencies from the scheduled times.
+//! Pure.
 //!
-//! A client that waits for each answer before it asks again leaves out just what a slow time would have shown:
-//! *coordinated omission* (Tene, "How NOT to Measure Latency"). So here no exchange waits for another's answer, and
-//! one that is sent late counts from when it was due, as in wrk2.
+//! A client that waits for each answer before it sends the next request leaves out the samples that
+//! a slow period would have shown: *coordinated omission* (Tene, "How NOT to Measure Latency"). So
+//! no exchange waits for another's answer, and a late exchange is timed from when it was due, as in
+//! wrk2.
 
 use std::time::Duration;
 
-/// What is still to be sent and answered; times are since the timer began.
+/// Schedule of the exchanges that are still to be sent or answered. Times count from the timer's
+/// start.
 #[derive(Clone, Debug)]
 pub struct Pace {
     n: u32,
     every: Duration,
-    /// From when each exchange sent counts.
+    /// For each sent exchange, the time from which its latency counts.
     from: Vec<Duration>,
     answered: usize,
 }
 
 impl Pace {
-    /// `n` exchanges, the first at once and each further one `every` later.
+    /// Creates a schedule of `n` exchanges: the first is due at once, the others follow every
+    /// `every`.
     #[must_use]
     pub fn new(n: u32, every: Duration) -> Self {
         Self { n, every, from: Vec::new(), answered: 0 }
     }
 
-    /// When the next exchange is to be sent; `None` = all were.
+    /// When the next exchange is due; `None` if all were sent.
     #[must_use]
     pub fn due(&self) -> Option<Duration> {
         (self.next() < self.n).then(|| self.every.saturating_mul(self.next()))
     }
 
-    /// The number of the next exchange to be sent, from 0.
+    /// Number of the next exchange to send, from 0.
     #[must_use]
     pub fn next(&self) -> u32 {
         u32::try_from(self.from.len()).unwrap_or(u32::MAX)
     }
 
-    /// The next exchange is sent at `now`.
+    /// Records that the next exchange is sent at `now`.
     pub fn sent(&mut self, now: Duration) {
         let Some(due) = self.due() else { return };
         let is_late = due + GRAIN < now;
         self.from.push(if is_late { due } else { now });
     }
 
-    /// The oldest exchange under way is answered at `now`: its latency; `None` = none is under way.
+    /// Records the answer to the oldest open exchange at `now` and returns its latency; `None` if
+    /// no exchange is open.
     pub fn answered(&mut self, now: Duration) -> Option<Duration> {
         let from = self.from.get(self.answered)?;
         self.answered += 1;
         Some(now.saturating_sub(*from))
     }
 
-    /// The number of the oldest exchange under way; `None` = none is.
+    /// Number of the oldest open exchange; `None` if no exchange is open.
     #[must_use]
     pub fn awaited(&self) -> Option<u32> {
         (self.answered < self.from.len()).then(|| u32::try_from(self.answered).unwrap_or(u32::MAX))
     }
 
-    /// Exchanges without an answer, so far, of all that were to be.
+    /// Number of exchanges, of all `n`, that have no answer so far.
     #[must_use]
     pub fn missed(&self) -> u32 {
         self.n.saturating_sub(u32::try_from(self.answered).unwrap_or(u32::MAX))
     }
 }
 
-/// Latencies, in seconds, of exchanges whose timer began `late`, each from when it would have been due: who had to wait
-/// before it could ask at all was not served meanwhile.
+/// Latencies in seconds, corrected for a timer that started `late`: each counts from when its
+/// exchange would have been due. So the time that the client waited before it could send counts as
+/// latency.
 #[must_use]
 pub fn since_due(latencies_s: &[f64], every: Duration, late: Duration) -> Vec<f64> {
     let waited_s = |i| late.saturating_sub(every.saturating_mul(i)).as_secs_f64();
     (0..).zip(latencies_s).map(|(i, latency_s)| waited_s(i) + latency_s).collect()
 }
 
-/// What a timer of whole milliseconds may be late by itself: that is this host's, and no latency of the path.
+/// A timer of whole milliseconds may be this late. That delay is caused by this host and is not
+/// part of the path's latency.
 const GRAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]
@@ -79,8 +86,8 @@ mod tests {
 
     const EVERY: Duration = Duration::from_millis(20);
 
-    /// Drives `pace` with a peer that answers after 1 ms, and not at all from 100 to 1100 ms; `blocks` = whoever
-    /// sends cannot while an answer is awaited.
+    /// Drives `pace` with a peer that answers after 1 ms, except between 100 and 1100 ms. With
+    /// `blocks` the sender cannot send while an answer is outstanding.
     fn through_a_stall(blocks: bool) -> Vec<Duration> {
         let mut pace = Pace::new(100, EVERY);
         let ms = Duration::from_millis;
@@ -112,7 +119,8 @@ mod tests {
     fn a_stall_is_in_every_exchange_that_fell_into_it() {
         for blocks in [false, true] {
             let latencies = through_a_stall(blocks);
-            // 50 ticks of 20 ms fall into a second: a client that waited would have seen it once.
+            // 50 ticks of 20 ms fall into one second; a client that waits for answers would have
+            // seen one slow exchange.
             let slow = latencies.iter().filter(|latency| 10 < latency.as_millis()).count();
             assert!((49..=53).contains(&slow), "blocks {blocks}: {slow}");
         }

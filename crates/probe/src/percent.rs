@@ -1,13 +1,14 @@
-//! Percent-encoding (RFC 3986 §2.1): everything but unreserved characters as `%XX`.
+//! Percent-encoding (RFC 3986 §2.1): every byte except unreserved characters becomes `%XX`.
 
-/// `text` as part of a query or of a quoted header.
+/// Encodes `text` for a query or a quoted header value.
 #[must_use]
 pub fn encode(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// The text that was encoded; `None` if it is longer than `bytes_max`, no UTF-8, or a `%` is without its two digits.
+/// Decodes `text`; `None` if the result is longer than `bytes_max` or not UTF-8, or a `%` is not
+/// followed by two digits.
 #[must_use]
 pub fn decode(text: &str, bytes_max: usize) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len().min(bytes_max));

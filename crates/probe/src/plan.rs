@@ -1,53 +1,53 @@
-//! What to measure, as plain data that tests can read and configuration can name.
+//! What to measure, as plain data for tests and configuration.
 
 use barograph_forecast::Quantity;
 
 use crate::target::Scheme;
 
-/// One experiment, by what it does on the wire.
+/// One experiment, defined by its traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Experiment {
-    /// `n` two-byte exchanges with a station over TCP without Nagle's algorithm.
+    /// `n` two-byte exchanges with a station over TCP, with Nagle's algorithm off.
     Rtt {
-        /// Exchanges; the value is their median.
+        /// Number of exchanges; the value is their median.
         n: u32,
     },
     /// The same exchanges through the TLS connection of an `https` station.
     RttTls {
-        /// Exchanges; the value is their median.
+        /// Number of exchanges; the value is their median.
         n: u32,
     },
-    /// `n` exchanges written as two one-byte writes with Nagle's algorithm on.
+    /// `n` exchanges, each written as two one-byte writes, with Nagle's algorithm on.
     ///
-    /// One more exchange is made first and discarded: a fresh connection acknowledges at once and
+    /// One more exchange is sent first and discarded: a new connection acknowledges at once and
     /// does not show the stall.
     RttNagle {
-        /// Exchanges that count; the value is their median.
+        /// Number of exchanges that count; the value is their median.
         n: u32,
     },
-    /// One acknowledged long transfer between this host and a station.
+    /// One acknowledged transfer between this host and a station.
     Goodput {
-        /// Which way the bytes go.
+        /// Direction in which the bytes flow.
         direction: Direction,
         /// Bytes to transfer, at least 1.
         bytes: u64,
     },
-    /// `n` paced datagrams to a station's UDP port: their loss and their round-trip time.
+    /// `n` paced datagrams to a station's UDP port, which give loss and round-trip time.
     Loss {
-        /// Datagrams.
+        /// Number of datagrams to send.
         n: u32,
     },
-    /// `n` TCP handshakes with any host, one after the other; a refusal counts as one.
+    /// `n` TCP handshakes with any host, one after the other; a refused connection counts too.
     Connect {
-        /// Handshakes; the value is their median.
+        /// Number of handshakes; the value is their median.
         n: u32,
     },
-    /// One HTTP GET of any server: time to the first and to the last byte.
+    /// One HTTP GET to any server: the times to the first and to the last byte.
     ResponseTime,
 }
 
 impl Experiment {
-    /// The quantities that this experiment gives, in the order of its readings.
+    /// The quantities that the experiment measures, in the order of its readings.
     #[must_use]
     pub fn quantities(self) -> &'static [Quantity] {
         match self {
@@ -62,14 +62,15 @@ impl Experiment {
         }
     }
 
-    /// Whether it fills the path, so that what else is measured meanwhile is *loaded*.
+    /// Whether the experiment fills the path, so that other measurements at the same time are
+    /// *loaded*.
     #[must_use]
     pub fn is_bulk(self) -> bool {
         matches!(self, Self::Goodput { .. })
     }
 }
 
-/// Which way the bytes of a transfer go, seen from the host that measures.
+/// Direction in which the bytes of a transfer flow, as seen from the measuring host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// From this host to the station (`goodput`).
@@ -78,7 +79,7 @@ pub enum Direction {
     Down,
 }
 
-/// The experiments to make with one target, in order.
+/// The experiments to run with one target, in order.
 ///
 /// ```
 /// use barograph_probe::{Experiment, Plan};
@@ -87,22 +88,22 @@ pub enum Direction {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to do, first to last.
+    /// Experiments, in the order in which they run.
     pub experiments: Vec<Experiment>,
 }
 
 impl Plan {
-    /// Exchanges of one `rtt`: a median of eleven shrugs off five disturbed ones and costs
+    /// Exchanges of one `rtt`: a median of eleven tolerates five disturbed exchanges and costs
     /// eleven round trips.
     pub const RTT_EXCHANGES: u32 = 11;
-    /// Exchanges of one `rtt_nagle`: each may stall for 40 ms and more.
+    /// Exchanges of one `rtt_nagle`: each may stall for 40 ms or more.
     pub const NAGLE_EXCHANGES: u32 = 3;
-    /// Datagrams of one `loss`.
+    /// Datagrams of one `loss` experiment.
     pub const DATAGRAMS: u32 = 10;
-    /// Handshakes of one `connect`: the median of three survives one lost SYN (1 s).
+    /// Handshakes of one `connect`: a median of three tolerates one lost SYN (1 s).
     pub const HANDSHAKES: u32 = 3;
 
-    /// Everything a station answers, with goodput both ways of `bytes` each.
+    /// All experiments that a station answers, with `bytes` of goodput in each direction.
     #[must_use]
     pub fn station(bytes: u64) -> Self {
         Self {
@@ -116,19 +117,20 @@ impl Plan {
         }
     }
 
-    /// What any HTTP server answers.
+    /// All experiments that any HTTP server answers.
     #[must_use]
     pub fn web() -> Self {
         Self { experiments: vec![Experiment::Connect { n: Self::HANDSHAKES }, Experiment::ResponseTime] }
     }
 
-    /// What any TCP listener answers.
+    /// All experiments that any TCP listener answers.
     #[must_use]
     pub fn address() -> Self {
         Self { experiments: vec![Experiment::Connect { n: Self::HANDSHAKES }] }
     }
 
-    /// What a server that is no station answers: [`Plan::address`] of `host:port`, [`Plan::web`] of a URL.
+    /// Experiments for a server that is not a station: [`Plan::address`] for `host:port`,
+    /// [`Plan::web`] for a URL.
     #[must_use]
     pub fn server(scheme: Scheme) -> Self {
         if scheme == Scheme::Address { Self::address() } else { Self::web() }

@@ -1,8 +1,8 @@
-//! From what was timed to what is reported.
+//! Reduces measured times to reported values.
 
-/// The median of `samples`; the mean of the two middle ones where their count is even.
+/// Median of `samples`; for an even count, the mean of the two middle samples.
 ///
-/// `None` when there is none. Samples are finite by construction; their order does not matter.
+/// Returns `None` if `samples` is empty. Samples must be finite; their order does not matter.
 #[must_use]
 pub fn median(samples: &[f64]) -> Option<f64> {
     let mut sorted = samples.to_vec();
@@ -15,31 +15,34 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
-/// What is known of the round trip when a transfer's rate is computed, in seconds.
+/// Round-trip time used to correct the rate of a transfer, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundTrip {
-    /// The forecast of the round trip.
+    /// Forecast of the idle round-trip time.
     pub forecast_s: Option<f64>,
-    /// The least round trip that the kernel of either end saw on the transfer's connection.
+    /// Least round-trip time that the kernel of either end measured on the connection of the
+    /// transfer.
     pub least_s: Option<f64>,
 }
 
-/// The rate of one acknowledged transfer.
+/// Rate of one acknowledged transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goodput {
-    /// Bits over the whole time, in bit/s.
+    /// Bits divided by the whole time, in bit/s.
     pub raw: f64,
-    /// Bits over the time less one idle round trip, in bit/s; equal to `raw` where that is not known.
+    /// Bits divided by the time less one idle round trip, in bit/s; equal to `raw` if that round
+    /// trip is unknown.
     pub corrected: f64,
 }
 
-/// The rate of `bytes` in `elapsed_s` seconds, the last round trip of which was only the
-/// acknowledgement (JavaNws §2.1.1: "we subtract the *predicted* round-trip time").
+/// Rate of `bytes` transferred in `elapsed_s` seconds. The last round trip of that time carried
+/// only the acknowledgement (JavaNws §2.1.1: "we subtract the *predicted* round-trip time").
 ///
-/// The forecast is subtracted, but never more than the least round trip, which the transfer cannot
-/// have avoided: a forecast above it would give a rate that the path does not have. Nor is more than
-/// half of the time subtracted, so that an error of the least round trip stays small beside what is
-/// left. Without either of the two nothing is subtracted. `None` when the clock saw no time pass.
+/// The function subtracts the forecast, but at most the least round-trip time, which every transfer
+/// needs: a larger forecast would give a rate that the path does not have. It subtracts at most
+/// half of `elapsed_s`, so that an error in the least round-trip time stays small relative to the
+/// remaining time. If either value is unknown, it subtracts nothing. Returns `None` if `elapsed_s`
+/// is not positive and finite.
 #[must_use]
 pub fn goodput(bytes: u64, elapsed_s: f64, round_trip: RoundTrip) -> Option<Goodput> {
     if !(elapsed_s.is_finite() && 0.0 < elapsed_s) {
@@ -51,7 +54,7 @@ pub fn goodput(bytes: u64, elapsed_s: f64, round_trip: RoundTrip) -> Option<Good
     Some(Goodput { raw: bits / elapsed_s, corrected: bits / (elapsed_s - idle_s) })
 }
 
-/// `value` where it is a positive number, else 0.
+/// Returns `value` if it is positive and finite, else 0.
 fn positive(value: Option<f64>) -> f64 {
     value.filter(|value| value.is_finite() && 0.0 < *value).unwrap_or(0.0)
 }
@@ -78,7 +81,7 @@ mod tests {
         RoundTrip { forecast_s: Some(forecast_s), least_s: Some(least_s) }
     }
 
-    /// JavaNws §2.1.1: a small probe over a long path is mostly round trip.
+    /// JavaNws §2.1.1: over a long path, a small probe spends most of its time on the round trip.
     #[test]
     fn the_forecast_round_trip_is_subtracted() {
         let goodput = goodput(64 * 1024, 0.25, round_trip(0.1, 0.1)).expect("time passed");
@@ -86,7 +89,7 @@ mod tests {
         assert!((goodput.corrected - 524_288.0 / 0.15).abs() < 1e-3);
     }
 
-    /// 64 KiB over 10 Mbit/s and 20 ms: 72 ms. The forecast was made while the path was busy.
+    /// 64 KiB over 10 Mbit/s and 20 ms take 72 ms. The forecast was made while the path was busy.
     #[test]
     fn a_forecast_above_the_least_round_trip_gives_no_rate_that_the_path_does_not_have() {
         let elapsed_s = 0.02 + 524_288.0 / 10e6;

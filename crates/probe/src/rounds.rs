@@ -1,37 +1,38 @@
-//! A stream cut into rounds, and the end of its start-up.
+//! Divides a stream into rounds and detects the end of its start-up.
 
 use crate::samples::Sample;
 
-/// About one round trip of a stream.
+/// About one round-trip time of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Round {
-    /// When it ended, in seconds since the stream began.
+    /// End of the round, in seconds since the stream began.
     pub end_s: f64,
-    /// Bytes acknowledged since the stream began, at its end.
+    /// Bytes acknowledged from the beginning of the stream to the end of the round.
     pub end_bytes: u64,
-    /// How long it took, in seconds, above 0.
+    /// Length of the round in seconds, above 0.
     pub seconds: f64,
-    /// Bytes acknowledged in it.
+    /// Bytes acknowledged during the round.
     pub bytes: u64,
-    /// Segments sent again in it.
+    /// Segments retransmitted during the round.
     pub retrans: u32,
-    /// Whether the sender had nothing to send at its end.
+    /// Whether the sender had nothing to send at the end of the round.
     pub app_limited: bool,
 }
 
 impl Round {
-    /// Its rate in bit/s.
+    /// Rate of the round in bit/s.
     #[must_use]
     pub fn rate_bit_s(&self) -> f64 {
         self.bytes as f64 * 8.0 / self.seconds
     }
 }
 
-/// Cuts samples into rounds; the first sample begins the first.
+/// Divides samples into rounds; the first sample begins the first round.
 ///
-/// A round lasts at least the smoothed round-trip time at its end, 20 ms, and until 64 full segments were
-/// acknowledged (but no longer than half a second for their sake): in less, one burst of acknowledgements
-/// more or fewer is a swing of the rate.
+/// A round lasts at least 20 ms and at least the smoothed round-trip time at its end (1 s at most).
+/// It also lasts until 64 full segments were acknowledged, but at most half a second for that
+/// reason. In a shorter round, one burst of acknowledgements more or fewer changes the rate
+/// noticeably.
 #[derive(Clone, Debug, Default)]
 pub struct Rounds {
     /// The sample that ended the last round.
@@ -39,9 +40,9 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// The round that ends with this sample, if one does.
+    /// Adds a sample and returns the round that ends with it, if any.
     ///
-    /// A sample whose time is no number, or not later than the one before, ends none.
+    /// A sample whose time is not finite, or not later than the previous one, ends no round.
     pub fn push(&mut self, sample: &Sample) -> Option<Round> {
         if !sample.time_s.is_finite() {
             return None;
@@ -51,7 +52,7 @@ impl Rounds {
             return None;
         };
         let seconds = sample.time_s - began.time_s;
-        // What never went down in a kernel goes down in no round.
+        // A kernel counter never decreases, so the difference is not negative.
         let bytes = sample.acked_bytes.saturating_sub(began.acked_bytes);
         let rtt_s = sample.rtt_s.filter(|rtt| rtt.is_finite() && 0.0 < *rtt).unwrap_or(0.0);
         let least_s = rtt_s.clamp(ROUND_S_MIN, ROUND_RTT_S_MAX);
@@ -71,17 +72,19 @@ impl Rounds {
     }
 }
 
-/// Finds the end of start-up: three rounds in which the rate did not grow by a quarter.
+/// Detects the end of start-up: three consecutive rounds in which the rate did not grow by a
+/// quarter.
 #[derive(Clone, Debug, Default)]
 pub struct Startup {
     best_bit_s: f64,
     without_growth: u32,
-    /// End of the round that set the best: its time and its bytes.
+    /// End of the round in which the rate last grew: its time in seconds, and bytes acknowledged by
+    /// then.
     candidate: Option<(f64, u64)>,
 }
 
 impl Startup {
-    /// Takes a round; whether start-up is over.
+    /// Adds a round and returns whether start-up is over.
     pub fn push(&mut self, round: &Round) -> bool {
         if !self.is_over() && GROWTH * self.best_bit_s <= round.rate_bit_s() && 0 < round.bytes {
             self.best_bit_s = round.rate_bit_s();
@@ -93,20 +96,20 @@ impl Startup {
         self.is_over()
     }
 
-    /// When start-up ended, and how many bytes were acknowledged by then; `None` while it lasts.
+    /// End of start-up in seconds, and bytes acknowledged by then; `None` while start-up lasts.
     #[must_use]
     pub fn ended(&self) -> Option<(f64, u64)> {
         self.candidate.filter(|_| self.is_over())
     }
 
-    /// How many rounds ago the rate last grew, when that was, and how many bytes were acknowledged by then; `None` while
-    /// nothing has arrived.
+    /// Rounds since the rate last grew, the time of that growth in seconds, and the bytes
+    /// acknowledged by then; `None` while nothing has arrived.
     #[must_use]
     pub fn since_growth(&self) -> Option<(u32, f64, u64)> {
         self.candidate.map(|(end_s, end_bytes)| (self.without_growth, end_s, end_bytes))
     }
 
-    /// Whether the latest round was one of growth, or nothing has arrived yet.
+    /// Whether the rate grew in the latest round, or nothing has arrived yet.
     #[must_use]
     pub fn grew(&self) -> bool {
         self.without_growth == 0
@@ -117,14 +120,15 @@ impl Startup {
     }
 }
 
-/// Shorter rounds are noise of acknowledgements and of the scheduler; a full test has 250 of these.
+/// Rates of shorter rounds show the noise of acknowledgements and of the scheduler. A full test has
+/// 250 rounds of this length.
 const ROUND_S_MIN: f64 = 0.02;
-/// A round-trip time beyond this is a stall, and waiting for more of it would be no round.
+/// A longer round-trip time is a stall; a round does not wait for it.
 const ROUND_RTT_S_MAX: f64 = 1.0;
-/// 64 segments of an Ethernet path: a delayed acknowledgement, which covers two, is 3 % of them.
+/// 64 segments of an Ethernet path. A delayed acknowledgement covers two segments, 3 % of them.
 const ROUND_BYTES_MIN: u64 = 64 * 1448;
-/// Below 1.5 Mbit/s a round ends without them.
+/// Below 1.5 Mbit/s a round ends after this time without [`ROUND_BYTES_MIN`].
 const PATIENCE_S: f64 = 0.5;
-/// Slow start doubles, or with pacing grows by a quarter at least (BBR).
+/// Slow start doubles the rate; with pacing the rate grows by at least a quarter (BBR).
 const GROWTH: f64 = 1.25;
 const ROUNDS_WITHOUT_GROWTH: u32 = 3;

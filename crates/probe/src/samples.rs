@@ -1,44 +1,47 @@
-//! What the sender of a stream saw over time, in bounded memory.
+//! Samples of a stream over time at its sender, in bounded memory.
 
-/// What the sender knew of its stream at one moment.
+/// State of a stream at its sender at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
     /// Seconds since the stream began.
     pub time_s: f64,
-    /// Bytes of the stream that the far kernel has acknowledged.
+    /// Bytes of the stream that the receiver's kernel has acknowledged.
     pub acked_bytes: u64,
     /// The kernel's smoothed round-trip time, in seconds.
     pub rtt_s: Option<f64>,
-    /// The least round-trip time that the kernel saw, in seconds.
+    /// The least round-trip time that the kernel measured, in seconds.
     pub min_rtt_s: Option<f64>,
-    /// Segments sent again since the stream began.
+    /// Segments retransmitted since the stream began.
     pub retrans: u32,
-    /// Whether the kernel had nothing to send.
+    /// Whether the kernel had nothing to send (application-limited).
     pub app_limited: bool,
 }
 
-/// Samples in the order taken, as many as fit: when they are full, every second one goes, and from then on
-/// only every second one is kept. The first and the latest are always among them.
+/// Samples in the order taken, at most [`Samples::KEPT_MAX`].
+///
+/// When the buffer is full, every second sample is removed, and from then on only every second new
+/// sample is kept. The first and the latest sample are always kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     kept: Vec<Sample>,
     stride: u64,
     seen: u64,
-    /// Whether the last of those kept is there only for being the latest.
+    /// Whether the last kept sample is kept only because it is the latest.
     is_extra: bool,
 }
 
 impl Samples {
-    /// As many as the longest stream of 10 s has at one in 5 ms, so that none of it goes; 130 KB.
+    /// Capacity in samples. A stream of 10 s sampled every 5 ms has 2000 samples, so none is
+    /// removed; 130 KB.
     pub const KEPT_MAX: usize = 2048;
 
-    /// None.
+    /// Creates an empty buffer with stride 1.
     #[must_use]
     pub fn new() -> Self {
         Self { kept: Vec::new(), stride: 1, seen: 0, is_extra: false }
     }
 
-    /// Adds one, in place of the one before if that was not due.
+    /// Adds a sample. It replaces the previous one if that was kept only because it was the latest.
     pub fn push(&mut self, sample: Sample) {
         if self.is_extra {
             self.kept.pop();
@@ -51,13 +54,13 @@ impl Samples {
             });
             self.stride *= 2;
         }
-        // What was due under the old stride may not be under the new one.
+        // A sample that was due under the old stride may not be due under the new one.
         self.is_extra = !self.seen.is_multiple_of(self.stride);
         self.kept.push(sample);
         self.seen += 1;
     }
 
-    /// Those that were kept.
+    /// The kept samples, oldest first.
     #[must_use]
     pub fn as_slice(&self) -> &[Sample] {
         &self.kept

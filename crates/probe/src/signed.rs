@@ -1,5 +1,5 @@
-//! Requests between stations that are signed: the challenge, the answer to it, and what is signed
-//! (docs/spec/mesh.md §2). Pure texts and bytes: keys, clocks and randomness are the caller's.
+//! Signed requests between stations: the challenge, the credentials, and the text that is signed
+//! (docs/spec/mesh.md §2). Pure: the caller provides keys, clock and randomness.
 
 use barograph_forecast::Name;
 
@@ -9,43 +9,45 @@ use crate::token::{self, Token};
 /// The authentication scheme, in `WWW-Authenticate` and in `Authorization` (RFC 9110 §11.1).
 pub const SCHEME: &str = "Barograph-Station";
 
-/// The header in which a station tells its name with every answer about probes, as [`name_text`] writes it.
+/// Response header with the station's name, encoded by [`name_text`], in every response about
+/// probes.
 pub const NAME_HEADER: &str = "barograph-station";
 
-/// A name as headers carry it: everything but unreserved characters as `%XX` (RFC 3986 §2.1).
+/// Encodes a name for a header: every byte except unreserved characters becomes `%XX` (RFC 3986
+/// §2.1).
 #[must_use]
 pub fn name_text(name: &Name) -> String {
     percent::encode(name.as_str())
 }
 
-/// The name that a header carries.
+/// Decodes a name from a header; `None` if it is not a valid name.
 #[must_use]
 pub fn read_name(text: &str) -> Option<Name> {
     Name::new(&percent::decode(text, Name::BYTES_MAX)?).ok()
 }
 
-/// What a station that declines asks to be signed.
+/// The challenge that a station sends when it requires a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// The station's own name, the responder's.
+    /// Name of the responding station.
     pub realm: Name,
-    /// 128 random bits, good for one answer.
+    /// 128 random bits, valid for one signature.
     pub challenge: Token,
 }
 
-/// A caller's answer to a [`Challenge`].
+/// A caller's response to a [`Challenge`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// The caller's name, under which the responder finds its public key.
+    /// The caller's name; the responder finds the caller's public key under it.
     pub name: Name,
-    /// The challenge that is answered.
+    /// The challenge that was received.
     pub challenge: Token,
-    /// Ed25519 (RFC 8032) over [`text_to_sign`].
+    /// Ed25519 signature (RFC 8032) of [`text_to_sign`].
     pub signature: [u8; 64],
 }
 
 impl Challenge {
-    /// The value of a `WWW-Authenticate` header.
+    /// Value of the `WWW-Authenticate` header.
     #[must_use]
     pub fn header(&self) -> String {
         format!(
@@ -55,7 +57,7 @@ impl Challenge {
         )
     }
 
-    /// The challenge in the value of a `WWW-Authenticate` header, which may name other schemes first.
+    /// Parses the value of a `WWW-Authenticate` header, which may name other schemes first.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let parameters = parameters(value)?;
@@ -66,7 +68,7 @@ impl Challenge {
 }
 
 impl Credentials {
-    /// The value of an `Authorization` header.
+    /// Value of the `Authorization` header.
     #[must_use]
     pub fn header(&self) -> String {
         format!(
@@ -77,7 +79,7 @@ impl Credentials {
         )
     }
 
-    /// The credentials in the value of an `Authorization` header.
+    /// Parses the value of an `Authorization` header.
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let parameters = parameters(value)?;
@@ -95,18 +97,19 @@ impl Credentials {
     }
 }
 
-/// What the caller signs. No name has a line's end in it, so that no two requests give one text; the
-/// responder's name stands in it, so that a station cannot pass a challenge of another on to its callers.
+/// Text that the caller signs. Names contain no line break, so two different requests never give
+/// the same text. The text contains the responder's name, so that a station cannot forward another
+/// station's challenge to its own callers.
 #[must_use]
 pub fn text_to_sign(challenge: &Token, responder: &Name, caller: &Name, method: &str, path: &str) -> String {
     let challenge = token::to_hex(challenge);
     format!("barograph-station-1\n{challenge}\n{responder}\n{caller}\n{method} {path}")
 }
 
-/// What follows the scheme's name in a header's value.
+/// The part of a header value after the scheme's name.
 fn parameters(value: &str) -> Option<&str> {
     let at = value.char_indices().map(|(at, _)| at).find(|at| {
-        // The name of a scheme begins a list's element, not the middle of another word.
+        // The scheme's name must start an element of the list, not be the middle of another word.
         let begins = value[..*at].trim_end().chars().next_back().is_none_or(|c| c == ',');
         let word = value.get(*at..*at + SCHEME.len());
         begins && word.is_some_and(|word| word.eq_ignore_ascii_case(SCHEME))
@@ -114,7 +117,8 @@ fn parameters(value: &str) -> Option<&str> {
     value[at + SCHEME.len()..].strip_prefix(' ')
 }
 
-/// The quoted value of `key`; ours are escaped, so that no quote or comma stands in one.
+/// The quoted value of `key`. Our values are percent-encoded, so they contain no quote and no
+/// comma.
 fn parameter<'a>(parameters: &'a str, key: &str) -> Option<&'a str> {
     parameters.split(',').find_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;

@@ -1,21 +1,26 @@
-//! When a timed stream may end before its time.
+//! Decides when a timed stream may end before its time.
 //!
-//! Of a path of which nothing is known, a rate has *settled* when five rounds in a row, none of which grew by a quarter
-//! any more, agree within 5 %. That alone is exact on quiet paths and far off on two kinds of others: where losses come
-//! at random, a loss-based sender falls after the stop, and a flow that competes has not yet yielded. Nothing within
-//! the first second tells either from a quiet path. So on a path that is tested again and again three things decide:
+//! On an unknown path, the rate has *settled* when five consecutive rounds, none of which grew by a
+//! quarter, agree within 5 %. This rule is exact on quiet paths. It is far off on paths with random
+//! losses, where a loss-based sender slows down only after the stop, and on paths with a competing
+//! flow that has not yet yielded. Within the first second, neither can be distinguished from a
+//! quiet path. On a path that is tested repeatedly, three mechanisms decide:
 //!
-//! - the path's own [`Calibration`](crate::calibration::Calibration): at which checkpoint the rate was a good guide to
-//!   what full-length tests gave, and by what to correct it; far from the path's level it is not believed;
-//! - the path's own forecast ([`Guard`]): an estimate outside its interval sends the test to its full length, and, once
-//!   start-up is over, for good, for to look again until a rate pleases would confirm the forecast and not test it;
-//! - a random audit: one test in twenty, drawn by the planner and of no choice of the path's, has the full length.
+//! - [`Calibration`](crate::calibration::Calibration) of the path: at which checkpoint the rate
+//!   predicted the results of full-length tests, and by which factor to correct it. An estimate far
+//!   from the path's level is rejected.
+//! - [`Guard`], from the path's own forecast: an estimate outside the forecast's interval sends the
+//!   test to its full length. Once start-up is over, that decision is final. Repeating the check
+//!   until a rate fits would confirm the forecast instead of testing it.
+//! - Random audits: one test in twenty runs at full length. The planner draws it, independent of
+//!   the path.
 //!
-//! Of these the audit alone is independent of what was measured before. What the guard judges is the estimate, which
-//! leans on the path's level, and that is of the same tests as the forecast: on a path that scatters it holds back less
-//! than the rate of this test alone would. And until start-up is over, three rounds after the rate last grew, a look
-//! that disagrees is not the last: there may be three, at the checkpoints after one, two and three rounds, and any of
-//! them may end the test. What both cost is bounded in `tests/pure/calibration.rs`.
+//! Only the audits are independent of earlier measurements. The guard checks the estimate, which
+//! includes the path's level, and level and forecast come from the same tests. So on a path with
+//! much variation the guard stops less than it would with the rate of this test alone. Until
+//! start-up is over (three rounds after the rate last grew), a rejected estimate is not final:
+//! there are up to three checks, at the checkpoints after one, two and three rounds, and each may
+//! end the test. `tests/pure/calibration.rs` bounds the cost of both effects.
 
 use crate::calibration::{CHECKPOINTS, Expectation, Partials};
 use crate::rounds::{Round, Rounds, Startup};
@@ -23,12 +28,12 @@ use crate::samples::Sample;
 
 pub use crate::calibration::Reason;
 
-/// What counts as settled.
+/// Parameters of the settled-rate rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// How many rounds have to agree, at least 2.
+    /// Number of consecutive rounds that must agree, at least 2.
     pub rounds: usize,
-    /// Their coefficient of variation at most.
+    /// Maximum coefficient of variation of their rates.
     pub variation_max: f64,
 }
 
@@ -38,60 +43,60 @@ impl Default for Config {
     }
 }
 
-/// Where the path's own forecast expects the rate.
+/// Interval in which the path's forecast expects the rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Guard {
-    /// Lower end of the forecast's interval, in bit/s.
+    /// Lower end of the forecast interval, in bit/s.
     pub lower_bit_s: f64,
-    /// Upper end, in bit/s.
+    /// Upper end of the forecast interval, in bit/s.
     pub upper_bit_s: f64,
 }
 
 impl Guard {
-    /// Whether the interval holds this rate; one whose ends are no numbers holds none.
+    /// Whether the interval contains this rate. An interval with a NaN end contains none.
     #[must_use]
     pub fn holds(&self, rate_bit_s: f64) -> bool {
         (self.lower_bit_s..=self.upper_bit_s).contains(&rate_bit_s)
     }
 
-    /// The same, wider by `share` of each end.
+    /// The interval widened by `share` of each end.
     #[must_use]
     pub fn widened(&self, share: f64) -> Self {
         Self { lower_bit_s: self.lower_bit_s * (1.0 - share), upper_bit_s: self.upper_bit_s * (1.0 + share) }
     }
 }
 
-/// Leave to end a stream early.
+/// Conditions under which a stream may end early.
 ///
-/// The default is for a path of which nothing is known: any rate that settles, as it is.
+/// The default is for an unknown path: any settled rate ends the stream, without correction.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Early {
-    /// What counts as settled on a path of which nothing is known.
+    /// Settled-rate rule; it decides if `expected` is `None`.
     pub config: Config,
-    /// Where the path's own forecast expects the rate; `None` lets every estimate stop the stream.
+    /// Interval of the path's forecast; `None` allows every estimate to stop the stream.
     pub guard: Option<Guard>,
-    /// What the path's own tests let expect ([`Calibration`](crate::calibration::Calibration)); with it the stream ends
-    /// at a checkpoint, whether the rate has settled or not.
+    /// Expectation from the path's own tests ([`Calibration`](crate::calibration::Calibration)). If
+    /// it is present, the stream ends at a checkpoint, whether the rate has settled or not.
     pub expected: Option<Expectation>,
 }
 
-/// Go on, or not.
+/// Decision after each sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
-    /// Go on sending.
+    /// The stream goes on.
     Continue,
-    /// The stream may end.
+    /// The stream may end, with this estimate.
     Stop(Reason),
 }
 
-/// Watches a stream.
+/// Detects when a stream may end, from its samples.
 #[derive(Clone, Debug)]
 pub struct Rule {
     config: Config,
     early: Option<Early>,
     rounds: Rounds,
     startup: Startup,
-    /// The latest rounds since the rate last grew, oldest first.
+    /// Rounds since the rate last grew, oldest first, at most `config.rounds`.
     latest: Vec<Round>,
     proposed: Option<Reason>,
     partials: Partials,
@@ -99,7 +104,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Watches for what `early` calls settled; `None` only watches, and never stops anything.
+    /// Creates a rule. With `early` = `None` the rule only observes and never stops the stream.
     #[must_use]
     pub fn new(early: Option<Early>) -> Self {
         let mut config = early.map(|early| early.config).unwrap_or_default();
@@ -116,8 +121,8 @@ impl Rule {
         }
     }
 
-    /// Takes the next sample. Of the rates that settle the first decides; what is not believed is not asked again,
-    /// once start-up is over.
+    /// Adds the next sample. Without an [`Expectation`] only the first settled rate counts. After
+    /// start-up is over, a rejected estimate is final: the stream runs to its full length.
     pub fn push(&mut self, sample: &Sample) -> Decision {
         let Some(round) = self.rounds.push(sample) else { return Decision::Continue };
         self.startup.push(&round);
@@ -137,31 +142,31 @@ impl Rule {
         if agrees && early.allows(&reason) {
             return Decision::Stop(reason);
         }
-        // Before start-up is over, what is far off says no more than that.
+        // Before start-up is over, a deviating estimate is not final.
         self.surprised = self.startup.ended().is_some();
         Decision::Continue
     }
 
-    /// The first rate that settled, whether it was allowed to stop the stream or not.
+    /// The first settled rate, whether it was allowed to stop the stream or not.
     #[must_use]
     pub fn proposed(&self) -> Option<Reason> {
         self.proposed
     }
 
-    /// The rates at the checkpoints passed.
+    /// Rates at the checkpoints that the stream has passed.
     #[must_use]
     pub fn partials(&self) -> &Partials {
         &self.partials
     }
 
-    /// Whether an estimate was not believed, so that the stream has its full length.
+    /// Whether an estimate was rejected, so that the stream runs to its full length.
     #[must_use]
     pub fn surprised(&self) -> bool {
         self.surprised
     }
 
-    /// The checkpoint that this round has reached. A sender that had nothing to send now and then had so in the full
-    /// tests, too, which calibrate.
+    /// Index of the checkpoint that this round has reached, the first time. Application-limited
+    /// rounds count too, because they also occur in the full tests that calibrate.
     fn pass(&mut self, round: &Round) -> Option<usize> {
         let (since, from_s, from_bytes) = self.startup.since_growth()?;
         let at = CHECKPOINTS.iter().position(|rounds| *rounds == since)?;
@@ -186,7 +191,7 @@ impl Rule {
         Some((reason, estimate.agrees))
     }
 
-    /// The rate that has settled with this round, the first time that one does.
+    /// Returns the settled rate if this round is the first with which the rate has settled.
     fn settle(&mut self, round: Round) -> Option<Reason> {
         if self.proposed.is_some() {
             return None;
@@ -205,7 +210,7 @@ impl Rule {
 
     fn settled(&self) -> Option<Reason> {
         let last = self.latest.last().filter(|_| self.latest.len() == self.config.rounds)?;
-        // The kernel had nothing to send: that is this host's rate and not the path's.
+        // If the kernel had nothing to send, the rate is that of this host, not of the path.
         if self.latest.iter().any(|round| round.app_limited) {
             return None;
         }
@@ -213,7 +218,7 @@ impl Rule {
         let mean = self.latest.iter().map(Round::rate_bit_s).sum::<f64>() / count;
         let squares = self.latest.iter().map(|round| (round.rate_bit_s() - mean).powi(2)).sum::<f64>();
         let variation = (squares / count).sqrt() / mean;
-        // A mean of 0 has no variation, and nothing that arrives has settled.
+        // With a mean of 0 the variation is NaN: no data arrived, so no rate has settled.
         if variation.is_nan() || self.config.variation_max < variation {
             return None;
         }
@@ -229,9 +234,11 @@ impl Rule {
 }
 
 impl Early {
-    /// The estimate is judged, which leans on the path's level, and not what this test says alone. One that may itself
-    /// be off by so much cannot contradict a forecast by less: on a quiet path the interval is narrower than that, and
-    /// would send nearly every test to its full length.
+    /// Whether the guard allows the estimate to stop the stream. The guard checks the estimate,
+    /// which includes the path's level, not the rate of this test alone. The interval is widened by
+    /// the estimate's own error, because an uncertain estimate does not contradict the forecast. On
+    /// a quiet path the interval is narrower than that error; without widening, nearly every test
+    /// would run to its full length.
     fn allows(&self, reason: &Reason) -> bool {
         let own = if self.expected.is_some() { DEVIATIONS * reason.deviation } else { 0.0 };
         let share = self.config.variation_max.max(own).clamp(0.0, 1.0);
@@ -240,9 +247,9 @@ impl Early {
     }
 }
 
-/// 95 % of a normal error.
+/// Two standard deviations: 95 % of a normal error.
 const DEVIATIONS: f64 = 2.0;
-/// Two rounds are the fewest that can agree.
+/// At least two rounds are needed to agree.
 const ROUNDS_MIN: usize = 2;
-/// A bound for configuration; five are used.
+/// Upper limit for the configuration; the default is five.
 const ROUNDS_MAX: usize = 1000;

@@ -1,8 +1,8 @@
-//! A timed bulk test: what to send, and what its samples say.
+//! Timed bulk test: what to send, and the rates computed from its samples.
 //!
-//! A real TCP stream for some seconds (Gloperf §4: five), with the system's own socket buffers, from this
-//! host to a station. Two rates come out: the *whole* one, which slow start is part of, and the one *after
-//! start-up*, which is what a longer transfer would see and what is forecast.
+//! The test sends a TCP stream for some seconds (Gloperf §4: five) from this host to a station,
+//! with the system's own socket buffers. It gives two rates: the *whole* rate, which includes slow
+//! start, and the rate *after start-up*, which a longer transfer would reach and which is forecast.
 
 use crate::TcpInfo;
 use crate::calibration::Partials;
@@ -13,41 +13,42 @@ use crate::stop::Reason;
 pub use crate::samples::{Sample, Samples};
 pub use crate::stop::Early;
 
-/// A timed stream to one station.
+/// Parameters of a timed stream to one station.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamPlan {
-    /// How long to send, in seconds, [`SECONDS_MIN`](Self::SECONDS_MIN) to
-    /// [`SECONDS_MAX`](Self::SECONDS_MAX); beyond that as the nearest of these.
+    /// Time to send, in seconds, clamped to [`SECONDS_MIN`](Self::SECONDS_MIN) to
+    /// [`SECONDS_MAX`](Self::SECONDS_MAX).
     pub seconds: f64,
-    /// The most bytes to send, at least 1; the stream ends early when they are used up.
+    /// Maximum number of bytes to send, at least 1; the stream ends early when they are used up.
     pub bytes_max: u64,
-    /// The congestion control algorithm by the kernel's name, such as `cubic` or `bbr`; `None` is the
-    /// kernel's default.
+    /// Congestion control by the kernel's name, such as `cubic` or `bbr`; `None` is the kernel's
+    /// default.
     pub congestion: Option<String>,
-    /// When the stream may end before its time; `None` is the full length.
+    /// Conditions under which the stream may end early; `None` always runs the full length.
     pub early: Option<Early>,
 }
 
 impl StreamPlan {
-    /// The paper's full test (Gloperf §4).
+    /// Length of the full test in seconds (Gloperf §4).
     pub const SECONDS: f64 = 5.0;
-    /// Less holds no slow start.
+    /// Minimum length in seconds; a shorter stream does not contain slow start.
     pub const SECONDS_MIN: f64 = 0.1;
-    /// What one request can ask for.
+    /// Maximum length in seconds, the limit of one request.
     pub const SECONDS_MAX: f64 = crate::wire::STREAM_MS_MAX as f64 / 1000.0;
-    /// A second and a half at 5 Gbit/s, five at 1.7: what a responder allows in one transfer by default.
+    /// Default maximum of bytes: 1.7 s at 5 Gbit/s, 5 s at 1.7 Gbit/s. It is a responder's default
+    /// limit for one transfer.
     pub const BYTES_MAX: u64 = 1 << 30;
 
-    /// The full test of the paper.
+    /// The full test of Gloperf §4: 5 s, at most 1 GiB.
     #[must_use]
     pub fn full() -> Self {
         Self { seconds: Self::SECONDS, bytes_max: Self::BYTES_MAX, congestion: None, early: None }
     }
 
-    /// The length within its bounds, in whole milliseconds.
+    /// Length in whole milliseconds, within its bounds.
     #[must_use]
     pub fn ms(&self) -> u32 {
-        // `clamp` keeps a NaN, and `as` makes it 0.
+        // `clamp` keeps NaN, and `as` converts it to 0.
         let seconds = self.seconds.clamp(Self::SECONDS_MIN, Self::SECONDS_MAX);
         ((seconds * 1000.0).round() as u32).max(1)
     }
@@ -62,16 +63,16 @@ impl Default for StreamPlan {
 /// Why a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ended {
-    /// Its time was over.
+    /// The time was over.
     Full,
-    /// Its bytes were used up.
+    /// The bytes were used up.
     Bytes,
-    /// Its rate had settled.
+    /// The rate had settled, or the estimate at a checkpoint was accepted.
     Early(Reason),
 }
 
 impl Ended {
-    /// As a lower-case word: `full`, `bytes`, `early`.
+    /// Returns the reason as a lower-case word: `full`, `bytes`, `early`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -82,40 +83,41 @@ impl Ended {
     }
 }
 
-/// What a timed stream gave.
+/// Result of a timed stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Streamed {
     /// Bytes that the station received.
     pub bytes: u64,
-    /// From before the first write to the end of writing, in seconds.
+    /// Time from before the first write to the end of writing, in seconds.
     pub duration_s: f64,
-    /// From before the first write until the station had said what it received, in seconds.
+    /// Time from before the first write until the station's byte count was received, in seconds.
     pub elapsed_s: f64,
-    /// All bytes over the time from the first one's arrival to the last one's, in bit/s: the elapsed time
-    /// less one least round-trip time, half of which went before the first and half after the last.
+    /// Rate of all bytes, in bit/s, over the time from the arrival of the first byte to the arrival
+    /// of the last. That is the elapsed time less one least round-trip time: half of it passes
+    /// before the first arrival, half after the last.
     pub whole_bit_s: f64,
-    /// Acknowledged bytes over the time between the end of start-up and the end of writing, in bit/s;
-    /// `None` when start-up did not end, or the system does not tell what was acknowledged.
+    /// Rate of the acknowledged bytes between the end of start-up and the end of writing, in bit/s;
+    /// `None` if start-up did not end, or the system does not report acknowledged bytes.
     pub settled_bit_s: Option<f64>,
-    /// When start-up ended, in seconds.
+    /// End of start-up in seconds, if it ended.
     pub startup_s: Option<f64>,
-    /// Why it ended.
+    /// Why the stream ended.
     pub ended: Ended,
-    /// The first rate that settled, whatever was done with it.
+    /// The first settled rate, whether it ended the stream or not.
     pub proposed: Option<Reason>,
-    /// The rates at the checkpoints passed: a full-length test calibrates by them.
+    /// Rates at the checkpoints that were passed; a full-length test calibrates with them.
     pub partials: Partials,
-    /// It had leave to end early, and its estimate was not believed.
+    /// Whether the stream was allowed to end early, but its estimate was rejected.
     pub surprised: bool,
-    /// The kernel's view at the end.
+    /// `TCP_INFO` of the sender at the end of writing.
     pub tcp_info: Option<TcpInfo>,
     /// Acknowledged bytes over time.
     pub samples: Samples,
 }
 
 impl Streamed {
-    /// What the test says of the path, in bit/s: the rate after start-up of a full-length test, or an
-    /// estimate of it from a stream that was stopped early; the whole rate where start-up did not end.
+    /// Result of the test, in bit/s: the rate after start-up of a full-length test, or its estimate
+    /// if the stream ended early; the whole rate if start-up did not end.
     #[must_use]
     pub fn rate_bit_s(&self) -> f64 {
         match self.ended {
@@ -125,17 +127,18 @@ impl Streamed {
     }
 }
 
-/// The rate of all bytes, in bit/s ([`Streamed::whole_bit_s`]); `None` when the clock saw no time pass.
+/// Rate of all bytes, in bit/s ([`Streamed::whole_bit_s`]); `None` if the elapsed time is not
+/// positive.
 #[must_use]
 pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> {
     let round_trip = RoundTrip { forecast_s: min_rtt_s, least_s: min_rtt_s };
     reduce::goodput(bytes, elapsed_s, round_trip).map(|rate| rate.corrected)
 }
 
-/// When start-up ended, in seconds, and the rate from then to the last sample, in bit/s.
+/// End of start-up in seconds, and the rate from then to the last sample in bit/s.
 ///
-/// Start-up ends with the first round whose rate no later one of three exceeded by a quarter
-/// (BBR's "full pipe": Cardwell et al. 2016, and `draft-ietf-ccwg-bbr` §5.3.1.2).
+/// Start-up ends with the first round that none of the next three exceeds by a quarter (BBR's "full
+/// pipe": Cardwell et al. 2016, and `draft-ietf-ccwg-bbr` §5.3.1.2).
 #[must_use]
 pub fn after_startup(samples: &[Sample]) -> Option<(f64, f64)> {
     let mut rounds = Rounds::default();

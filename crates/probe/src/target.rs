@@ -1,8 +1,8 @@
-//! What to measure, as people write it: a URL or an address with a port.
+//! Targets as users write them: a URL, or an address with a port.
 
 use std::fmt;
 
-/// A target: where to connect, and what to ask for if it is a URL.
+/// A target: the host and port to connect to, and the path to request from a URL.
 ///
 /// ```
 /// use barograph_probe::Target;
@@ -15,32 +15,32 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Target {
     scheme: Scheme,
-    /// Without brackets.
+    /// Host name or address, without brackets.
     host: String,
     port: u16,
-    /// Origin form: begins with `/`.
+    /// Path in origin form: begins with `/`.
     path: String,
 }
 
-/// How a target is spoken to.
+/// Protocol that a target uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// `host:port`: a TCP listener of which nothing else is known.
+    /// `host:port`: a TCP listener, with no further knowledge of its protocol.
     Address,
-    /// `http://…`
+    /// HTTP without encryption (`http://…`).
     Http,
-    /// `https://…`
+    /// HTTP over TLS (`https://…`).
     Https,
 }
 
 impl Target {
-    /// The longest target accepted, in bytes: it becomes a series name.
+    /// Maximum length of a target in bytes; it becomes the name of a series.
     pub const BYTES_MAX: usize = barograph_forecast::Name::BYTES_MAX;
 
-    /// Reads `http://host[:port][/path]`, `https://…`, `host:port` or `[v6]:port`.
+    /// Parses `http://host[:port][/path]`, `https://…`, `host:port` or `[v6]:port`.
     ///
     /// # Errors
-    /// [`TargetError`] with the text and what was expected in its place.
+    /// [`TargetError`] with the text and what was expected instead.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let refuse = |expected| Err(TargetError { text: shortened(text), expected });
         if Self::BYTES_MAX < text.len() {
@@ -70,18 +70,18 @@ impl Target {
             (None, Scheme::Https) => 443,
             (None, Scheme::Address) => return refuse("host:port, or http://host"),
         };
-        // A fragment is for the reader alone (RFC 9110 §4.2.5); the request never carries it.
+        // A client does not send the fragment (RFC 9110 §4.2.5).
         let path = path.split('#').next().unwrap_or_default();
         if !path.is_ascii() {
             return refuse("a path in ASCII, with %XX for other characters");
         }
         let path = if path.starts_with('/') { path.to_string() } else { format!("/{path}") };
         let target = Self { scheme, host: host.to_ascii_lowercase(), port, path };
-        // The one spelling may be longer by the `/` of an empty path.
+        // The canonical form may be longer by the `/` of an empty path.
         if Self::BYTES_MAX < target.to_string().len() { refuse("at most 255 bytes") } else { Ok(target) }
     }
 
-    /// How it is spoken to.
+    /// Protocol that the target uses.
     #[must_use]
     pub fn scheme(&self) -> Scheme {
         self.scheme
@@ -105,7 +105,7 @@ impl Target {
         &self.path
     }
 
-    /// The value of the `Host` header: the port is left out where the scheme implies it.
+    /// Value of the `Host` header; the default port of the scheme is omitted.
     #[must_use]
     pub fn authority(&self) -> String {
         let host = self.bracketed();
@@ -128,7 +128,7 @@ impl Target {
 }
 
 impl fmt::Display for Target {
-    /// The target in one spelling, which [`Target::parse`] reads back as the same.
+    /// Writes the canonical form; [`Target::parse`] reads it back as an equal target.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scheme {
             Scheme::Address => write!(f, "{}:{}", self.bracketed(), self.port),
@@ -137,17 +137,17 @@ impl fmt::Display for Target {
     }
 }
 
-/// Why a text is not a [`Target`].
+/// Why a text is not a valid [`Target`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a target: expected {expected}")]
 pub struct TargetError {
-    /// The text, shortened if long.
+    /// The text, cut to 80 characters.
     pub text: String,
-    /// What was expected.
+    /// What was expected instead.
     pub expected: &'static str,
 }
 
-/// Host (without brackets) and port of `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Splits `host`, `host:port`, `[v6]` or `[v6]:port` into host (without brackets) and port.
 fn split_authority(authority: &str) -> Result<(&str, Option<u16>), &'static str> {
     if authority.contains('@') {
         return Err("no user name or password");
@@ -189,7 +189,7 @@ fn split_authority(authority: &str) -> Result<(&str, Option<u16>), &'static str>
     }
 }
 
-/// At most 80 characters of `text`: errors are one line.
+/// At most 80 characters of `text`, so that an error fits on one line.
 fn shortened(text: &str) -> String {
     const SHOWN: usize = 80;
     let shown: String = text.chars().take(SHOWN).collect();

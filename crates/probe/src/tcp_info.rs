@@ -1,28 +1,28 @@
-//! The kernel's view of a TCP connection.
+//! The kernel's view of a TCP connection (`TCP_INFO`).
 
 use std::fmt;
 
-/// What the kernel knows of a TCP connection (Linux `TCP_INFO`), at the end that sent the bytes.
+/// Linux `TCP_INFO` of a TCP connection, at the end that sent the bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpInfo {
-    /// Smallest round-trip time that the kernel saw, in seconds.
+    /// Smallest round-trip time that the kernel measured, in seconds.
     pub min_rtt_s: Option<f64>,
-    /// Segments sent again, over the life of the connection.
+    /// Segments retransmitted over the life of the connection.
     pub total_retrans: u32,
     /// The congestion control algorithm, such as `cubic` or `bbr`.
     pub congestion: Option<String>,
-    /// What held the sender back for most of the time.
+    /// What limited the sender for most of the time.
     pub limited_by: Option<Limit>,
     /// The kernel's latest delivery rate in bit/s; `None` when the application limited the sample.
     pub delivery_rate_bit_s: Option<f64>,
 }
 
-/// What held the sender of a TCP connection back.
+/// What limited the sender of a TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// The receiver's window.
+    /// The receive window of the peer.
     ReceiveWindow,
-    /// The sender's own buffer.
+    /// The send buffer of the sender.
     SendBuffer,
     /// The path: congestion window, pacing, losses.
     Network,
@@ -31,7 +31,8 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// The limit as a lower-case word, as stored and shown: `rwnd`, `sndbuf`, `network`, `application`.
+    /// The limit as a lower-case word, as stored and shown: `rwnd`, `sndbuf`, `network`,
+    /// `application`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

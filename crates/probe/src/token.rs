@@ -1,8 +1,8 @@
-//! Single-use tokens with an expiry: what an `https` station hands out to admit one plain connection.
+//! Single-use tokens with an expiry, with which an `https` station admits one plain connection.
 
 use std::collections::VecDeque;
 
-/// Tokens that were issued and not yet redeemed; bounded, and without a clock of its own.
+/// Tokens that were issued and not yet redeemed. Bounded; the caller provides the time.
 ///
 /// ```
 /// use barograph_probe::TokenTable;
@@ -13,25 +13,26 @@ use std::collections::VecDeque;
 /// ```
 #[derive(Debug)]
 pub struct TokenTable {
-    /// Oldest first, so that what has expired is at the front.
+    /// Issued tokens and their times, oldest first, so that expired tokens are at the front.
     issued: VecDeque<(Token, f64)>,
     lifetime_s: f64,
     count_max: usize,
 }
 
-/// 128 random bits.
+/// A token: 128 random bits.
 pub type Token = [u8; 16];
 
 impl TokenTable {
-    /// A table whose tokens live for `lifetime_s` seconds, at most `count_max` of them.
+    /// Creates a table of at most `count_max` tokens, each valid for `lifetime_s` seconds.
     #[must_use]
     pub fn new(lifetime_s: f64, count_max: usize) -> Self {
         Self { issued: VecDeque::new(), lifetime_s, count_max }
     }
 
-    /// Takes `token`, made by the caller from a strong source, in at `now_s` (any monotonic clock).
+    /// Adds `token`, which the caller made from a secure random source, at `now_s` (any monotonic
+    /// clock).
     ///
-    /// When the table is full the oldest token is forgotten.
+    /// If the table is full, the oldest token is removed.
     pub fn issue(&mut self, token: Token, now_s: f64) {
         self.forget_expired(now_s);
         if self.count_max <= self.issued.len() {
@@ -40,11 +41,11 @@ impl TokenTable {
         self.issued.push_back((token, now_s));
     }
 
-    /// Whether `token` was issued, is not older than the lifetime, and was not redeemed before;
-    /// it is spent by this call.
+    /// Whether `token` is valid: issued, not expired and not redeemed before. This call redeems it.
     pub fn redeem(&mut self, token: &Token, now_s: f64) -> bool {
         self.forget_expired(now_s);
-        // No early exit over the bytes of one token: the time tells nothing about a near miss.
+        // The comparison of two tokens has no early exit, so its time reveals nothing about
+        // matching bytes.
         let found = self.issued.iter().position(|(known, _)| same(known, token));
         found.is_some_and(|at| self.issued.remove(at).is_some())
     }
@@ -56,7 +57,7 @@ impl TokenTable {
     }
 }
 
-/// A token as 32 lower-case hexadecimal digits, as headers carry it.
+/// Encodes a token as 32 lower-case hexadecimal digits, as in headers.
 #[must_use]
 pub fn to_hex(token: &Token) -> String {
     token
@@ -66,7 +67,7 @@ pub fn to_hex(token: &Token) -> String {
         .collect()
 }
 
-/// The token that 32 hexadecimal digits stand for, or `None`.
+/// Decodes a token from 32 hexadecimal digits; `None` for any other text.
 #[must_use]
 pub fn from_hex(text: &str) -> Option<Token> {
     let digits = text.as_bytes();

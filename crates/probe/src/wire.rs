@@ -1,18 +1,19 @@
-//! The wire format, version 1: the frames of a probe session and the datagram (`docs/spec/probe.md`).
+//! Wire format, version 1: the frames of a probe session and the probe datagram
+//! (`docs/spec/probe.md`).
 //!
-//! Every frame has a fixed size and every field its bounds, so a decoder reads a known number of
+//! Every frame has a fixed size and every field has bounds, so a decoder reads a known number of
 //! bytes and never allocates. All integers are big-endian.
 
 use crate::plan::Direction;
 use crate::tcp_info::{Limit, TcpInfo};
 
-/// The protocol as the `Upgrade` header names it; the number is its version.
+/// Name of the protocol in the `Upgrade` header; the number is its version.
 pub const UPGRADE: &str = "barograph-probe/1";
 /// The request target of the Upgrade.
 pub const PATH: &str = "/v1/probe";
-/// The header in which an `https` station gives the single-use token for a plain connection.
+/// Response header in which an `https` station gives the single-use token for a plain connection.
 pub const TOKEN_HEADER: &str = "barograph-probe-token";
-/// The authentication scheme under which a plain connection presents that token.
+/// Authentication scheme with which a plain connection presents that token.
 pub const TOKEN_SCHEME: &str = "Probe";
 
 /// Bytes of a [`Request`] on the wire.
@@ -21,99 +22,101 @@ pub const REQUEST_BYTES: usize = 16;
 pub const REPLY_BYTES: usize = 16;
 /// Bytes of a [`Done`] on the wire.
 pub const DONE_BYTES: usize = 48;
-/// Bytes of one exchange, each way (JavaNws §2.1.1: "a two-byte packet is exchanged").
+/// Bytes of one exchange in each direction (JavaNws §2.1.1: "a two-byte packet is exchanged").
 pub const EXCHANGE_BYTES: usize = 2;
-/// Bytes of a [`Datagram`], each way: the answer is never longer than the question.
+/// Bytes of a [`Datagram`] in each direction: the answer is never longer than the question.
 pub const DATAGRAM_BYTES: usize = 24;
-/// The most exchanges or datagrams one request may ask for.
+/// Maximum number of exchanges or datagrams in one request.
 pub const COUNT_MAX: u32 = 100_000;
 
-/// The longest stream that one request may ask for, in milliseconds: ten minutes.
+/// Maximum length of a stream in one request, in milliseconds: ten minutes.
 pub const STREAM_MS_MAX: u32 = 600_000;
 
-/// What the client asks of the responder; the first frame of every experiment.
+/// The client's request; the first frame of every experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// `n` exchanges, each written at once.
+    /// `n` exchanges, each written in one write.
     Rtt {
-        /// 1 to [`COUNT_MAX`].
+        /// Number of exchanges, 1 to [`COUNT_MAX`].
         n: u32,
     },
-    /// `n` exchanges, each written as two single bytes with Nagle's algorithm on.
+    /// `n` exchanges, each written as two single bytes, with Nagle's algorithm on.
     RttNagle {
-        /// 1 to [`COUNT_MAX`].
+        /// Number of exchanges, 1 to [`COUNT_MAX`].
         n: u32,
     },
-    /// A transfer.
+    /// One transfer of a fixed number of bytes.
     Goodput {
-        /// Seen from the client.
+        /// Direction as seen from the client.
         direction: Direction,
-        /// At least 1; the responder's own limit decides the most.
+        /// Bytes to transfer, at least 1; the responder's limit sets the maximum.
         bytes: u64,
     },
-    /// Leave to send `n` datagrams to the UDP port of the same number.
+    /// Permission to send `n` datagrams to the UDP port with the number of the TCP port.
     Datagrams {
-        /// 1 to [`COUNT_MAX`].
+        /// Number of datagrams, 1 to [`COUNT_MAX`].
         n: u32,
     },
-    /// A transfer to the responder that ends when the client closes its side.
+    /// A transfer to the responder that ends when the client closes its side of the connection.
     Stream {
-        /// How long the client means to send, in milliseconds: 1 to [`STREAM_MS_MAX`].
+        /// Time for which the client will send, in milliseconds: 1 to [`STREAM_MS_MAX`].
         ms: u32,
-        /// The most that it will send, at least 1.
+        /// Maximum number of bytes that the client will send, at least 1.
         bytes_max: u64,
     },
-    /// Leave for a test by iperf3, to a port that the responder names.
+    /// Permission for an iperf3 test, to a port that the responder returns.
     Iperf3 {
-        /// How long the client means to send, in milliseconds: 1 to [`STREAM_MS_MAX`].
+        /// Time for which the client will send, in milliseconds: 1 to [`STREAM_MS_MAX`].
         ms: u32,
-        /// The most that it will send, at least 1.
+        /// Maximum number of bytes that the client will send, at least 1.
         bytes_max: u64,
     },
 }
 
-/// What the responder answers to a [`Request`].
+/// The responder's reply to a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Go on. The number is the nonce for [`Request::Datagrams`]; to [`Request::Rtt`] 1 while a bulk transfer is
-    /// under way at the responder; to [`Request::Iperf3`] the port; else 0.
+    /// The request is accepted.
     Ready {
-        /// Marks the datagrams of this experiment, says that the responder is loaded, or is a port.
+        /// For [`Request::Datagrams`] the nonce of the datagrams; for [`Request::Rtt`] 1 while a
+        /// bulk transfer runs at the responder; for [`Request::Iperf3`] the port; else 0.
         nonce: u64,
     },
-    /// Not this one; the session ends.
+    /// The request is declined, and the session ends.
     Declined(Declined),
 }
 
-/// Why a responder declines.
+/// Why a responder declines a request or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Declined {
-    /// Another bulk test is running there.
+    /// Another bulk test is running at the responder.
     #[error("another bulk test is running there")]
     Busy,
-    /// The same, and when that is over at the latest.
+    /// As [`Busy`](Self::Busy), with the time after which the test is over at the latest.
     #[error("another bulk test is running there; ask again in {retry_ms} ms")]
     BusyFor {
-        /// Milliseconds, at least 1.
+        /// Milliseconds to wait, at least 1.
         retry_ms: u64,
     },
-    /// More bytes, exchanges or datagrams than the responder allows.
+    /// The request exceeds the number of bytes, exchanges or datagrams, or the time, that the
+    /// responder allows.
     #[error("it allows at most {limit} in one test")]
     TooLarge { limit: u64 },
-    /// The session, or the peer, has used up its bytes.
+    /// The bytes that the responder allows to the session are used up.
     #[error("the bytes it allows are used up")]
     Spent,
-    /// Its budget for bulk tests, or this peer's part of it, is spent until then.
+    /// The responder's budget for bulk tests, or the caller's share of it, is used up for this
+    /// time.
     #[error("its budget for bulk tests is spent; ask again in {retry_ms} ms")]
     SpentFor {
-        /// Milliseconds, at least 1.
+        /// Milliseconds to wait, at least 1.
         retry_ms: u64,
     },
-    /// The experiment is not served there (no UDP port, not over TLS).
+    /// The responder does not serve the experiment (it has no UDP port, or not over TLS).
     #[error("it does not serve this experiment")]
     NotServed,
-    /// Too many sessions, in all or from this peer.
+    /// Too many sessions are open, in all or from this peer.
     #[error("too many probe sessions are open there")]
     Full,
     /// The request is not of this version of the protocol.
@@ -123,56 +126,57 @@ pub enum Declined {
     Stopping,
 }
 
-/// The end of a transfer: what the responder counted, and its kernel's view where it was the sender.
+/// The last frame of a transfer: the responder's byte count, and its `TCP_INFO` if it was the
+/// sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Done {
     /// Bytes that the responder received or sent.
     pub bytes: u64,
-    /// Its `TCP_INFO`, or `None`.
+    /// `TCP_INFO` of the responder's kernel, if it sent the bytes and its system has it.
     pub tcp_info: Option<TcpInfo>,
 }
 
-/// A probe datagram; question and answer differ in one byte.
+/// A probe datagram; question and answer differ only in [`kind`](Self::kind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Question or answer.
+    /// Whether it is a question or an answer.
     pub kind: DatagramKind,
-    /// From [`Reply::Ready`]; others are not answered.
+    /// Nonce from [`Reply::Ready`]; the responder drops datagrams with any other nonce.
     pub nonce: u64,
-    /// Counts from 0.
+    /// Number of the datagram, from 0.
     pub sequence: u32,
 }
 
-/// Which way a datagram goes.
+/// Direction of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatagramKind {
-    /// Client to responder.
+    /// From the client to the responder.
     Question,
-    /// Responder to client.
+    /// From the responder to the client.
     Answer,
 }
 
-/// Why bytes are not a frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
-    /// The length is not that of the frame.
+    /// The length differs from that of the frame.
     #[error("{bytes} bytes are not a frame of {expected}")]
     Length {
         bytes: usize,
-        /// How many there should be.
+        /// Length of the frame in bytes.
         expected: usize,
     },
-    /// A frame does not begin with the protocol's mark, or is of another version.
+    /// The first bytes are not the protocol's mark, or the version is another one.
     #[error("this is not {UPGRADE}")]
     Mark,
-    /// A field has a value that is not defined.
+    /// A field has an undefined value.
     #[error("field `{field}` has the undefined value {value}")]
     Undefined { field: &'static str, value: u64 },
 }
 
 impl Request {
-    /// The frame: mark, kind, 2 reserved, count, bytes.
+    /// Encodes the frame: mark, kind, 2 reserved, count, bytes.
     #[must_use]
     pub fn encode(self) -> [u8; REQUEST_BYTES] {
         let (kind, count, bytes) = match self {
@@ -192,10 +196,10 @@ impl Request {
         frame
     }
 
-    /// Reads a frame.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// [`WireError`] when it is none, or a count or a field is outside its bounds.
+    /// [`WireError`] if the bytes are not a request, or a field is outside its bounds.
     pub fn decode(frame: &[u8]) -> Result<Self, WireError> {
         let frame: &[u8; REQUEST_BYTES] = exactly(frame)?;
         if frame[0] != MARK_REQUEST {
@@ -241,7 +245,8 @@ impl Request {
 }
 
 impl Reply {
-    /// The frame: mark, status, 6 reserved, number (nonce, limit, or milliseconds to wait).
+    /// Encodes the frame: mark, status, 6 reserved, number (nonce, load, port, limit, or
+    /// milliseconds to wait).
     #[must_use]
     pub fn encode(self) -> [u8; REPLY_BYTES] {
         let (status, number) = match self {
@@ -265,10 +270,10 @@ impl Reply {
         frame
     }
 
-    /// Reads a frame.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// [`WireError`] when it is none.
+    /// [`WireError`] if the bytes are not a reply.
     pub fn decode(frame: &[u8]) -> Result<Self, WireError> {
         let frame: &[u8; REPLY_BYTES] = exactly(frame)?;
         if frame[0] != MARK_REPLY {
@@ -295,8 +300,8 @@ impl Reply {
 }
 
 impl Done {
-    /// The frame; times are rounded to whole microseconds, rates to whole bit/s, and a congestion
-    /// algorithm's name is cut at 16 bytes (the kernel's own bound).
+    /// Encodes the frame. Times are rounded to whole microseconds and rates to whole bit/s; the
+    /// name of the congestion control is cut at 16 bytes, the kernel's own limit.
     #[must_use]
     pub fn encode(&self) -> [u8; DONE_BYTES] {
         let mut frame = [0; DONE_BYTES];
@@ -311,7 +316,7 @@ impl Done {
             Some(Limit::Network) => 3,
             Some(Limit::Application) => 4,
         };
-        // `as` saturates: a time or rate beyond the field becomes its largest value.
+        // `as` saturates: a time or rate beyond the field's range becomes its largest value.
         let min_rtt_us = info.min_rtt_s.map_or(UNKNOWN, |s| (s * 1e6).round() as u32);
         frame[16..20].copy_from_slice(&min_rtt_us.to_be_bytes());
         frame[20..24].copy_from_slice(&info.total_retrans.to_be_bytes());
@@ -324,10 +329,11 @@ impl Done {
         frame
     }
 
-    /// Reads a frame.
+    /// Decodes a frame.
     ///
     /// # Errors
-    /// [`WireError`] when it is none, or the name is no ASCII word padded with zeros.
+    /// [`WireError`] if the bytes are not this frame, or the name is not an ASCII word padded with
+    /// zeros.
     pub fn decode(frame: &[u8]) -> Result<Self, WireError> {
         let frame: &[u8; DONE_BYTES] = exactly(frame)?;
         if frame[0] != MARK_DONE {
@@ -349,7 +355,7 @@ impl Done {
 }
 
 impl Datagram {
-    /// The datagram: mark `BGP`, version, kind, 3 reserved, nonce, sequence, 4 reserved.
+    /// Encodes the datagram: mark `BGP`, version, kind, 3 reserved, nonce, sequence, 4 reserved.
     #[must_use]
     pub fn encode(self) -> [u8; DATAGRAM_BYTES] {
         let mut bytes = [0; DATAGRAM_BYTES];
@@ -363,10 +369,10 @@ impl Datagram {
         bytes
     }
 
-    /// Reads a datagram.
+    /// Decodes a datagram.
     ///
     /// # Errors
-    /// [`WireError`] when it is none.
+    /// [`WireError`] if the bytes are not a probe datagram.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let bytes: &[u8; DATAGRAM_BYTES] = exactly(bytes)?;
         if bytes[..4] != DATAGRAM_MARK {
@@ -418,7 +424,7 @@ fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], WireError> {
     bytes.try_into().map_err(|_| WireError::Length { bytes: bytes.len(), expected: N })
 }
 
-/// Reserved bytes are zero in version 1, so that a later version can give them a meaning.
+/// Checks that reserved bytes are zero in version 1, so that a later version can define them.
 fn reserved(bytes: &[u8]) -> Result<(), WireError> {
     match bytes.iter().find(|byte| **byte != 0) {
         None => Ok(()),
@@ -438,11 +444,11 @@ fn u64_at<const N: usize>(frame: &[u8; N], at: usize) -> u64 {
     u64::from_be_bytes(frame[at..at + 8].try_into().expect("a range of eight is eight bytes"))
 }
 
-/// First bytes of the frames: each frame says which it is, and none looks like text.
+/// First byte of each frame: it identifies the frame, and no ASCII text begins with it.
 const MARK_REQUEST: u8 = 0xB1;
 const MARK_REPLY: u8 = 0xB2;
 const MARK_DONE: u8 = 0xB3;
-/// First bytes of a datagram; the fourth is the version.
+/// First bytes of a datagram; the fourth byte is the version.
 const DATAGRAM_MARK: [u8; 4] = *b"BGP\x01";
-/// `min_rtt_us` that is not known; as a time it would be 71 minutes.
+/// Value of `min_rtt_us` if the time is unknown; as a time it would be 71 minutes.
 const UNKNOWN: u32 = u32::MAX;

@@ -1,5 +1,5 @@
-//! The probes on emulated paths with known delay and loss; skipped loudly without root. `lab probe` is the
-//! long version, with numbers.
+//! Experiments on emulated paths with known delay and loss; without root, prints that it skips
+//! them. `lab probe` is the long version, with numbers.
 
 #![cfg(target_os = "linux")]
 #![expect(
@@ -19,17 +19,17 @@ use barograph_probe::reduce::median;
 use barograph_probe::{Experiment, Measured, Target};
 use barograph_sim::{Link, LinkSpec, Loss, Network, network_or_say, say_skipped};
 
-/// One way; a round trip takes twice as long.
+/// One-way delay; a round trip takes twice as long.
 const DELAY: Duration = Duration::from_millis(5);
 const RTT_S: f64 = 0.010;
 
-/// A busy machine spoils some runs; so many in a row are a failure.
+/// A busy machine spoils single runs; this many spoiled runs in a row are a failure.
 const ATTEMPTS: usize = 6;
 
-/// Nothing here takes longer when it works.
+/// Longer than any step takes when it works.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Tests that look at times do not disturb each other.
+/// Tests that measure times run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -53,7 +53,7 @@ fn rtt_nagle_shows_the_delayed_acknowledgement() {
     in_a_quiet_run("rtt_nagle", Loss::None, |network, target| {
         let rtt = only(measure(network, target, Experiment::Rtt { n: 5 })?).value;
         let nagle = only(measure(network, target, Experiment::RttNagle { n: 3 })?).value;
-        // The second byte waits for the acknowledgement of the first: a round trip, and the stall.
+        // The second byte waits for the acknowledgement of the first: a round trip plus the stall.
         let stall = nagle - 2.0 * rtt;
         expect((0.035..0.080).contains(&stall), format!("rtt_nagle {nagle} s, rtt {rtt} s"))
     });
@@ -82,26 +82,27 @@ fn a_handshake_takes_a_round_trip() {
 #[test]
 fn a_lossy_path_loses_its_share() {
     const DATAGRAMS: u32 = 100;
-    // So few that the session over TCP comes through, so many that none at all would be no chance.
+    // Low enough that the TCP session succeeds, high enough that a run without loss is not chance.
     let (share, n) = (0.2, f64::from(DATAGRAMS));
     let deviation = (share * (1.0 - share) / n).sqrt();
     in_a_quiet_run("loss", Loss::Independent(share), |network, target| {
         let measured = measure(network, target, Experiment::Loss { n: DATAGRAMS })?;
         let [loss, rtt] = &measured[..] else { panic!("{measured:?}") };
         assert_eq!(f64::from(rtt.n), (n * (1.0 - loss.value)).round(), "what is not lost has a round trip");
-        // Four standard deviations of the binomial distribution.
+        // The tolerance is four standard deviations of the binomial distribution.
         expect((loss.value - share).abs() < 4.0 * deviation, format!("{} lost, not {share}", loss.value))
     });
 }
 
-/// Tries `attempt` on fresh networks with a responder in the far host until a run is good. A busy machine
-/// makes a run void or adds time to it, which `attempt` tells as an error; what no load excuses, it asserts.
+/// Runs `attempt` on new networks, with a responder in the far host, until a run is good. On a busy
+/// machine a run may be void or slow: `attempt` returns that as an error. It asserts what no load
+/// excuses.
 fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut all_void = true;
     for seed in 0..ATTEMPTS as u64 {
         let back = LinkSpec { delay: DELAY, seed: !seed, ..LinkSpec::default() };
-        // The questions are lost and the answers never, so that the share is the path's.
+        // Only questions are lost, never answers, so that the measured share is that of the path.
         let forward = LinkSpec { loss, seed, ..back.clone() };
         let link = Link::Relay { forward, back, options: Default::default() };
         let Some(network) = network_or_say(link, test) else { return };
@@ -117,7 +118,7 @@ fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) ->
             }
         }
     }
-    // A run in which the emulator was the bottleneck proves nothing, neither for nor against.
+    // If the emulator was the bottleneck, the run is no evidence.
     assert!(all_void, "none of {ATTEMPTS} runs was good");
     say_skipped(&format!("{test}: this machine was too busy to emulate the link in {ATTEMPTS} runs"));
 }
@@ -126,7 +127,7 @@ fn expect(holds: bool, else_say: String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(else_say) }
 }
 
-/// What an experiment from the near host gives; a lossy path may take longer than the limit.
+/// Runs an experiment from the near host. On a lossy path it may exceed the limit.
 fn measure(network: &Network, target: &Target, experiment: Experiment) -> Result<Vec<Measured>, String> {
     let context = Context { deadline: LIMIT, ..Context::default() };
     let readings = network.a.run(|| run_one(target, experiment, &context)).unwrap();
@@ -145,7 +146,7 @@ impl BarePingPong {
     fn start(network: &Network) -> Self {
         let listener = network.b.run(|| TcpListener::bind((network.b.v4(), 0))).unwrap().unwrap();
         let address = listener.local_addr().unwrap();
-        // Ends with the connection.
+        // The thread ends with the connection.
         thread::spawn(move || {
             let mut stream = listener.accept().unwrap().0;
             stream.set_nodelay(true).unwrap();
@@ -159,7 +160,7 @@ impl BarePingPong {
         Self(stream)
     }
 
-    /// The time of one exchange, in seconds.
+    /// Time of one exchange in seconds.
     fn exchange(&mut self) -> f64 {
         let mut bytes = [0; 2];
         let began = Instant::now();

@@ -1,21 +1,23 @@
-//! A small seeded source of random numbers, equal on every platform and in every release.
+//! A small seeded random number generator, identical on every platform and in every release.
 
 use std::f64::consts::TAU;
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
+/// SplitMix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA
+/// 2014, §2).
 #[derive(Debug, Clone)]
 pub struct Chance {
     state: u64,
 }
 
 impl Chance {
-    /// A source for one purpose: different streams of one seed are independent of each other.
+    /// Creates a generator for one purpose; different streams of one seed are independent of each
+    /// other.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut mixer = Self { state: seed ^ stream.wrapping_mul(GOLDEN_GAMMA).rotate_left(32) };
         Self { state: mixer.bits() }
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN_GAMMA);
         let mut z = self.state;
@@ -24,41 +26,42 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    /// A number in [0, 1), from the 53 bits that an `f64` holds.
+    /// Returns a uniform number in [0, 1), from the 53 bits that an `f64` can represent.
     pub fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// True with the probability `p`; one draw whatever `p` is, so that streams stay aligned.
+    /// Returns true with probability `p`. It always makes one draw, so that streams stay aligned.
     pub fn happens(&mut self, p: f64) -> bool {
         self.uniform() < p
     }
 
-    /// One of 0 to `n` − 1; 0 if there is none.
+    /// Returns an integer from 0 to `n` − 1; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         ((self.uniform() * n as f64) as usize).min(n.saturating_sub(1))
     }
 
-    /// An exponential number with this mean.
+    /// Returns an exponentially distributed number with this mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         // 1 − u lies in (0, 1], so the logarithm is finite.
         -mean * (1.0 - self.uniform()).ln()
     }
 
-    /// A standard normal number (Box and Muller, 1958); always two draws.
+    /// Returns a number with the standard normal distribution (Box and Muller, 1958). It always
+    /// makes two draws.
     pub fn normal(&mut self) -> f64 {
         // 1 − u lies in (0, 1], so the logarithm is finite.
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (TAU * self.uniform()).cos()
     }
 
-    /// A Lomax (shifted Pareto) number of scale 1, which starts at 0.
+    /// Returns a number with the Lomax (shifted Pareto) distribution of scale 1, which starts at 0.
     pub fn pareto(&mut self, shape: f64) -> f64 {
         (1.0 - self.uniform()).powf(-1.0 / shape) - 1.0
     }
 }
 
-/// 2^64 divided by the golden ratio, made odd: the increment of SplitMix64.
+/// 2^64 divided by the golden ratio, made odd; the increment of SplitMix64.
 const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]

@@ -1,45 +1,47 @@
-//! Which packets a queue drops before it is full: RED and CoDel, pure.
+//! Queue disciplines that drop packets before the queue is full: RED and CoDel. Pure.
 
 use crate::Error;
 use std::time::Duration;
 
-/// Which packets a queue drops before it is full.
+/// Rule that drops packets before the queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Discipline {
-    /// None.
+    /// Drops nothing before the queue is full.
     #[default]
     TailDrop,
-    /// Random early detection.
+    /// Random early detection, which drops arriving packets.
     Red(RedParameters),
-    /// Controlled delay.
+    /// Controlled delay, which drops packets after a long wait.
     Codel(CodelParameters),
 }
 
-/// Random early detection (Floyd and Jacobson, Random Early Detection Gateways for Congestion Avoidance, IEEE/ACM
-/// Transactions on Networking 1(4), 1993), which drops arrivals.
+/// Parameters of random early detection (Floyd and Jacobson, Random Early Detection Gateways for
+/// Congestion Avoidance, IEEE/ACM Transactions on Networking 1(4), 1993). RED drops arriving
+/// packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RedParameters {
-    /// Mean packets in the queue below which none is dropped (min_th), above 0.
+    /// Mean queue length in packets below which RED drops none (min_th), above 0.
     pub min_packets: f64,
-    /// And from which on all are (max_th), above `min_packets`.
+    /// Mean queue length in packets from which RED drops all (max_th), above `min_packets`.
     pub max_packets: f64,
-    /// Probability of a drop where the mean comes to `max_packets` (max_p), above 0, at most 1.
+    /// Drop probability as the mean approaches `max_packets` (max_p), above 0, at most 1.
     pub max_probability: f64,
-    /// Weight of the newest length in the mean (w_q), above 0, at most 1.
+    /// Weight of the newest queue length in the mean (w_q), above 0, at most 1.
     pub weight: f64,
 }
 
-/// Controlled delay (RFC 8289), which drops packets that have waited, when they would leave.
+/// Parameters of controlled delay (RFC 8289). CoDel drops packets that waited too long, when they
+/// would leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CodelParameters {
-    /// A wait that is fine, also for long; above 0.
+    /// Acceptable wait in the queue, above 0.
     pub target: Duration,
-    /// How long it may be longer; above 0.
+    /// Time for which the wait may exceed `target` before CoDel drops, above 0.
     pub interval: Duration,
 }
 
 impl Default for CodelParameters {
-    /// Those of RFC 8289 §4.2 and §4.3.
+    /// The values of RFC 8289 §4.2 and §4.3.
     fn default() -> Self {
         Self { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
     }
@@ -67,15 +69,16 @@ impl Discipline {
     }
 }
 
-/// RED's state (Floyd and Jacobson 1993, figure 2 and §4).
+/// State of RED (Floyd and Jacobson 1993, figure 2 and §4).
 #[derive(Debug, Clone)]
 pub(crate) struct Red {
     parameters: RedParameters,
-    /// Time of a typical packet on the wire.
+    /// Transmission time of a typical packet, in nanoseconds.
     packet_ns: u64,
     mean: f64,
     idle_since_ns: Option<u64>,
-    /// Packets since the last drop while the mean was between the thresholds; −1 below them.
+    /// Packets since the last drop while the mean was between the thresholds; −1 if it was below
+    /// them.
     count: i64,
 }
 
@@ -84,11 +87,12 @@ impl Red {
         Self { parameters, packet_ns: packet_ns.max(1), mean: 0.0, idle_since_ns: Some(0), count: -1 }
     }
 
-    /// Whether a packet that finds `length` others is dropped; `luck` is uniform in [0, 1).
+    /// Whether RED drops a packet that arrives at a queue of `length` packets; `luck` is uniform in
+    /// [0, 1).
     pub(crate) fn drops(&mut self, now_ns: u64, length: usize, luck: f64) -> bool {
         let RedParameters { min_packets, max_packets, max_probability, weight } = self.parameters;
         match self.idle_since_ns.take() {
-            // As if so many small packets had met an empty queue.
+            // The mean decays as if this many small packets had arrived at an empty queue.
             Some(since) => {
                 let missed = now_ns.saturating_sub(since) as f64 / self.packet_ns as f64;
                 self.mean *= (1.0 - weight).powf(missed);
@@ -105,7 +109,8 @@ impl Red {
         }
         self.count += 1;
         let base = max_probability * (self.mean - min_packets) / (max_packets - min_packets);
-        // p_a = p_b / (1 − count · p_b): drops are spread evenly, not by independent lots.
+        // p_a = p_b / (1 − count · p_b): the drops are spread evenly instead of drawn
+        // independently.
         let left = 1.0 - self.count as f64 * base;
         let drops = left <= 0.0 || luck < base / left;
         if drops {
@@ -114,24 +119,26 @@ impl Red {
         drops
     }
 
-    /// The queue has become empty.
+    /// Records that the queue has become empty.
     pub(crate) fn note_idle(&mut self, now_ns: u64) {
         self.idle_since_ns = Some(now_ns);
     }
 }
 
-/// CoDel's state (RFC 8289 §5), asked once for each packet at the head of the queue.
+/// State of CoDel (RFC 8289 §5), updated once for each packet at the head of the queue.
 #[derive(Debug, Clone)]
 pub(crate) struct Codel {
     target_ns: u64,
     interval_ns: u64,
-    /// When the wait will have been too long for an interval; `None` while it is fine.
+    /// Time at which the wait will have exceeded the target for an interval; `None` while it is
+    /// acceptable.
     first_above_ns: Option<u64>,
     drop_next_ns: u64,
     count: u32,
     last_count: u32,
     is_dropping: bool,
-    /// Whether the packet before this one was dropped in the same departure, and for entering the dropping state.
+    /// Whether the previous call dropped a packet to enter the dropping state, so that this packet
+    /// leaves.
     has_entered: bool,
 }
 
@@ -150,12 +157,13 @@ impl Codel {
         }
     }
 
-    /// Whether the packet at the head, which has waited for `wait_ns` before `behind_bytes` of others, is dropped;
-    /// then the next one is asked about.
+    /// Whether CoDel drops the packet at the head of the queue. It has waited for `wait_ns`, and
+    /// `behind_bytes` of other packets wait behind it. After a drop, the caller calls this for the
+    /// next packet.
     pub(crate) fn drops(&mut self, now_ns: u64, wait_ns: u64, behind_bytes: usize) -> bool {
         let is_late = self.is_late(now_ns, wait_ns, behind_bytes);
         if self.has_entered {
-            // The packet after the one that began the dropping state leaves.
+            // The packet after the drop that began the dropping state is not dropped.
             self.has_entered = false;
             return false;
         }
@@ -171,7 +179,8 @@ impl Codel {
         if !is_late {
             return false;
         }
-        // The rate of drops that held the queue before is where to begin, if that was of late.
+        // If CoDel was in the dropping state recently, start with the drop rate that controlled the
+        // queue then.
         let delta = self.count - self.last_count;
         let was_of_late = now_ns.saturating_sub(self.drop_next_ns) < 16 * self.interval_ns;
         self.count = if 1 < delta && was_of_late { delta } else { 1 };
@@ -180,12 +189,12 @@ impl Codel {
         true
     }
 
-    /// The queue is empty, so nobody waits.
+    /// Records that the queue is empty, so that no packet waits.
     pub(crate) fn note_empty(&mut self) {
         (self.first_above_ns, self.is_dropping, self.has_entered) = (None, false, false);
     }
 
-    /// `dodequeue`: whether the wait has been too long for an interval.
+    /// `dodequeue`: whether the wait has exceeded the target for an interval.
     fn is_late(&mut self, now_ns: u64, wait_ns: u64, behind_bytes: usize) -> bool {
         if wait_ns < self.target_ns || behind_bytes <= MAX_PACKET_BYTES {
             self.first_above_ns = None;
@@ -195,16 +204,17 @@ impl Codel {
         since <= now_ns
     }
 
-    /// `control_law`: the interval shrinks with the square root of the drops.
+    /// `control_law`: the time to the next drop shrinks with the square root of the number of
+    /// drops.
     fn control(&self, from_ns: u64) -> u64 {
         from_ns.saturating_add((self.interval_ns as f64 / f64::from(self.count).sqrt()) as u64)
     }
 }
 
-/// As of a link's delays (`spec.rs`).
+/// Maximum, as for the delays of a link (`spec.rs`).
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A queue of one packet keeps the wire busy: Ethernet's MTU.
+/// The MTU of Ethernet: one packet in the queue is enough to keep the wire busy.
 const MAX_PACKET_BYTES: usize = 1500;
 
 #[cfg(test)]
@@ -219,7 +229,8 @@ mod tests {
         assert!(!red.drops(0, 0, 0.0), "an idle queue drops nothing");
         assert!(!red.drops(1, 4, 0.0), "nor does one below the threshold");
         assert!(red.drops(2, 15, 0.99), "at the other threshold all are dropped");
-        // p_b = 0.01: with the worst luck the 99th goes, for the paper's intervals lie in 1 … 1/p_b.
+        // p_b = 0.01: with the least favourable draws the 99th packet is dropped, because the
+        // intervals in the paper are 1 to 1/p_b packets.
         let until = (1..).find(|_| red.drops(3, 10, 0.999_999));
         assert_eq!(until, Some(99));
         assert!(red.drops(4, 10, 0.009), "with the best luck the next one");
@@ -229,9 +240,10 @@ mod tests {
     fn codel_drops_by_the_square_root_law() {
         let mut codel = Codel::new(CodelParameters::default());
         let ms = 1_000_000;
-        // A packet leaves each millisecond, after a wait of 20 ms.
+        // One packet leaves in each millisecond, after a wait of 20 ms.
         let drops: Vec<u64> = (0..600).filter(|at| codel.drops(at * ms, 20 * ms, 20_000)).collect();
-        // The first after an interval above the target, then after 100/√1, 100/√2, 100/√3 ms … (§5.3, §5.5).
+        // The first drop comes an interval after the wait exceeds the target, the others 100/√1,
+        // 100/√2, 100/√3 ms … later (§5.3, §5.5).
         assert_eq!(drops, [100, 200, 271, 329, 379, 424, 464, 502, 538, 571]);
         assert!(!codel.drops(600 * ms, 4 * ms, 20_000), "the wait is fine again");
         assert!(!codel.drops(700 * ms, 20 * ms, 1500), "and one packet behind is no queue");

@@ -1,14 +1,15 @@
-//! A disk that is soon full, for tests and the lab.
+//! A small disk that is soon full, for tests and the lab.
 
 use std::path::Path;
 use std::process::Command;
 
-/// A file system of 4 MiB in memory, mounted until this is dropped.
+/// A file system of 4 MiB in memory; dropping the value unmounts it.
 #[derive(Debug)]
 pub struct SmallDisk<'a>(&'a Path);
 
 impl<'a> SmallDisk<'a> {
-    /// Mounts one at the directory `path`; `None` = that is not allowed, as without root.
+    /// Mounts the file system at the directory `path`; `None` if that is not permitted, as without
+    /// root.
     #[must_use]
     pub fn mount(path: &'a Path) -> Option<Self> {
         let mount =
@@ -19,7 +20,7 @@ impl<'a> SmallDisk<'a> {
 
 impl Drop for SmallDisk<'_> {
     fn drop(&mut self) {
-        // Lazily, for the case that a failed test still has files open there.
+        // A lazy unmount succeeds even if a failed test still has files open there.
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
 }

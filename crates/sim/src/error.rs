@@ -1,4 +1,4 @@
-//! What can go wrong, named by what failed.
+//! Errors of the emulator, named by the action that failed.
 
 use std::io;
 
@@ -7,39 +7,41 @@ use std::io;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Error {
-    /// This process may not make network namespaces or TUN devices; tests turn this into a loud skip.
+    /// The process may not create network namespaces or TUN devices; tests then print that they
+    /// skip.
     #[error("not permitted to {action}: emulated links need root with CAP_NET_ADMIN and CAP_SYS_ADMIN")]
     NotPermitted { action: String },
-    /// A field of a [`LinkSpec`](crate::LinkSpec) lies outside its range.
+    /// A field of a [`LinkSpec`](crate::LinkSpec), a [`Hop`](crate::Hop) or a `Switch` lies outside
+    /// its range.
     #[error("{field} is {value}, expected {expected}")]
     BadSpec {
-        /// The name of the field.
+        /// Name of the field.
         field: &'static str,
         value: String,
-        /// The range it must lie in.
+        /// Range of valid values.
         expected: &'static str,
     },
     /// A line of a replayed delay series is not a delay.
     #[error("line {line}: `{text}` is not a delay in seconds between 0 and 60")]
     BadDelay {
-        /// The line, counted from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What stood there, cut to a readable length.
+        /// Text of the line, cut to 40 characters.
         text: String,
     },
-    /// A replayed delay series has no value, or too many.
+    /// A replayed delay series has no values, or too many.
     #[error("a replayed delay series holds {count} values, expected 1 to {limit}")]
     BadDelayCount {
-        /// How many values were found before reading stopped.
+        /// Number of values before reading stopped.
         count: usize,
-        /// The largest count that is read.
+        /// Maximum number of values.
         limit: usize,
     },
-    /// A program of the system (`ip`, `tc`) failed or was too slow.
+    /// A program of the system (`ip`, `tc`) failed or exceeded its time limit.
     #[error("`{command}` failed: {stderr}")]
     Command {
         command: String,
-        /// What it wrote to standard error.
+        /// Output of the program on standard error.
         stderr: String,
     },
     #[error("cannot {action}")]
@@ -47,7 +49,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Names an operating-system error; a refusal becomes [`Error::NotPermitted`].
+    /// Wraps an I/O error with the action that failed; "permission denied" becomes
+    /// [`Error::NotPermitted`].
     pub(crate) fn io(action: impl Into<String>, source: impl Into<io::Error>) -> Self {
         let (action, source) = (action.into(), source.into());
         match source.kind() {

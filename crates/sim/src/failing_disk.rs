@@ -1,4 +1,4 @@
-//! A disk that fails: it loses power, or answers every access with an input/output error.
+//! A disk that can fail: it loses power and then returns an I/O error on every access.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,11 +8,11 @@ use std::process::Command;
 
 use nix::libc;
 
-/// An ext4 file system of its own on a loop device, mounted until this is dropped.
+/// An ext4 file system on a loop device; dropping the value unmounts it.
 ///
-/// [`FailingDisk::fail`] stops it as a power failure does: nothing that was not written to the device
-/// by then will be. Until [`FailingDisk::restore`] every write and sync, and reads of files, fail with EIO.
-/// What was synced is there afterwards. The write cache of a drive is not emulated: a sync that
+/// [`FailingDisk::fail`] stops it like a power failure: data not yet written to the device are
+/// lost. Until [`FailingDisk::restore`], every write, sync and read of a file fails with EIO.
+/// Synced data are there afterwards. The write cache of a drive is not emulated: a sync that
 /// reached the device counts as durable.
 #[derive(Debug)]
 pub struct FailingDisk {
@@ -21,37 +21,39 @@ pub struct FailingDisk {
 }
 
 impl FailingDisk {
-    /// Mounts one at the directory `path`; `None` = that is not allowed, as without root, or the machine has no ext4 or
-    /// loop devices.
+    /// Mounts the file system at the directory `path`; `None` if that is not permitted (without
+    /// root), or the machine has no ext4 or no loop devices.
     #[must_use]
     pub fn mount(path: &Path) -> Option<Self> {
         let image = path.with_extension("image");
         File::create(&image).and_then(|file| file.set_len(BYTES)).ok()?;
         let device = printed(Command::new("losetup").args(["--find", "--show"]).arg(&image));
-        // The device keeps the file open, so nothing is left behind by a test that is killed but the device.
+        // The device keeps the file open, so a killed test leaves only the device behind.
         let _ = fs::remove_file(&image);
         let disk = Self { mounted: path.to_path_buf(), device: device?.trim().to_string() };
         printed(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&disk.device))?;
-        // On a shared mount: a process that gets a mount namespace of its own, as from `ip netns exec`, has a copy of
-        // each mount, and a file system that is stopped stays so until every copy is unmounted.
+        // Use a shared mount. A process with its own mount namespace, such as one of
+        // `ip netns exec`, has a copy of each mount, and a stopped file system stays stopped until
+        // every copy is unmounted.
         run(Command::new("mount").arg("--bind").args([path, path])).ok()?;
         run(Command::new("mount").arg("--make-shared").arg(path)).ok()?;
         disk.attach().ok()?;
         Some(disk)
     }
 
-    /// Cuts the power: what was not synced is lost, and accesses fail until [`FailingDisk::restore`].
+    /// Simulates a power failure: unsynced data are lost, and accesses fail until
+    /// [`FailingDisk::restore`].
     ///
     /// # Errors
-    /// When the kernel refuses, as another file system than ext4 may.
+    /// If the kernel refuses, as for a file system other than ext4.
     pub fn fail(&self) -> io::Result<()> {
         shut_down(&File::open(&self.mounted)?)
     }
 
-    /// Mounts again what was synced. Every file on the disk must be closed.
+    /// Mounts the disk again, with the synced data. No file on the disk may be open.
     ///
     /// # Errors
-    /// When a process still has a file open there, or the file system cannot be mounted.
+    /// If a process still has a file open there, or the file system cannot be mounted.
     pub fn restore(&self) -> io::Result<()> {
         run(Command::new("umount").arg(&self.mounted))?;
         self.attach()
@@ -64,7 +66,8 @@ impl FailingDisk {
 
 impl Drop for FailingDisk {
     fn drop(&mut self) {
-        // Lazily, for the case that a failed test still has files open there; the device goes when they are closed.
+        // A lazy unmount succeeds even if a failed test still has files open there; the device is
+        // freed when they are closed.
         for _ in ["the file system", "the shared mount"] {
             let _ = Command::new("umount").arg("-l").arg(&self.mounted).output();
         }
@@ -91,12 +94,13 @@ fn shut_down(directory: &File) -> io::Result<()> {
         nix::ioctl_read!(ext4_shutdown, b'X', 125, u32);
     }
     let mut flags: libc::c_uint = WITHOUT_FLUSHING_THE_LOG;
-    // SAFETY: the descriptor is open for the whole call, and the kernel only reads the 32 bits of `flags`.
+    // SAFETY: the descriptor is open for the whole call, and the kernel only reads the 32 bits of
+    // `flags`.
     unsafe { raw::ext4_shutdown(directory.as_raw_fd(), &raw mut flags) }?;
     Ok(())
 }
 
-/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: also the journal keeps only what was committed to it.
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: the journal, too, keeps only what was committed to it.
 const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
 
 /// Room for ten thousand records, their journal, and the files of a NATS server.

@@ -1,11 +1,12 @@
-//! Entry points for fuzzers: plain functions that must hold for any scenario.
+//! Entry points for fuzzers: functions that must not panic for any scenario.
 
 use crate::{Scenario, Try, Weather};
 
-/// Checks `scenario`. Under one that passes, every attempt must take a finite time, and not nothing.
+/// Validates `scenario` and simulates it. In a valid scenario, every attempt must take a finite
+/// time above zero.
 ///
 /// # Panics
-/// When one does not: a defect.
+/// If an attempt takes an invalid time, which is a defect.
 pub fn fuzz_scenario(scenario: Scenario) {
     let Ok(scenario) = scenario.ready(|_| Ok(vec![1.0, 0.25, 1e9])) else { return };
     let links = (scenario.nodes - 1).min(4);

@@ -1,15 +1,19 @@
-//! A seeded link emulator over network namespaces and TUN, for tests and the lab.
+//! A seeded link emulator over network namespaces and TUN devices, for tests and the lab.
 //!
-//! Kernels often lack `netem`. Here two network namespaces, the hosts, are joined by an emulated link:
-//! a relay in user space that moves each packet through a seeded [`Model`] of delay, rate, queue,
-//! loss and reordering, if wanted behind a [`Line`] of queues with disciplines of their own; a plain `veth` pair, with
-//! a `tbf` where only a rate is wanted and the rate is higher than a relay can carry; or a [`Switch`] of the kernel's.
+//! Kernels often lack `netem`. This crate joins two network namespaces, the hosts, with an emulated
+//! link. The link is one of three kinds: a relay in user space, which passes each packet through a
+//! seeded [`Model`] of delay, rate, queue, loss and reordering, optionally behind a [`Line`] of
+//! queues with their own disciplines; a plain `veth` pair, with a `tbf` if only a rate is needed
+//! that is too high for the relay; or a [`Switch`] of the kernel.
 //!
-//! The model is pure: it reads no clock and opens no device, so the fate of every packet can be worked out
-//! in virtual time. The [`Network`] is the shell around it. It needs root, and is torn down when dropped.
+//! Three types matter:
 //!
-//! The relay shares the machine with what it measures. Its [`Report`] says what it cost, and
-//! [`Report::void`] tells when the emulator itself was the bottleneck: such a run is no evidence.
+//! - [`Network`]: two hosts and their link. It needs root, and dropping it removes everything.
+//! - [`Model`]: one direction of a link in virtual time. It is pure (no clock, no device), so the
+//!   fate of every packet can be computed without a network.
+//! - [`Report`]: the cost of a relay. The relay shares the machine with the measured programs. If
+//!   [`Report::void`] returns a reason, the emulator was the bottleneck, and the run is no
+//!   evidence.
 //!
 //! ```no_run
 //! use barograph_sim::{Link, LinkSpec, Network};
@@ -27,9 +31,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The feature `stream` adds `stream`: connections in virtual time, for code written against tokio.
+//! [`Weather`] simulates the links of a [`Scenario`] in virtual time without packets: how long each
+//! attempt of a distributed program takes. The feature `stream` adds `stream`: connections in
+//! virtual time for code written for tokio.
 //!
-//! It is one link between two hosts: there is no cross traffic but what the caller sends.
+//! The crate emulates one link between two hosts. It does not emulate topologies, routers or cross
+//! traffic; callers send any cross traffic themselves.
 
 mod chance;
 mod discipline;

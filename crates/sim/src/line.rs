@@ -1,4 +1,4 @@
-//! Queues in series, each with a discipline of its own: pure, in virtual time.
+//! Queues in series, each with its own discipline. Pure, in virtual time.
 
 use crate::{
     Error,
@@ -7,18 +7,19 @@ use crate::{
 };
 use std::{collections::VecDeque, time::Duration};
 
-/// A queue and the wire behind it.
+/// A queue and the wire after it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hop {
-    /// Rate in bit/s at which packets leave, counting bytes of the IP packet.
+    /// Rate in bit/s at which packets leave, counted in bytes of the IP packet.
     pub rate_bps: u64,
-    /// Packets that may wait, beside the one that is leaving; what comes on top is dropped, whatever the discipline.
+    /// Maximum number of waiting packets, without the one that is leaving. Packets above it are
+    /// dropped, whatever the discipline is.
     pub queue_packets: usize,
-    /// Which packets are dropped before the queue is full.
+    /// Rule that drops packets before the queue is full.
     pub discipline: Discipline,
 }
 
-/// Hops in series: what leaves one arrives at the next at once.
+/// Hops in series: a packet that leaves one hop arrives at the next without delay.
 #[derive(Debug, Clone)]
 pub struct Line<T> {
     stations: Vec<Station<T>>,
@@ -27,10 +28,10 @@ pub struct Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Empty queues; `seed` is for disciplines that draw lots.
+    /// Creates empty queues; disciplines with random drops use `seed`.
     ///
     /// # Errors
-    /// [`Error::BadSpec`] names the first field that lies outside its range.
+    /// [`Error::BadSpec`] names the first field outside its range.
     pub fn new(hops: &[Hop], seed: u64) -> Result<Self, Error> {
         let station = |(number, hop): (u64, &Hop)| {
             hop.check()?;
@@ -40,36 +41,36 @@ impl<T> Line<T> {
         Ok(Self { stations, out: VecDeque::new(), dropped: 0 })
     }
 
-    /// Whether there is no hop: what is pushed comes out at once.
+    /// Whether there are no hops, so that a pushed packet comes out at once.
     pub fn is_empty(&self) -> bool {
         self.stations.is_empty()
     }
 
-    /// Sends a packet into the first queue at `now`, which never decreases from call to call.
+    /// Adds a packet to the first queue at `now`. `now` must not decrease from call to call.
     pub fn push(&mut self, now: Duration, bytes: usize, item: T) {
         self.advance(nanos(now));
         self.arrive(0, nanos(now), bytes, item);
     }
 
-    /// The next packet that has left the last hop by `now`, and when.
+    /// Returns the next packet that has left the last hop by `now`, with the time at which it left.
     pub fn pop(&mut self, now: Duration) -> Option<(Duration, T)> {
         self.advance(nanos(now));
         self.out.pop_front()
     }
 
-    /// When something happens next, if nothing is pushed before.
+    /// Time of the next event, if no packet is added before.
     pub fn next_at(&self) -> Option<Duration> {
         let left = self.out.front().map(|(at, _)| *at);
         let leaving = self.next_departure().map(|(at_ns, _)| Duration::from_nanos(at_ns));
         left.or(leaving)
     }
 
-    /// Packets dropped since this was last asked.
+    /// Returns the number of packets dropped since the last call, and resets it.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }
 
-    /// Lets all that happens up to `now_ns` happen, in order of time.
+    /// Processes all events up to `now_ns`, in order of time.
     fn advance(&mut self, now_ns: u64) {
         while let Some((at_ns, index)) = self.next_departure().filter(|(at_ns, _)| *at_ns <= now_ns) {
             let station = &mut self.stations[index];
@@ -107,7 +108,7 @@ impl Hop {
     }
 }
 
-/// A hop at work.
+/// State of one hop.
 #[derive(Debug, Clone)]
 struct Station<T> {
     hop: Hop,
@@ -131,7 +132,7 @@ struct Waiting<T> {
     item: T,
 }
 
-/// The packet on the wire, and when its last bit is.
+/// The packet on the wire, and the time at which its last bit is sent.
 #[derive(Debug, Clone)]
 struct Leaving<T> {
     at_ns: u64,
@@ -152,7 +153,8 @@ impl<T> Station<T> {
         Self { hop, manager, waiting: VecDeque::new(), waiting_bytes: 0, leaving: None }
     }
 
-    /// How many packets were dropped because of this one: itself, or those that waited before it.
+    /// Adds a packet and returns how many packets were dropped: this one, or packets that waited
+    /// before it.
     fn arrive(&mut self, at_ns: u64, bytes: usize, item: T) -> u64 {
         let length = self.waiting.len() + usize::from(self.leaving.is_some());
         let refused = match &mut self.manager {
@@ -167,7 +169,7 @@ impl<T> Station<T> {
         if self.leaving.is_none() { self.start_next(at_ns) } else { 0 }
     }
 
-    /// Puts the next packet on the wire, which is free; how many were dropped instead.
+    /// Puts the next packet on the free wire and returns how many packets were dropped before it.
     fn start_next(&mut self, at_ns: u64) -> u64 {
         let mut dropped = 0;
         while let Some(Waiting { since_ns, bytes, item }) = self.waiting.pop_front() {
@@ -201,16 +203,16 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What RED takes for the time of a packet while the queue is idle: the paper leaves it to the implementer.
+/// Packet size with which RED computes its idle time; the paper leaves it to the implementer.
 const TYPICAL_BYTES: usize = 1000;
 
-/// As of a link (`spec.rs`).
+/// The same range as for a link (`spec.rs`).
 const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
 
-/// A gigabyte of small packets.
+/// Maximum queue length; a gigabyte of small packets.
 const QUEUE_PACKETS_MAX: usize = 1_000_000;
 
-/// The streams of luck below are those of a link's model.
+/// First random stream of the hops; the model of a link uses smaller numbers.
 const FIRST_STREAM: u64 = 16;
 
 #[cfg(test)]
@@ -222,11 +224,11 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn hop(discipline: Discipline, queue_packets: usize) -> Hop {
-        // A packet of 1000 bytes takes a millisecond.
+        // At this rate, a packet of 1000 bytes takes a millisecond.
         Hop { rate_bps: 8_000_000, queue_packets, discipline }
     }
 
-    /// Sends `count` packets of 1000 bytes, one every `gap`, and says when each came out.
+    /// Sends `count` packets of 1000 bytes, one every `gap`, and returns when each came out.
     fn send(line: &mut Line<u32>, count: u32, gap: Duration) -> Vec<(Duration, u32)> {
         (0..count).for_each(|n| line.push(gap * n, 1000, n));
         std::iter::from_fn(|| line.pop(Duration::from_secs(3600))).collect()
@@ -236,7 +238,7 @@ mod tests {
     fn a_tail_drops_and_hops_add_up() {
         let mut line = Line::new(&[hop(Discipline::TailDrop, 2), hop(Discipline::TailDrop, 9)], 1).unwrap();
         let out = send(&mut line, 5, Duration::ZERO);
-        // One leaves, two wait, two are dropped; each needs a millisecond on either wire.
+        // One packet leaves, two wait, two are dropped; each takes a millisecond on each wire.
         assert_eq!(out, [(MS * 2, 0), (MS * 3, 1), (MS * 4, 2)]);
         assert_eq!((line.take_dropped(), line.take_dropped(), line.next_at()), (2, 0, None));
     }
@@ -257,7 +259,7 @@ mod tests {
         let parameters =
             RedParameters { min_packets: 5.0, max_packets: 15.0, max_probability: 0.1, weight: 0.02 };
         let mut line = Line::new(&[hop(Discipline::Red(parameters), 1000)], 7).unwrap();
-        // 5 % more than the wire carries, for long.
+        // The load is 5 % above the rate of the wire for a long time.
         let out = send(&mut line, 40_000, MS * 100 / 105);
         let dropped = line.take_dropped() as f64 / 40_000.0;
         assert!((0.04..0.06).contains(&dropped), "{dropped}");
@@ -276,7 +278,7 @@ mod tests {
         let delays: Vec<f64> = out.iter().map(|(at, n)| (*at - gap * *n).as_secs_f64()).collect();
         let late = &delays[delays.len() / 2..];
         let mean = late.iter().sum::<f64>() / late.len() as f64;
-        // Tail drop would hold a second of packets.
+        // Without CoDel, a full queue would add a second of delay.
         assert!((0.002..0.05).contains(&mean), "{mean} s");
     }
 

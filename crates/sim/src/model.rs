@@ -1,32 +1,34 @@
-//! The pure model of one direction of a link: when a packet comes out, or why it does not.
+//! Pure model of one direction of a link: when a packet comes out, or why it does not.
 
 use crate::{Error, Jitter, LinkSpec, Loss, chance::Chance, spec::MAX_DELAY};
 use std::time::Duration;
 
-/// What becomes of a packet.
+/// Result for one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It comes out at this time on the model's clock.
+    /// The packet comes out of the link.
     Delivered {
-        /// When its last bit arrives.
+        /// Time at which its last bit arrives, on the model's clock.
         at: Duration,
     },
-    /// It is lost on the wire.
+    /// The packet is lost on the wire.
     Lost,
-    /// The queue was full.
+    /// The packet is dropped because the queue is full.
     QueueFull,
 }
 
-/// One direction of a link in virtual time. Times are durations since an epoch that the caller chooses.
+/// One direction of a link in virtual time. Times are durations since an epoch that the caller
+/// chooses.
 #[derive(Debug, Clone)]
 pub struct Model {
     spec: LinkSpec,
     queue_bytes: Option<u64>,
-    /// When the last accepted packet is (or was) fully on the wire, in nanoseconds.
+    /// Time at which the last accepted packet is fully on the wire, in nanoseconds.
     wire_free_ns: u64,
-    /// What the division into whole nanoseconds left over, so that a long train keeps the exact rate.
+    /// Remainder of the division into whole nanoseconds, so that a long train of packets keeps the
+    /// exact rate.
     remainder: u64,
-    /// The latest delivery in order: later packets do not come out before it.
+    /// Latest delivery in order, in nanoseconds; later packets do not come out before it.
     last_out_ns: u64,
     packets: u64,
     in_bad_state: bool,
@@ -36,10 +38,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// A fresh link.
+    /// Creates an idle link.
     ///
     /// # Errors
-    /// [`Error::BadSpec`] when a field lies outside its range.
+    /// [`Error::BadSpec`] if a field is outside its range.
     pub fn new(spec: LinkSpec) -> Result<Self, Error> {
         spec.check()?;
         Ok(Self {
@@ -56,12 +58,13 @@ impl Model {
         })
     }
 
-    /// Sends one packet of `bytes` into the link at `now`; `now` never decreases from call to call.
+    /// Sends one packet of `bytes` into the link at `now`. `now` must not decrease from call to
+    /// call.
     ///
-    /// Packets that come out at the same time do so in the order in which they went in.
+    /// Packets with the same delivery time come out in the order in which they went in.
     pub fn carry(&mut self, now: Duration, bytes: usize) -> Fate {
         let now_ns = nanos(now);
-        // Everything random is drawn for every packet, so that the nth packet's luck hangs on nothing but
+        // Every packet makes all random draws, so that the draws of the nth packet depend only on
         // the seed and n.
         let lost = self.draw_loss();
         let delay_ns = self.draw_delay_ns();
@@ -86,7 +89,7 @@ impl Model {
         Fate::Delivered { at: Duration::from_nanos(out_ns) }
     }
 
-    /// How many bytes wait for the wire at `now`, with what is left of the packet on it.
+    /// Bytes that wait for the wire at `now`, including the rest of the packet on it.
     pub fn backlog_bytes(&self, now: Duration) -> u64 {
         let Some(rate) = self.spec.rate_bps else { return 0 };
         let waiting_ns = u128::from(self.wire_free_ns.saturating_sub(nanos(now)));
@@ -101,7 +104,7 @@ impl Model {
         }
     }
 
-    /// Puts the packet on the wire behind the others; returns when its last bit is on it.
+    /// Puts the packet on the wire after the others; returns when its last bit is sent.
     fn serialise(&mut self, now_ns: u64, bytes: usize) -> u64 {
         let Some(rate) = self.spec.rate_bps else { return now_ns };
         if now_ns >= self.wire_free_ns {
@@ -131,7 +134,7 @@ impl Model {
         let base = nanos(self.spec.delay);
         let delay = match &self.spec.jitter {
             Jitter::None => base,
-            // A cast from a float saturates: what is below zero becomes zero.
+            // A cast from a float saturates: negative values become zero.
             Jitter::Normal { deviation } => {
                 (base as f64 + deviation.as_nanos() as f64 * self.jitter_chance.normal()) as u64
             }
@@ -145,7 +148,7 @@ impl Model {
     }
 }
 
-/// Nanoseconds, saturating after 584 years.
+/// Converts to nanoseconds, saturating at 584 years.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -165,7 +168,7 @@ mod tests {
         Model::new(spec).unwrap()
     }
 
-    /// The fates of `count` packets of 1000 bytes that come in one `gap` after the other.
+    /// Results for `count` packets of 1000 bytes that arrive every `gap`.
     fn fates(spec: LinkSpec, count: u32, gap: Duration) -> Vec<Fate> {
         let mut model = model(spec);
         (0..count).map(|n| model.carry(gap * n, 1000)).collect()
@@ -185,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_rate_serialises_packets_and_keeps_exact_over_a_long_train() {
-        // 3 bytes at 7 Mbit/s take 3428.57… ns: the remainders must add up.
+        // 3 bytes at 7 Mbit/s take 3428.57… ns, so the remainders must be added up.
         let spec = LinkSpec { rate_bps: Some(7_000_000), delay: 5 * MS, ..LinkSpec::default() };
         let mut model = model(spec);
         let mut last = Duration::ZERO;
@@ -216,7 +219,7 @@ mod tests {
         let burst: Vec<Fate> = (0..5).map(|_| model.carry(Duration::ZERO, 1000)).collect();
         assert_eq!(burst[..3].iter().map(|&f| delivered(f)).collect::<Vec<_>>(), [MS, 2 * MS, 3 * MS]);
         assert_eq!(burst[3..], [Fate::QueueFull, Fate::QueueFull]);
-        // After a millisecond a thousand bytes have gone, and one packet fits again.
+        // After a millisecond 1000 bytes have left, and one packet fits again.
         assert_eq!(delivered(model.carry(MS, 1000)), 4 * MS);
         assert_eq!(model.carry(MS, 1000), Fate::QueueFull);
     }
@@ -262,7 +265,7 @@ mod tests {
             .collect();
         let total: usize = runs.iter().sum();
         let (share, mean_run) = (total as f64 / all.len() as f64, total as f64 / runs.len() as f64);
-        // A stay in the bad state is geometric with mean 1 ÷ leave.
+        // The time in the bad state has a geometric distribution with mean 1 ÷ leave.
         assert!((mean_run - 4.0).abs() < 0.3, "mean run {mean_run}");
         assert!((share - loss.mean()).abs() < 0.004, "share {share}, expected {}", loss.mean());
     }
@@ -307,7 +310,7 @@ mod tests {
         let deviation = (delays.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / delays.len() as f64).sqrt();
         assert!((mean - 20.0).abs() < 0.06, "mean {mean} ms");
         assert!((deviation - 2.0).abs() < 0.06, "deviation {deviation} ms");
-        // Around no delay at all, half of the draws would lie below zero.
+        // With a mean delay of zero, half of the draws would be below zero.
         let jitter = Jitter::Normal { deviation: 2 * MS };
         let at_zero = fates(LinkSpec { jitter, ..LinkSpec::default() }, 1000, gap);
         let earliest = (0..).zip(at_zero).filter(|&(n, fate)| delivered(fate) == gap * n).count();
@@ -359,8 +362,9 @@ mod tests {
     }
 
     proptest! {
-        /// Without reordering asked for, packets come out in order, no earlier than they went in and no
-        /// faster than the rate; the backlog stays within the queue; and a second run is the same.
+        /// Without reordering, packets come out in order, no earlier than they went in and no
+        /// faster than the rate. The backlog stays within the queue, and a second run gives the
+        /// same results.
         #[test]
         fn laws_of_a_link(
             spec in any_spec(),

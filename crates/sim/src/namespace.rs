@@ -1,4 +1,5 @@
-//! Network namespaces with a name, removed when dropped, and after a killed process by its successor.
+//! Named network namespaces. Dropping one removes it; the next process removes those of a killed
+//! process.
 
 use crate::Error;
 use nix::{
@@ -23,19 +24,19 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Makes two namespaces that belong together.
+    /// Creates two namespaces that belong together.
     pub(crate) fn pair() -> Result<[Self; 2], Error> {
         if !geteuid().is_root() {
             return Err(Error::NotPermitted { action: "make network namespaces".into() });
         }
         remove_leftovers();
-        // Counted before it is made: what is there under a number yet to come is a leftover.
+        // Increment before creating: a namespace with a number not yet used is then a leftover.
         let number = NEXT_NUMBER.fetch_add(1, Ordering::SeqCst);
         let add = |side: &str| Self::add(format!("{PREFIX}{}-{number}{side}", process::id()));
         Ok([add("a")?, add("b")?])
     }
 
-    /// Makes one more, for what is between the two, of either.
+    /// Creates a third namespace of the pair, for a switch between the two.
     pub(crate) fn third(&self) -> Result<Self, Error> {
         Self::add(format!("{}c", self.name.trim_end_matches(SIDES)))
     }
@@ -49,19 +50,19 @@ impl Namespace {
         &self.name
     }
 
-    /// Runs `work` on a fresh thread inside the namespace; a panic in it continues in the caller.
+    /// Runs `work` on a new thread inside the namespace; a panic in it continues in the caller.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let path = Path::new(NAMESPACES).join(&self.name);
         let enter = || -> Result<(), Error> {
             let file = File::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
-            // Only the calling thread moves, and it ends with the work.
+            // Only this thread enters the namespace, and it ends with the work.
             setns(file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::io(format!("enter {}", self.name), e))
         };
         let inside = || enter().map(|()| work());
         thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| resume_unwind(panic))
     }
 
-    /// Runs lines of `ip` commands inside the namespace, in one process.
+    /// Runs lines of `ip` commands inside the namespace, in a single process.
     pub(crate) fn configure(&self, lines: &str) -> Result<(), Error> {
         ip(&["-n", &self.name, "-batch", "-"], lines)
     }
@@ -73,12 +74,13 @@ impl Drop for Namespace {
     }
 }
 
-/// Runs `ip` with bounded time, `input` on its standard input.
+/// Runs `ip` with `input` on its standard input and a time limit.
 fn ip(arguments: &[&str], input: &str) -> Result<(), Error> {
     system("ip", arguments, input).map(drop)
 }
 
-/// Runs a program of the system to its end, at most [`COMMAND_LIMIT_S`]; returns its standard output.
+/// Runs a program of the system for at most [`COMMAND_LIMIT_S`] seconds; returns its standard
+/// output.
 pub(crate) fn system(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> {
     let shown = || format!("{program} {}", arguments.join(" "));
     let io = |source| Error::io(format!("run `{}`", shown()), source);
@@ -96,7 +98,7 @@ pub(crate) fn system(program: &str, arguments: &[&str], input: &str) -> Result<S
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // Root in a container may still lack the capability.
+    // Even root may lack the capability in a container.
     if stderr.contains("Operation not permitted") || stderr.contains("Permission denied") {
         return Err(Error::NotPermitted { action: format!("run `{}`", shown()) });
     }
@@ -104,8 +106,8 @@ pub(crate) fn system(program: &str, arguments: &[&str], input: &str) -> Result<S
     Err(Error::Command { command: shown(), stderr })
 }
 
-/// Ends what still runs in the namespace, then removes it. Errors are passed over: it may be half made, or
-/// another process may be removing the same leftover.
+/// Kills the processes in the namespace, then removes it. Errors are ignored: the namespace may be
+/// incomplete, or another process may be removing the same leftover.
 fn remove(name: &str) {
     let own = process::id() as i32;
     for pid in system("ip", &["netns", "pids", name], "").unwrap_or_default().split_whitespace() {
@@ -117,9 +119,9 @@ fn remove(name: &str) {
     let _ = locked(|| ip(&["netns", "del", name], ""));
 }
 
-/// Removes namespaces of this crate that nobody will remove: their process is gone, or an earlier one had our
-/// process id and left numbers that we have not come to yet. Processes are told by their ids, so programs
-/// that share `/run/netns` must share the process table, too.
+/// Removes leftover namespaces of this crate. Either their process is gone, or an earlier process
+/// had our process id and left numbers that we have not used yet. Processes are identified by their
+/// ids, so programs that share `/run/netns` must also share the process table.
 fn remove_leftovers() {
     for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -133,7 +135,7 @@ fn remove_leftovers() {
     }
 }
 
-/// The process that made a namespace of this name, and its number there, if it is one of this crate's.
+/// Process id and number in the name of a namespace; `None` if the name is not one of this crate's.
 fn maker(name: &str) -> Option<(u32, u64)> {
     let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some((pid.parse().ok()?, number.strip_suffix(SIDES)?.parse().ok()?))
@@ -143,11 +145,11 @@ fn is_alive(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-/// Keeps processes and threads from making or removing namespaces at the same time: the first `ip netns
-/// add` after boot remounts the folder, and a second one in that moment fails.
+/// Prevents processes and threads from creating or removing namespaces at the same time: the first
+/// `ip netns add` after boot remounts the folder, and a second one fails at that moment.
 fn locked<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let lock = File::create(LOCK).map_err(|e| Error::io(format!("open {LOCK}"), e))?;
-    // Bounded, because whoever holds it runs one command of bounded time.
+    // The wait is bounded, because each holder of the lock runs one command with a time limit.
     lock.lock().map_err(|e| Error::io(format!("lock {LOCK}"), e))?;
     work()
 }
@@ -159,7 +161,7 @@ const PREFIX: &str = "barograph-";
 const NAMESPACES: &str = "/run/netns";
 const LOCK: &str = "/run/barograph-sim.lock";
 
-/// `ip` and `tc` take milliseconds; a busy machine may take a second.
+/// Time limit in seconds. `ip` and `tc` take milliseconds; on a busy machine a second.
 const COMMAND_LIMIT_S: &str = "10";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Two hosts and the link between them, set up by `new` and torn down by `drop`.
+//! Two hosts and the link between them, created by `new` and removed by `drop`.
 
 use crate::{
     Error, Hop, LinkSpec, Model, Report,
@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-/// Host A's addresses. Each network is alone in its namespaces, so all networks use the same addresses,
-/// those reserved for documentation (RFC 5737 §3, RFC 3849 §2).
+/// Host A's IPv4 address. Each network is alone in its namespaces, so all networks use the same
+/// addresses, which are reserved for documentation (RFC 5737 §3, RFC 3849 §2).
 pub const A_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 /// Host A's IPv6 address.
 pub const A_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -23,72 +23,78 @@ pub const B_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 /// Host B's IPv6 address.
 pub const B_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
-/// What joins the hosts.
+/// The link between the hosts.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a link is described once a run, and never kept in numbers")]
 pub enum Link {
-    /// A relay in user space, for everything that a [`LinkSpec`] can say. It carries some 200 Mbit/s of full
-    /// packets in a release build, half of that in a debug build.
+    /// A relay in user space, with all features of [`LinkSpec`]. It carries about 200 Mbit/s of
+    /// full packets in a release build, half of that in a debug build.
     Relay {
-        /// From A to B.
+        /// Direction from A to B.
         forward: LinkSpec,
-        /// From B to A.
+        /// Direction from B to A.
         back: LinkSpec,
-        /// How the relay works.
+        /// Options of the relay.
         options: RelayOptions,
     },
-    /// The kernel's own `veth` pair without delay or loss, for rates that a relay cannot carry.
+    /// A `veth` pair of the kernel without delay or loss, for rates above those of the relay.
     Veth {
-        /// Rate in bit/s of each direction, held by a `tbf` with 50 ms of queue; `None` is unshaped.
+        /// Rate in bit/s of each direction, limited by a `tbf` with 50 ms of queue; `None` is
+        /// unlimited.
         rate_bps: Option<u64>,
     },
-    /// The kernel's own queue between the hosts, for rates that a relay cannot carry.
+    /// A queue of the kernel between the hosts, for rates above those of the relay.
     Switch(Switch),
 }
 
-/// A bridge in a namespace of its own, and a bottleneck on its port towards B: `htb` for the rate over `pfifo` for
-/// the queue (tail drop). A does not hand on segments of several packets (TSO), so that the queue sees single ones.
+/// A bridge in its own namespace, with a bottleneck on its port to B: `htb` for the rate, over
+/// `pfifo` for the queue (tail drop). The hosts do not send segments of several packets (TSO), so
+/// that the queue contains single packets.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Switch {
-    /// Rate of the way to B in bit/s, counting bytes of the Ethernet frame; `None` is no bottleneck.
+    /// Rate in bit/s towards B, counted in bytes of the Ethernet frame; `None` is no bottleneck.
     pub rate_bps: Option<u64>,
-    /// Packets that may wait for it.
+    /// Maximum number of packets waiting at the bottleneck.
     pub queue_packets: u32,
-    /// Probability that a packet to B is lost, independent of the others, 0 to 1: the kernel's lot.
+    /// Probability from 0 to 1 that a packet to B is lost, independent of the others. The kernel
+    /// draws it.
     pub loss: f64,
 }
 
-/// How the relay works.
+/// Options of the relay.
 #[derive(Debug, Clone)]
 pub struct RelayOptions {
-    /// A packet that leaves later than this behind its time is counted as late; when more than 1 % are, the
-    /// run is void. Default 1 ms: a fifth of the shortest path that the experiments emulate.
+    /// Maximum delay of a departure behind its scheduled time; a packet later than this counts as
+    /// late. If more than 1 % of the packets are late, the run is void. Default 1 ms: a fifth of
+    /// the shortest path that the experiments emulate.
     pub late: Duration,
-    /// How long before a departure the relay stops sleeping and spins. Default zero; 50 µs gives a precision
-    /// of some microseconds for up to a whole core.
+    /// Time before a departure at which the relay stops sleeping and spins. Default zero; 50 µs
+    /// gives a precision of some microseconds and uses up to a whole core.
     pub spin: Duration,
-    /// Whether the relay asks for real-time scheduling (`SCHED_FIFO`), so that what is measured cannot
-    /// starve it. Default true; without the right to it the relay goes on without.
+    /// Whether the relay requests real-time scheduling (`SCHED_FIFO`), so that the measured
+    /// programs cannot starve it. Default true; without the permission the relay runs without it.
     pub realtime: bool,
-    /// Queues in series that packets from A to B go through before the link. Default none.
+    /// Queues in series that packets from A to B pass before the link. Default none.
     pub queues: Vec<Hop>,
-    /// The seed of those that draw lots.
+    /// Seed of the queues with random drops.
     pub queues_seed: u64,
 }
 
-/// Two hosts joined by a link. Dropping it, also in a panic, removes both with all that runs in them.
+/// Two hosts joined by a link. Dropping it, also in a panic, removes both and kills all processes
+/// in them.
 #[derive(Debug)]
 pub struct Network {
-    // Declared first, so dropped first: the devices close before their namespaces go.
+    // This field is first, so it is dropped first: the devices close before their namespaces are
+    // removed.
     relay: Option<Relay>,
     switch: Option<Namespace>,
-    /// The host with [`A_V4`] and [`A_V6`].
+    /// Host with the addresses [`A_V4`] and [`A_V6`].
     pub a: Host,
-    /// The host with [`B_V4`] and [`B_V6`].
+    /// Host with the addresses [`B_V4`] and [`B_V6`].
     pub b: Host,
 }
 
-/// The port of a [`Switch`] towards B.
+/// The port of a [`Switch`] to B.
 #[derive(Debug, Clone)]
 pub struct Port {
     switch: String,
@@ -103,8 +109,9 @@ pub struct Host {
 }
 
 impl Link {
-    /// A relay that treats both directions alike, with the default options. The seed of the way back is
-    /// derived from the seed of the way there, so that the two are independent.
+    /// A relay with the same parameters in both directions and the default options. The seed of the
+    /// way back is derived from the seed of the way there, so that the two directions are
+    /// independent.
     pub fn symmetric(spec: LinkSpec) -> Self {
         Self::symmetric_with(spec, RelayOptions::default())
     }
@@ -129,13 +136,13 @@ impl Default for RelayOptions {
 }
 
 impl Network {
-    /// Makes both hosts and the link; when it returns, packets flow. Leftovers of killed processes are
-    /// removed on the way.
+    /// Creates both hosts and the link; packets flow when it returns. It also removes the leftovers
+    /// of killed processes.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without root (see [`network_or_skip!`](crate::network_or_skip)),
-    /// [`Error::BadSpec`] for a link that cannot be, and [`Error::Command`] or [`Error::Io`] when the system
-    /// fails; nothing is left behind then.
+    /// [`Error::BadSpec`] for an invalid link, and [`Error::Command`] or [`Error::Io`] if the
+    /// system fails; nothing is left behind then.
     pub fn new(link: Link) -> Result<Self, Error> {
         match link {
             Link::Relay { forward, back, options } => {
@@ -167,12 +174,12 @@ impl Network {
         }
     }
 
-    /// The switch's port towards B; `None` for another link.
+    /// The port of the switch to B; `None` for other links.
     pub fn port(&self) -> Option<Port> {
         Some(Port { switch: self.switch.as_ref()?.name().to_owned() })
     }
 
-    /// What the relay did and cost since it started; `None` for a link that the kernel carries.
+    /// Statistics and cost of the relay since it started; `None` for a link in the kernel.
     pub fn report(&self) -> Option<Report> {
         let mut report = self.relay.as_ref()?.report();
         report.device_drops = self.a.device_drops() + self.b.device_drops();
@@ -181,12 +188,12 @@ impl Network {
 }
 
 impl Network {
-    /// Packets to B that the link dropped so far: what its queue had no room for, and what it was to lose, of all
-    /// that hosts send. Where the kernel carries
-    /// segments of several packets, one of these counts once.
+    /// Packets to B that the link has dropped so far, because the queue was full or by its loss, of
+    /// all packets that the hosts send. If the kernel carries segments of several packets, one
+    /// segment counts once.
     ///
     /// # Errors
-    /// [`Error::Command`] when the kernel does not tell.
+    /// [`Error::Command`] if the kernel does not report the count.
     pub fn dropped(&self) -> Result<u64, Error> {
         if let Some(report) = self.report() {
             return Ok(report.forward.lost + report.forward.queue_full);
@@ -198,7 +205,8 @@ impl Network {
     }
 }
 
-/// Sums up what queues dropped, without that of `htb`, which counts its children's again (`tc -s qdisc`).
+/// Sums the drops of all queues, except those of `htb`, which repeat its children's
+/// (`tc -s qdisc`).
 fn queue_drops(text: &str) -> u64 {
     let mut is_leaf = false;
     let mut drops = 0;
@@ -223,25 +231,26 @@ impl Host {
         self.v6
     }
 
-    /// The name of its namespace, for `ip netns exec`.
+    /// Name of the host's namespace, for `ip netns exec`.
     pub fn name(&self) -> &str {
         self.namespace.name()
     }
 
-    /// Runs `work` on a fresh thread inside the host and returns its result. A socket that it makes stays in
-    /// this host, whichever thread uses it later; threads that it starts are inside, too.
+    /// Runs `work` on a new thread inside the host and returns its result. A socket created in
+    /// `work` stays in this host, whichever thread uses it later. Threads started in `work` are
+    /// inside too.
     ///
     /// # Errors
-    /// [`Error::Io`] when the namespace cannot be entered.
+    /// [`Error::Io`] if the namespace cannot be entered.
     ///
     /// # Panics
-    /// When `work` does.
+    /// If `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         self.namespace.run(work)
     }
 
-    /// A command that will run `program` inside the host. What still runs there when the network is dropped
-    /// is killed.
+    /// A command that runs `program` inside the host. Dropping the network kills the programs that
+    /// still run there.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.name(), program]);
@@ -260,7 +269,8 @@ impl Host {
     fn bring_up(&self) -> Result<(), Error> {
         let mut lines = String::from("link set lo up\n");
         let Self { v4, v6, .. } = self;
-        // Writing to a string cannot fail. Without `nodad` the address would first be tried for a second.
+        // Writing to a string cannot fail. Without `nodad`, duplicate address detection would delay
+        // the address by a second.
         let _ = writeln!(lines, "addr add {v4}/24 dev {DEVICE}");
         let _ = writeln!(lines, "addr add {v6}/64 dev {DEVICE} nodad");
         let _ = writeln!(lines, "link set {DEVICE} mtu {MTU} txqueuelen {DEVICE_QUEUE} up");
@@ -279,22 +289,23 @@ impl Host {
 
     /// Packets that the device dropped before the relay could read them.
     fn device_drops(&self) -> u64 {
-        // The thread's own view: the process's lies outside the namespace.
+        // Read the file of this thread: that of the process is outside the namespace.
         let read = || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
         self.run(read).map_or(0, |table| send_drops(&table, DEVICE))
     }
 }
 
 impl Port {
-    /// Lets packets to B pass, or none; done when it returns, which takes some milliseconds. They pass at first.
+    /// Opens or closes the port for packets to B; initially it is open. The change is complete when
+    /// this returns, after some milliseconds.
     ///
     /// # Errors
-    /// [`Error::Command`] when it is so already, or the network is gone.
+    /// [`Error::Command`] if the port is already in that state, or the network is gone.
     pub fn set_open(&self, is_open: bool) -> Result<(), Error> {
         let line = if is_open {
             format!("filter del dev {TO_B} parent 1: protocol all prio 1\n")
         } else {
-            // A program that every packet matches.
+            // A BPF program that matches every packet.
             format!(
                 "filter add dev {TO_B} parent 1: protocol all prio 1 bpf bytecode \"1,6 0 0 4294967295\" flowid 1:20\n"
             )
@@ -316,7 +327,7 @@ impl Switch {
         switch.configure(&lines)?;
         for host in [a, b] {
             host.bring_up()?;
-            // Else TCP hands on segments of up to 64 KiB, which a veth pair never cuts.
+            // Without this, TCP passes segments of up to 64 KiB, which a veth pair never splits.
             host.namespace.configure(&format!("link set {DEVICE} gso_max_segs 1\n"))?;
         }
         system("tc", &["-n", switch.name(), "-batch", "-"], &self.bottleneck()).map(drop)
@@ -336,7 +347,8 @@ impl Switch {
         }
     }
 
-    /// Lines for `tc`: a class for the bottleneck, and one where nothing leaves. What goes there a classifier picks, a program of classic BPF.
+    /// Lines for `tc`: one class for the bottleneck, and one from which no packet leaves. A
+    /// classifier, a program of classic BPF, selects the packets for the second class.
     fn bottleneck(&self) -> String {
         let Self { queue_packets, loss, .. } = self;
         let rate = self.rate_bps.unwrap_or(UNLIMITED_BPS);
@@ -348,7 +360,8 @@ impl Switch {
              qdisc add dev {TO_B} parent 1:20 blackhole\n"
         );
         if *loss > 0.0 {
-            // Load the ancillary random word; whether it is below the threshold is whether the packet matches.
+            // Load the ancillary random word; the packet matches if the word is below the
+            // threshold.
             let threshold = (loss * 2_f64.powi(32)) as u32;
             let _ = writeln!(
                 lines,
@@ -360,36 +373,36 @@ impl Switch {
     }
 }
 
-/// The packets that a device of `/proc/net/dev` dropped on sending: the twelfth column behind its name.
+/// Packets that a device in `/proc/net/dev` dropped on sending: the twelfth column after its name.
 fn send_drops(table: &str, device: &str) -> u64 {
     let row = table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
     row.and_then(|row| row.split_whitespace().nth(11)?.parse().ok()).unwrap_or(0)
 }
 
-/// A `tbf` sends at most a burst a timer tick; 4 ms (250 Hz) is the longest tick in use, and 16 KB lets a
-/// slow link pass some full packets.
+/// Burst size in bytes. A `tbf` sends at most one burst in each timer tick. 4 ms (250 Hz) is the
+/// longest tick in use, and 16 KB lets a slow link pass some full packets.
 fn tbf_burst_bytes(rate_bps: u64) -> u64 {
     (rate_bps / 8 / 250).max(16_000)
 }
 
-/// The link's device, of the same name in both hosts.
+/// Name of the link's device, the same in both hosts.
 const DEVICE: &str = "link0";
 
-/// The ports of the switch.
+/// Names of the switch's ports.
 const TO_A: &str = "to-a";
 const TO_B: &str = "to-b";
 
-/// More than a veth pair carries.
+/// A rate above that of a veth pair, in bit/s.
 const UNLIMITED_BPS: u64 = 100_000_000_000;
 
-/// Where classic BPF finds a random word: SKF_AD_OFF + SKF_AD_RANDOM (linux/filter.h).
+/// Offset of a random word in classic BPF: SKF_AD_OFF + SKF_AD_RANDOM (linux/filter.h).
 const RANDOM_WORD: u32 = 0xffff_f038;
 
-/// Ethernet's; also what most paths carry.
+/// MTU of Ethernet and of most paths, in bytes.
 const MTU: u32 = 1500;
 
-/// The device's own queue in packets, so long that queueing is left to the model.
+/// Queue of the device in packets, so long that only the model limits queueing.
 const DEVICE_QUEUE: u32 = 10_000;
 
-/// Any constant will do: it only has to make two seeds of one.
+/// Any constant is suitable: it only derives a second seed from the first.
 const BACK_SEED: u64 = 0x6261_636b_6261_636b;

@@ -1,4 +1,4 @@
-//! The relay: one thread that moves packets between two TUN devices when the models say so.
+//! Relay: one thread that moves packets between two TUN devices at the times that the models give.
 
 mod ledger;
 mod shuttle;
@@ -26,7 +26,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Starts moving packets: what is read from `tuns[0]` goes through `models[0]` to `tuns[1]`, and back.
+    /// Starts the relay: packets from `tuns[0]` go through `models[0]` to `tuns[1]`, and vice
+    /// versa.
     pub(crate) fn start(tuns: [File; 2], models: [Model; 2], options: RelayOptions) -> Result<Self, Error> {
         let line = Line::new(&options.queues, options.queues_seed)?;
         let (stopped, stop) = pipe().map_err(|e| Error::io("make a pipe", e))?;
@@ -36,9 +37,10 @@ impl Relay {
         let work = {
             let ledger = Arc::clone(&ledger);
             move || {
-                // The receiver waits for it, or is gone with the whole relay.
+                // The receiver waits for this value, or is gone with the whole relay.
                 let _ = tell_id.send(gettid().as_raw());
-                // Else the kernel may round each wake-up by 50 µs; where it refuses, lateness will tell.
+                // Without this, the kernel may round each wake-up by 50 µs. If it refuses, the
+                // lateness shows the effect.
                 let _ = prctl::set_timerslack(1);
                 Shuttle::new(tuns, models, line, ledger, spin).run(&stopped);
             }
@@ -67,19 +69,20 @@ impl Drop for Relay {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            // A panic of the relay has been printed; dropping must not panic again.
+            // The panic of the relay has been printed; `drop` must not panic again.
             let _ = thread.join();
         }
     }
 }
 
-/// Asks for real-time scheduling of a thread of this process; says whether it was granted.
+/// Requests real-time scheduling for a thread of this process; returns whether it was granted.
 fn ask_realtime(thread_id: i32) -> bool {
     system("chrt", &["-f", "-p", REALTIME_PRIORITY, &thread_id.to_string()], "").is_ok()
 }
 
-/// Mean wait for a core each time the thread was ready, from the scheduler's account (Linux,
-/// Documentation/scheduler/sched-stats.rst: time on the cpu, time waiting, number of time slices).
+/// Mean time that the thread waited for a core when it was ready, from the scheduler's statistics
+/// (Linux, Documentation/scheduler/sched-stats.rst: time on the cpu, time waiting, number of time
+/// slices).
 fn mean_wait(thread_id: i32) -> Option<Duration> {
     let text = fs::read_to_string(format!("/proc/self/task/{thread_id}/schedstat")).ok()?;
     let mut fields = text.split_whitespace().map(str::parse::<u64>);
@@ -87,5 +90,5 @@ fn mean_wait(thread_id: i32) -> Option<Duration> {
     Some(Duration::from_nanos(wait / slices.max(1)))
 }
 
-/// Above ordinary threads, below the kernel's own (50).
+/// Priority above normal threads and below the kernel's own (50).
 const REALTIME_PRIORITY: &str = "10";

@@ -1,12 +1,13 @@
-//! Delay series to replay, read from text.
+//! Reads delay series for replay from text.
 
 use crate::{Error, spec::MAX_DELAY};
 use std::{fs::File, io::Read, path::Path, time::Duration};
 
-/// Reads delays from a file, for [`Jitter::Replay`](crate::Jitter::Replay); see [`delays_from_text`].
+/// Reads delays from a file, for [`Jitter::Replay`](crate::Jitter::Replay); see
+/// [`delays_from_text`].
 ///
 /// # Errors
-/// [`Error::Io`] when the file cannot be read as text; else as [`delays_from_text`].
+/// [`Error::Io`] if the file cannot be read as text; otherwise as [`delays_from_text`].
 pub fn delays_from_file(path: &Path) -> Result<Vec<Duration>, Error> {
     let action = || format!("read delays from {}", path.display());
     let mut text = String::new();
@@ -15,12 +16,13 @@ pub fn delays_from_file(path: &Path) -> Result<Vec<Duration>, Error> {
     delays_from_text(&text)
 }
 
-/// Reads delays in seconds, one a line: the last comma-separated field, so that a bare column and
-/// `time_s,value` both work. A header in the first line, empty lines and `#` comments are passed over.
+/// Reads delays in seconds, one in each line. The delay is the last comma-separated field, so a
+/// single column and `time_s,value` are both valid. A header in the first line, empty lines and `#`
+/// comments are skipped.
 ///
 /// # Errors
-/// [`Error::BadDelay`] names the first line that is not a delay of 0 to 60 s; [`Error::BadDelayCount`] when
-/// there is none at all or more than a million.
+/// [`Error::BadDelay`] names the first line that is not a delay of 0 to 60 s;
+/// [`Error::BadDelayCount`] if there are no delays or more than a million.
 pub fn delays_from_text(text: &str) -> Result<Vec<Duration>, Error> {
     let mut delays = Vec::new();
     let mut header_allowed = true;
@@ -52,7 +54,7 @@ pub fn delays_from_text(text: &str) -> Result<Vec<Duration>, Error> {
     }
 }
 
-/// A million packets is a long experiment, and 16 MB.
+/// A million packets are a long experiment, and 16 MB.
 const COUNT_LIMIT: usize = 1_000_000;
 
 /// Room for a million lines of 64 bytes.

@@ -1,99 +1,101 @@
-//! What a relay did, what it cost, and whether the run can be believed.
+//! Statistics and cost of a relay, and whether the run is valid.
 
 use std::{fmt, time::Duration};
 
-/// The account of a relay since it started.
+/// Statistics of a relay since it started.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// From A to B.
+    /// Packets from A to B.
     pub forward: Counts,
-    /// From B to A.
+    /// Packets from B to A.
     pub back: Counts,
-    /// How long the relay has run.
+    /// Time for which the relay has run.
     pub wall: Duration,
-    /// CPU time of its thread, without the time it chose to spin.
+    /// CPU time of the relay's thread, without the time spent spinning.
     pub cpu: Duration,
-    /// The largest share of a core that it used within a quarter of a second.
+    /// Largest share of a core that the relay used within a quarter of a second.
     pub cpu_peak: f64,
-    /// Mean time that its thread was ready but waited for a core, a wake-up; `None` where the kernel does
-    /// not tell. Packets that came in meanwhile were seen that much too late.
+    /// Mean time for which the relay's thread waited for a core at each wake-up; `None` if the
+    /// kernel does not report it. The relay read packets that arrived meanwhile later by that time.
     pub mean_wait: Option<Duration>,
-    /// Beyond this a departure counts as late.
+    /// Bound above which a departure counts as late.
     pub late_bound: Duration,
-    /// The 99th percentile of how late packets departed, to 10 µs.
+    /// 99th percentile of the departures' lateness, with a resolution of 10 µs.
     pub late_p99: Duration,
-    /// The latest departure.
+    /// Largest lateness of a departure.
     pub late_max: Duration,
     /// Packets that the devices dropped before the relay read them.
     pub device_drops: u64,
     /// Whether the relay ran with real-time scheduling.
     pub realtime: bool,
-    /// Whether the relay is still at work; it ends early when a device goes away.
+    /// Whether the relay still runs; it ends early if a device is removed.
     pub running: bool,
 }
 
-/// Packets of one direction.
+/// Packet counts of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Packets that came out at the other end.
     pub forwarded: u64,
-    /// Their bytes.
+    /// Bytes of the forwarded packets.
     pub forwarded_bytes: u64,
-    /// Packets that the model lost on the wire.
+    /// Packets lost on the wire by the model.
     pub lost: u64,
-    /// Packets that found the model's queue full.
+    /// Packets dropped because the queue was full.
     pub queue_full: u64,
-    /// Packets that departed later than the bound behind their time.
+    /// Packets that departed later than [`Report::late_bound`] after their scheduled time.
     pub late: u64,
-    /// Packets that the relay had no memory for.
+    /// Packets dropped because the relay's memory for packets was full.
     pub overflow: u64,
-    /// Multicast packets (neighbours and routers are looked for), which do not enter the model.
+    /// Multicast packets, which do not enter the model (hosts send them to discover neighbours and
+    /// routers).
     pub ignored: u64,
-    /// Failed reads of the device, after which the relay ends.
+    /// Failed reads of the device; the relay ends after one.
     pub read_errors: u64,
-    /// Failed writes to the device; the packet is gone.
+    /// Failed writes to the device; the packet is lost.
     pub write_errors: u64,
 }
 
-/// Why a run is void: the emulator was the bottleneck, or failed, and not the link that it stood for.
+/// Reason why a run is void: the emulator, not the emulated link, was the bottleneck, or it failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Void {
     /// The relay ended before the network was dropped.
     Ended,
-    /// It used more of a core than [`Report::CPU_LIMIT`].
+    /// The relay used more of a core than [`Report::CPU_LIMIT`].
     Busy {
-        /// The largest share within a quarter of a second.
+        /// Largest share of a core within a quarter of a second.
         share: f64,
     },
     /// More than 1 % of the packets departed late.
     Late {
         /// 99th percentile of lateness.
         p99: Duration,
-        /// The bound.
+        /// Bound above which a departure counts as late.
         bound: Duration,
     },
-    /// It waited for a core longer than the bound of lateness, on average.
+    /// The relay's mean wait for a core was longer than the bound of lateness.
     Starved {
-        /// Mean wait a wake-up.
+        /// Mean wait for a core at each wake-up.
         wait: Duration,
     },
-    /// Packets vanished by no will of the model: dropped by a device, unread, unwritten or for want of memory.
+    /// Packets were lost outside the model: dropped by a device, by a failed read or write, or for
+    /// lack of memory.
     Vanished {
-        /// How many.
+        /// Number of such packets.
         packets: u64,
     },
 }
 
 impl Report {
-    /// The share of a core above which the relay is taken for the bottleneck.
+    /// Share of a core above which the relay counts as the bottleneck.
     pub const CPU_LIMIT: f64 = 0.7;
 
-    /// The mean share of a core.
+    /// Mean share of a core that the relay used.
     pub fn cpu_share(&self) -> f64 {
         self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// Why the run must not be used, if so.
+    /// Reason why the run must not be used; `None` if it is valid.
     pub fn void(&self) -> Option<Void> {
         let vanished = self.device_drops + self.forward.vanished() + self.back.vanished();
         let departed = self.forward.forwarded + self.back.forwarded;
@@ -113,7 +115,7 @@ impl Report {
 }
 
 impl Counts {
-    /// Packets that are gone by no will of the model.
+    /// Packets lost outside the model.
     fn vanished(&self) -> u64 {
         self.overflow + self.read_errors + self.write_errors
     }

@@ -1,4 +1,5 @@
-//! A scenario: what the links of a distributed program are like, as plain data that TOML can hold.
+//! Scenario of a distributed program: the behaviour of its links, as plain data that TOML can
+//! represent.
 
 mod base;
 mod check;
@@ -8,222 +9,225 @@ use std::path::PathBuf;
 
 pub use base::Base;
 
-/// What [`crate::Weather`] and the program that runs under it are made of. An absent key leaves its effect
-/// out. All times are seconds.
+/// Parameters of [`crate::Weather`] and of the program that runs on it. A missing key disables its
+/// effect. All times are in seconds.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Scenario {
-    /// What it is called.
+    /// Name of the scenario.
     pub name: String,
-    /// What it is like, in a sentence.
+    /// Description in one sentence.
     pub about: String,
-    /// Processes, the root included.
+    /// Number of processes, including the root.
     pub nodes: usize,
-    /// How many reductions are run.
+    /// Number of reductions to run.
     pub reductions: usize,
-    /// Sizes of messages in bytes; one is drawn for every send.
+    /// Message sizes in bytes; each send draws one of them.
     pub message_bytes: Vec<u64>,
-    /// Instead of the list: log-uniform between these.
+    /// Range of message sizes, log-uniform; replaces the list.
     pub message_bytes_range: Option<Range>,
-    /// Whether all sends of a reduction have the size that one draw gave.
+    /// Whether all sends of a reduction have the same size, from one draw.
     pub same_size_in_reduction: bool,
-    /// How many attempts a send has.
+    /// Maximum number of attempts of a send.
     pub tries: u32,
-    /// To set up a connection anew takes this…
+    /// Fixed part of the time to reconnect.
     pub reconnect_s: f64,
-    /// …and this many times the link's base.
+    /// Further part of the time to reconnect, as a multiple of the link's base.
     pub reconnect_factor: f64,
-    /// Between the end of a reduction and the start of the next one.
+    /// Pause between the end of a reduction and the start of the next.
     pub pause_s: f64,
-    /// Reductions start at least so far apart, from start to start, instead of a pause.
+    /// Minimum time between the starts of two reductions; replaces the pause.
     pub period_s: Option<f64>,
-    /// The seed of all that is random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// The response time of an attempt without anything else.
+    /// Response time of an attempt without any other effect.
     pub link: LinkLaw,
-    /// Now and then an attempt takes much longer.
+    /// Occasional stalls of single attempts.
     pub stall: Option<Stall>,
-    /// Further kinds of stalls, each drawn on its own.
+    /// Further kinds of stalls, drawn independently.
     pub more_stalls: Vec<Stall>,
-    /// Some attempts are lost.
+    /// Loss of some attempts.
     pub loss: Option<Loss>,
-    /// Some attempts end in a reset.
+    /// Connection resets of some attempts.
     pub reset: Option<Reset>,
-    /// A state in which all attempts are slow.
+    /// State in which all attempts on a link are slow.
     pub congestion: Option<Congestion>,
-    /// The base changes for good.
+    /// Changes of the base at regular intervals.
     pub regime: Option<Regime>,
-    /// The base is multiplied during some reductions.
+    /// Factors of the base during some reductions.
     pub shifts: Vec<Shift>,
 }
 
-/// The response time of an attempt: base × law × (1 − `size_share` + `size_share` × bytes ÷ 65 536).
+/// Response time of an attempt: base × law × (1 − `size_share` + `size_share` × bytes ÷ 65 536).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkLaw {
-    /// The base of a link. Both directions between two nodes have the same.
+    /// Base of a link in seconds, the same for both of its directions.
     pub base_s: Base,
-    /// A direction's base differs from the link's by a lognormal factor with this sigma.
+    /// Sigma of the lognormal factor by which a direction's base differs from the link's.
     pub direction_sigma: f64,
-    /// The share of the response time that grows with the size, 0 to 1.
+    /// Share of the response time that grows with the message size, 0 to 1.
     pub size_share: f64,
-    /// The variation from attempt to attempt.
+    /// Variation of the response time between attempts.
     pub law: Law,
 }
 
-/// From `min` to `max`.
+/// Range from `min` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Range {
-    /// The least.
+    /// Lower end of the range.
     pub min: f64,
-    /// The greatest.
+    /// Upper end of the range.
     pub max: f64,
 }
 
-/// The variation of the response time from attempt to attempt; every law has median 1 (of lognormal, that
-/// holds for the attempts that are not slow).
+/// Variation of the response time between attempts. Every law has the median 1 (the lognormal law
+/// without its slow attempts).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum Law {
-    /// None.
+    /// No variation: the factor is 1.
     Constant {},
-    /// The logarithm is normal.
+    /// Lognormal distribution, with a share of slow attempts.
     Lognormal {
-        /// Deviation of the logarithm.
+        /// Standard deviation of the logarithm.
         sigma: f64,
-        /// Some attempts are slower by `slow_factor`: their share.
+        /// Share of attempts that are slower by `slow_factor`.
         #[serde(default)]
         slow_share: f64,
-        /// How much slower.
+        /// Factor of the slow attempts.
         #[serde(default = "one")]
         slow_factor: f64,
     },
-    /// A tail that falls as a power: ((1 − share) + share × u^(−1/alpha)) × lognormal(sigma), ÷ the median.
+    /// Distribution with a power-law tail: ((1 − share) + share × u^(−1/alpha)) × lognormal(sigma),
+    /// divided by the median.
     Pareto {
-        /// The tail's exponent; below 1 there is no mean.
+        /// Exponent of the tail; below 1 there is no mean.
         alpha: f64,
-        /// The part that varies.
+        /// Share of the factor that varies.
         #[serde(default = "one")]
         share: f64,
-        /// A lognormal factor on top.
+        /// Sigma of an additional lognormal factor.
         #[serde(default)]
         sigma: f64,
-        /// No response takes longer than this many seconds.
+        /// Maximum response time in seconds, before stalls.
         #[serde(default = "boundless")]
         cap_s: f64,
     },
-    /// The numbers of a file, divided by their median; each link starts somewhere in it, every reduction
-    /// takes the next one, a retry those after it.
+    /// Numbers from a file, divided by their median. Each direction of a link starts at a random
+    /// position; each reduction takes the next number, and each retry the number after that.
     Trace {
-        /// Its path.
+        /// Path of the file.
         file: PathBuf,
-        /// The numbers, once read.
+        /// The numbers, after the file was read.
         #[serde(skip)]
         values: Vec<f64>,
     },
 }
 
-/// A stall: independent in each attempt, adds a duration.
+/// A stall adds a duration to an attempt, independently of other attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stall {
-    /// The share of attempts that stall.
+    /// Probability that an attempt stalls.
     pub probability: f64,
-    /// Instead: so many stalls, on average, in so many bytes (their number is Poisson's), so that large
-    /// messages stall more often.
+    /// If given, `probability` is the mean number of stalls in this many bytes (Poisson), so that
+    /// large messages stall more often.
     pub per_bytes: Option<u64>,
-    /// For how long.
+    /// Distribution of a stall's duration.
     pub duration_s: Duration,
 }
 
-/// The law of a stall's duration.
+/// Distribution of a stall's duration in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum Duration {
-    /// Always the same.
+    /// The same duration for every stall.
     Constant {
-        /// How long.
+        /// Duration of a stall in seconds.
         #[serde(alias = "s", alias = "seconds", alias = "duration", alias = "mean", alias = "min")]
         value: f64,
     },
-    /// Uniform.
+    /// Uniform distribution from `min` to `max`.
     Uniform {
-        /// The least.
+        /// Minimum duration in seconds.
         min: f64,
-        /// The greatest.
+        /// Maximum duration in seconds.
         max: f64,
     },
-    /// Exponential, cut off at `max` if there is one.
+    /// Exponential distribution, limited to `max`.
     Exponential {
-        /// Its mean.
+        /// Mean duration in seconds.
         #[serde(alias = "mean_s", alias = "scale")]
         mean: f64,
-        /// The greatest.
+        /// Maximum duration in seconds.
         #[serde(default = "boundless")]
         max: f64,
     },
-    /// Pareto from `min` on, cut off at `max`.
+    /// Pareto distribution from `min` on, limited to `max`.
     Pareto {
-        /// The tail's exponent.
+        /// Exponent of the tail.
         alpha: f64,
-        /// The least.
+        /// Minimum duration in seconds.
         min: f64,
-        /// The greatest.
+        /// Maximum duration in seconds.
         #[serde(default = "boundless")]
         max: f64,
     },
 }
 
-/// An attempt is lost, independently of others: nothing arrives and nothing comes back, until the sender's
-/// TCP gives up on the connection, which then counts as broken. Who waits for less than that times out.
+/// Loss of an attempt, independent of others: no response arrives until the sender's TCP aborts the
+/// connection, which then counts as broken. A caller with a shorter timeout times out first.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Loss {
-    /// The share of attempts that are lost.
+    /// Probability that an attempt is lost.
     pub probability: f64,
-    /// When TCP gives up. Unless given, what 15 retransmissions take on Linux (`tcp_retries2`), from 0.2 s
-    /// doubling up to 120 s: 924.6 s. RFC 1122 §4.2.3.5 asks for 100 s at least.
+    /// Time until TCP aborts. The default is the time of 15 retransmissions on Linux
+    /// (`tcp_retries2`), from 0.2 s doubling up to 120 s: 924.6 s. RFC 1122 §4.2.3.5 requires at
+    /// least 100 s.
     #[serde(default = "linux_gives_up_s")]
     pub gives_up_s: f64,
 }
 
-/// An attempt's connection is reset, independently of others, unless its answer comes sooner.
+/// Reset of an attempt's connection, independent of others, unless the response arrives earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reset {
-    /// The share of attempts that meet one.
+    /// Probability that an attempt is reset.
     pub probability: f64,
-    /// When, from the start of the attempt.
+    /// Time from the start of the attempt to the reset.
     pub after_s: f64,
 }
 
-/// A state of each link, shared by both directions and by retries.
+/// Good and bad state of each link, shared by both directions and by retries.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Congestion {
-    /// Mean stay in the good state, exponential; links start in it. Endless unless given.
+    /// Mean time in the good state, exponential; links start in it. Infinite by default.
     pub good_s: f64,
-    /// Mean stay in the bad state, exponential.
+    /// Mean time in the bad state, exponential.
     pub bad_s: f64,
-    /// The response time is so many times longer in the bad state.
+    /// Factor of the response time in the bad state.
     pub factor: f64,
     /// Each cancelled copy still in flight multiplies the response time by 1 + this.
     pub load_feedback: f64,
-    /// Instead: copies that were cancelled count for this long from their beginning (their weight falls by e
-    /// in it), whether in flight or not, and the response time is multiplied by 1 + `load_feedback` × their weight.
+    /// If given, the weight of a cancelled copy decays exponentially from its beginning with this
+    /// time constant, whether the copy is in flight or not. The response time is then multiplied by
+    /// 1 + `load_feedback` × the sum of the weights.
     pub load_fade_s: Option<f64>,
-    /// Load counts in the bad state only.
+    /// Whether load counts only in the bad state.
     pub load_when_bad: bool,
 }
 
-/// The base of each link is multiplied anew, log-uniformly, each time by a new factor of its first base.
+/// Changes of the base of each link: at each interval it is multiplied by a new log-uniform factor.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Regime {
-    /// How often.
+    /// Interval between changes in seconds.
     pub every_s: f64,
-    /// By what: a factor of the base that the link had at the start, which holds until the next change.
+    /// Range of the factor. It applies to the link's initial base, until the next change.
     pub factor: Range,
 }
 
@@ -239,18 +243,18 @@ impl Default for Regime {
     }
 }
 
-/// The base of some links is multiplied during some reductions.
+/// Factor of the base of some links during some reductions.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Shift {
-    /// The first reduction it touches, from 0.
+    /// First reduction with the factor, from 0.
     pub from: usize,
-    /// The first one after it; to the end unless given.
+    /// First reduction without it again; none by default.
     #[serde(default = "never")]
     pub until: usize,
-    /// By what.
+    /// Factor of the base.
     pub factor: f64,
-    /// Every other link only.
+    /// Whether the factor applies only to every other link.
     #[serde(default)]
     pub every_other_link: bool,
 }

@@ -1,12 +1,12 @@
-//! Skipping loudly where emulated links are not permitted, or a program is missing.
+//! Reports skipped tests, if emulated links are not permitted or a program is missing.
 
 use std::io::Write;
 
 #[cfg(target_os = "linux")]
 use crate::{Error, Link, Network};
 
-/// The network for a test, or an early return from the test after a line `SKIPPED: …` where the process may
-/// not make one.
+/// Evaluates to the network for a test. If the process may not create one, prints `SKIPPED: …` and
+/// returns from the test.
 ///
 /// ```
 /// # use barograph_sim::{Link, LinkSpec, network_or_skip};
@@ -26,10 +26,11 @@ macro_rules! network_or_skip {
     };
 }
 
-/// The network; or `None` after having said that `test` is skipped, where it is not permitted.
+/// Creates the network. If that is not permitted, reports that `test` is skipped and returns
+/// `None`.
 ///
 /// # Panics
-/// When the network fails for another reason, which a test must not pass over.
+/// If the network fails for another reason, which a test must not ignore.
 #[cfg(target_os = "linux")]
 pub fn network_or_say(link: Link, test: &str) -> Option<Network> {
     match Network::new(link) {
@@ -42,21 +43,22 @@ pub fn network_or_say(link: Link, test: &str) -> Option<Network> {
     }
 }
 
-/// Writes `SKIPPED: reason` where the test harness does not swallow it.
+/// Writes `SKIPPED: reason` to standard error, past the capture of the test harness.
 pub fn say_skipped(reason: &str) {
-    // `eprintln!` is captured in a test that passes; the stream itself is not, and the harness writes to it between two
-    // writes. A closed stream is no failure.
+    // The harness captures `eprintln!` in passing tests, but not direct writes. Write once, because
+    // the harness also writes to the stream. A closed stream is not an error.
     let _ = std::io::stderr().write_all(format!("SKIPPED: {reason}\n").as_bytes());
 }
 
-/// As [`say_skipped`], for want of a program that `scripts/install-test-needs` installs.
+/// As [`say_skipped`], if a program that `scripts/install-test-needs` installs is missing.
 ///
 /// # Panics
-/// Where the environment has [`MUST_RUN`]: there the programs were to be installed.
+/// If the environment has [`MUST_RUN`]: then the program should have been installed.
 pub fn say_missing(reason: &str) {
     assert!(std::env::var_os(MUST_RUN).is_none(), "{reason}, and {MUST_RUN} is set");
     say_skipped(reason);
 }
 
-/// The variable under which no test is skipped for want of a program; `.ci/run` sets it.
+/// Environment variable that forbids skipping tests because of a missing program; `.ci/run` sets
+/// it.
 pub const MUST_RUN: &str = "TESTS_MUST_RUN";

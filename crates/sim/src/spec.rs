@@ -1,50 +1,54 @@
-//! The description of one direction of a link, as plain data.
+//! Description of one direction of a link, as plain data.
 
 use crate::Error;
 use std::time::Duration;
 
-/// One direction of a link. The default is a perfect one: no delay, no limit, no loss.
+/// One direction of a link. The default is a perfect link: no delay, no limit, no loss.
 ///
-/// Every packet draws from the seed by its position in the direction's sequence, and each purpose (loss,
-/// jitter, reordering) has a stream of its own: the same seed gives the nth packet the same loss and the
-/// same jitter, whatever the other fields are and whenever the packets arrive.
+/// Each packet's random draws depend on the seed and on its position in the sequence of the
+/// direction, and each purpose (loss, jitter, reordering) has its own stream. So the same seed
+/// gives the nth packet the same loss and the same jitter, whatever the other fields are and
+/// whenever the packets arrive.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSpec {
-    /// Rate in bit/s at which packets are serialised, counting bytes of the IP packet; `None` is no limit.
+    /// Rate in bit/s at which packets are serialised, counted in bytes of the IP packet; `None` is
+    /// unlimited.
     pub rate_bps: Option<u64>,
-    /// Propagation delay of each packet after it was serialised; at most 60 s.
+    /// Propagation delay of each packet after its serialisation; at most 60 s.
     pub delay: Duration,
-    /// Variation of the delay.
+    /// Variation of the delay between packets.
     pub jitter: Jitter,
-    /// Loss on the wire, behind the queue: a lost packet has used its share of the rate.
+    /// Loss on the wire, after the queue: a lost packet has used its share of the rate.
     pub loss: Loss,
-    /// Reordering. Without it packets leave in the order in which they came, also with jitter.
+    /// Reordering. Without it, packets leave in the order of their arrival, even with jitter.
     pub reorder: Option<Reorder>,
-    /// How much may wait for the rate; what comes on top is dropped (tail drop). Needs a rate.
+    /// Limit of the queue before the wire; packets above it are dropped (tail drop). Needs a rate.
     pub queue: Queue,
-    /// The seed of everything random in this direction.
+    /// Seed of all random draws in this direction.
     pub seed: u64,
 }
 
-/// Variation of a link's delay, drawn once a packet.
+/// Variation of a link's delay, drawn once for each packet.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Jitter {
     /// Every packet has the same delay.
     #[default]
     None,
-    /// The delay is normal around [`LinkSpec::delay`], and never negative.
+    /// Normal distribution around [`LinkSpec::delay`]; negative values become zero.
     Normal {
-        /// Standard deviation.
+        /// Standard deviation of the delay.
         deviation: Duration,
     },
-    /// A long-tailed (Lomax) time on top of [`LinkSpec::delay`].
+    /// [`LinkSpec::delay`] plus a time with a long-tailed (Lomax) distribution.
     Pareto {
-        /// Scale: the mean extra time is scale ÷ (shape − 1).
+        /// Scale: the mean of the added time is scale ÷ (shape − 1).
         scale: Duration,
-        /// Shape, above 1 so that the mean exists; smaller is wilder, 3 is moderate.
+        /// Shape, above 1 so that the mean exists. A smaller shape has a longer tail; 3 is
+        /// moderate.
         shape: f64,
     },
-    /// The nth packet has the nth of these on top of [`LinkSpec::delay`]; after the last comes the first.
+    /// Times added to [`LinkSpec::delay`]: the nth packet gets the nth of them, and after the last
+    /// the first again.
     Replay(Vec<Duration>),
 }
 
@@ -56,12 +60,12 @@ pub enum Loss {
     None,
     /// Each packet is lost with this probability, independent of the others.
     Independent(f64),
-    /// Bursts by a two-state chain (Gilbert 1960, Elliott 1963), which steps once a packet, before the
-    /// packet's loss is drawn, and starts in the good state.
+    /// Bursts from a two-state Markov chain (Gilbert 1960, Elliott 1963). The chain makes a step
+    /// for each packet before it draws the packet's loss, and starts in the good state.
     Bursts {
-        /// Probability of going from the good state to the bad one.
+        /// Probability of a step from the good state to the bad one.
         enter: f64,
-        /// Probability of going back.
+        /// Probability of a step from the bad state to the good one.
         leave: f64,
         /// Loss probability in the good state (1 − k).
         good_loss: f64,
@@ -70,26 +74,26 @@ pub enum Loss {
     },
 }
 
-/// Reordering: a chosen packet is held back, and those behind it overtake.
+/// Reordering: a randomly chosen packet is delayed, and packets behind it overtake it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reorder {
-    /// Probability that a packet is held back, 0..=1.
+    /// Probability that a packet is delayed, 0..=1.
     pub probability: f64,
-    /// How long it is held; at most 60 s.
+    /// Additional delay of that packet; at most 60 s.
     pub hold: Duration,
 }
 
-/// Limit of what waits for the rate, the packet on the wire included as far as it is still to be sent.
-/// An idle link takes any packet.
+/// Limit of the bytes that wait for the wire, including the unsent part of the packet on the wire.
+/// An idle link accepts any packet.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Queue {
-    /// As much as comes (the emulator bounds its own memory, and says so in its report).
+    /// No limit (the emulator limits its own memory and reports it).
     #[default]
     Unlimited,
-    /// This many bytes.
+    /// Limit in whole bytes, at least 1.
     Bytes(u64),
-    /// This many bandwidth–delay products: rate × 2 × delay, as on a path with the same delay back. At
-    /// least one packet of 1500 bytes.
+    /// Limit in bandwidth–delay products: rate × 2 × delay, as on a path with the same delay back.
+    /// At least one packet of 1500 bytes.
     Bdp(f64),
 }
 
@@ -119,7 +123,7 @@ impl LinkSpec {
         }
     }
 
-    /// The queue's limit in bytes; `None` is no limit.
+    /// Limit of the queue in bytes; `None` is no limit.
     pub fn queue_bytes(&self) -> Option<u64> {
         match (self.queue, self.rate_bps) {
             (Queue::Bytes(bytes), _) => Some(bytes),
@@ -147,12 +151,12 @@ impl Default for LinkSpec {
 }
 
 impl Loss {
-    /// The share of packets that is lost in the long run.
+    /// Long-run share of lost packets.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::None => 0.0,
             Self::Independent(p) => p,
-            // A chain that never enters the bad state stays where it starts.
+            // A chain that never enters the bad state stays in the good one.
             Self::Bursts { enter: 0.0, good_loss, .. } => good_loss,
             Self::Bursts { enter, leave, good_loss, bad_loss } => {
                 let bad_share = enter / (enter + leave);
@@ -212,17 +216,17 @@ fn bad(field: &'static str, value: String, expected: &'static str) -> Error {
     Error::BadSpec { field, value, expected }
 }
 
-/// A packet may be under way for a minute: longer than any path, short enough that a run ends.
+/// Maximum delay of a packet: longer than any path, short enough that a run ends.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// The slowest link that still moves a 1500-byte packet within some seconds, and a bound above any link.
+/// At the minimum rate a 1500-byte packet takes 12 s; the maximum is above any link.
 const RATE_MIN_BPS: f64 = 1e3;
 const RATE_MAX_BPS: f64 = 1e12;
 
-/// Far above any buffer, far below overflow.
+/// Far above any buffer and far below an overflow.
 const QUEUE_MAX_BYTES: f64 = 1e12;
 
-/// A queue that holds no full-size packet would drop every packet that finds the link busy.
+/// A queue smaller than a full-size packet would drop every such packet on a busy link.
 const ONE_PACKET_BYTES: u64 = 1500;
 
 #[cfg(test)]

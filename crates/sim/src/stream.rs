@@ -1,13 +1,14 @@
-//! Connections in virtual time, whose every exchange takes as long as a law says.
+//! Connections in virtual time with simulated response times.
 //!
-//! [`path`] gives the two ends of a path: a [`Connector`] and an [`Acceptor`], whose streams are tokio's
-//! `AsyncRead` and `AsyncWrite`. What a client writes up to a flush is an *attempt*; the law – a closure –
-//! is asked for its [`Fate`]: when it arrives as a whole, and what becomes of the answer. Everything waits
-//! on tokio's timers, so a runtime whose time is paused runs hours in milliseconds. Those timers are exact
-//! to 1 ms: a path of microseconds is to be simulated a thousand times slower. A delay beyond what the clock
-//! can tell is for ever.
+//! [`path`] creates the two ends of a path: a [`Connector`] and an [`Acceptor`]. Their streams
+//! implement tokio's `AsyncRead` and `AsyncWrite`. The bytes that a client writes up to a flush are
+//! one *attempt*. For each attempt, a closure, the law, returns a [`Fate`]: when the attempt
+//! arrives as a whole, and what happens to the answer. All waits use tokio's timers, so a runtime
+//! with paused time simulates hours in milliseconds. These timers have a resolution of 1 ms:
+//! simulate a path of microseconds a thousand times slower. A delay that the clock cannot represent
+//! never ends.
 //!
-//! The law hears how many copies that were given up are still under way, so it can let them weigh.
+//! The law receives the number of cancelled copies in flight, so it can simulate their load.
 
 mod pipe;
 
@@ -25,36 +26,37 @@ use tokio::time::{Instant, sleep};
 use self::pipe::{Pipe, Reader};
 use crate::sync::lock;
 
-/// One attempt, as the law is asked about it.
+/// Argument of the law: one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttemptInfo {
-    /// What the client sent, in bytes, framing included.
+    /// Bytes that the client sent, including framing.
     pub bytes: usize,
-    /// When it was sent, from the making of the path.
+    /// Time of sending, from the creation of the path.
     pub started: Duration,
-    /// The connection, counted from 0.
+    /// Number of the connection, from 0.
     pub connection: u64,
-    /// Copies on this path that were given up – their connection was closed – and have not arrived yet.
+    /// Number of copies on this path that were cancelled (their connection was closed) and have not
+    /// arrived yet.
     pub in_flight: usize,
 }
 
-/// What becomes of an attempt.
+/// What happens to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fate {
-    /// The request arrives after so long; `None`: never.
+    /// Time until the request arrives; `None` if it never arrives.
     pub arrives: Option<Duration>,
-    /// And then?
+    /// What happens to the answer.
     pub answer: Answer,
 }
 
-/// What becomes of the answer to an attempt.
+/// What happens to the answer to an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It takes so long on its way back.
+    /// The answer takes this time.
     After(Duration),
-    /// It never comes.
+    /// The answer never arrives.
     Lost,
-    /// The connection is reset so long after the attempt began, if the answer is not there by then.
+    /// The connection is reset this long after the attempt began, unless the answer arrives before.
     Reset(Duration),
 }
 
@@ -65,7 +67,7 @@ impl Fate {
         Self { arrives: Some(delay), answer: Answer::After(Duration::ZERO) }
     }
 
-    /// Neither end hears anything again on this connection.
+    /// Neither end receives anything more on this connection.
     #[must_use]
     pub fn lost() -> Self {
         Self { arrives: None, answer: Answer::Lost }
@@ -78,17 +80,17 @@ impl Fate {
     }
 }
 
-/// How long setting up a connection takes, or after how long it is refused.
+/// Time to set up a connection, or to refuse it.
 pub type SetUp = Result<Duration, Duration>;
 
-/// What a path does besides its laws.
+/// Configuration of a path, except its laws.
 #[derive(Clone, Copy, Debug)]
 pub struct PathConfig {
-    /// So many exchanges at the start of each connection are greetings: they take no time, and the law is
-    /// not asked. What they take belongs to the setting up.
+    /// Number of exchanges at the start of each connection that are handshakes: they take no time,
+    /// and the law is not called. Their time belongs to the set-up.
     pub greetings: u32,
-    /// Whether what is under way when the client closes still arrives, as it does with TCP when it had left
-    /// the host.
+    /// Whether data in flight still arrive after the client has closed, as with TCP once they have
+    /// left the host.
     pub delivers_late: bool,
 }
 
@@ -108,13 +110,13 @@ struct Path {
     law: Mutex<Law>,
     set_up: Mutex<SetUpLaw>,
     connections: Mutex<u64>,
-    /// When the copies that were given up arrive.
+    /// Arrival times of the cancelled copies.
     given_up: Mutex<Vec<Instant>>,
     servers: mpsc::UnboundedSender<Server>,
 }
 
-/// A path whose attempts fare by `law`, and whose connections take what `set_up` says of the time that has
-/// passed since the path was made.
+/// Creates a path. `law` decides what happens to each attempt; `set_up` returns the set-up time of
+/// a connection, given the time since the creation of the path.
 pub fn path(
     config: PathConfig,
     law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
@@ -134,10 +136,10 @@ pub fn path(
 }
 
 impl Connector {
-    /// Sets up a connection.
+    /// Opens a connection after its simulated set-up time.
     ///
     /// # Errors
-    /// `ConnectionRefused` where the law of setting up says so, or the acceptor is gone.
+    /// `ConnectionRefused` if `set_up` returns an error, or the acceptor is gone.
     pub fn connect(&self) -> impl Future<Output = io::Result<Client>> + Send + use<> {
         let path = self.0.clone();
         async move {
@@ -171,22 +173,22 @@ impl Connector {
 }
 
 impl Acceptor {
-    /// The next connection. Dropping the future loses none.
+    /// Waits for the next connection. Dropping the future loses no connection.
     ///
     /// # Errors
-    /// `BrokenPipe` when the connector is gone and will make none.
+    /// `BrokenPipe` if all connectors are gone.
     pub async fn accept(&self) -> io::Result<Server> {
         self.0.lock().await.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into())
     }
 }
 
-/// The client's stream. What is written leaves with a flush, as one attempt.
+/// The client's stream. A flush sends the written bytes as one attempt.
 pub struct Client {
     path: Arc<Path>,
     connection: u64,
     greetings: u32,
     written: Vec<u8>,
-    /// When the last attempt arrives.
+    /// Arrival time of the last attempt.
     arrives: Option<Instant>,
     to: Arc<Pipe>,
     from: Reader,
@@ -264,7 +266,7 @@ impl Drop for Client {
     }
 }
 
-/// The server's stream. Its answers fare as the law has said for the last attempt of the client.
+/// The server's stream. Its answers follow the [`Fate`] of the client's last attempt.
 pub struct Server {
     from: Reader,
     to: Arc<Pipe>,

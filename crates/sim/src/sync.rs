@@ -1,8 +1,8 @@
-//! Locks.
+//! Locking of a [`Mutex`] that ignores poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The content of a lock whose holder may have panicked: its test has failed already.
+/// Locks `mutex`, even if an earlier holder panicked: the test of that holder has failed already.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! Opening a TUN device in the calling thread's network namespace.
+//! Opens TUN devices in the network namespace of the calling thread.
 
 use crate::Error;
 use nix::libc;
@@ -7,8 +7,8 @@ use std::{
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
 };
 
-/// Makes the TUN device `name` and returns its packet side: one read or write is one IP packet, and
-/// neither blocks. The device vanishes when the file is closed.
+/// Creates the TUN device `name` and returns its file: one read or write is one IP packet, and
+/// neither blocks. Closing the file removes the device.
 pub(crate) fn open(name: &str) -> Result<File, Error> {
     let file = OpenOptions::new()
         .read(true)
@@ -21,7 +21,7 @@ pub(crate) fn open(name: &str) -> Result<File, Error> {
     Ok(file)
 }
 
-/// `struct ifreq` as TUNSETIFF reads it: a name, flags, and what pads the kernel's union.
+/// `struct ifreq` as TUNSETIFF reads it: a name, flags, and padding for the kernel's union.
 #[repr(C)]
 struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
@@ -30,13 +30,15 @@ struct InterfaceRequest {
 }
 
 impl InterfaceRequest {
+    /// Creates a request for a device with this name.
+    ///
     /// # Panics
-    /// When the name is longer than an interface's may be; names come from this crate.
+    /// If the name is longer than 15 bytes; all names come from this crate.
     fn new(name: &str) -> Self {
         assert!(name.len() < libc::IFNAMSIZ, "an interface name has at most 15 bytes");
         let mut request = Self {
             name: [0; _],
-            // Without IFF_NO_PI each packet would have four bytes of header before it.
+            // Without IFF_NO_PI, each packet would have a header of four bytes.
             flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
             padding: [0; _],
         };
@@ -50,8 +52,8 @@ fn attach(tun: libc::c_int, request: &InterfaceRequest) -> nix::Result<()> {
     mod raw {
         nix::ioctl_write_ptr_bad!(tun_set_interface, nix::libc::TUNSETIFF, super::InterfaceRequest);
     }
-    // SAFETY: the descriptor is open for the whole call, and the request is a live object of the size and
-    // layout of `struct ifreq` (checked below), which the kernel copies before it returns.
+    // SAFETY: the descriptor is open for the whole call, and the request is a live object of the
+    // size and layout of `struct ifreq` (checked below), which the kernel copies before it returns.
     unsafe { raw::tun_set_interface(tun, request) }.map(drop)
 }
 

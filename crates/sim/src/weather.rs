@@ -1,44 +1,45 @@
-//! The weather of a scenario's links in virtual time: how long each attempt takes.
+//! Simulates the links of a scenario in virtual time: how long each attempt takes.
 
 use std::borrow::Cow;
 
 use crate::chance::Chance;
 use crate::scenario::{Base, Congestion, Duration, Law, Scenario, Stall};
 
-/// The links of a scenario. A link joins two nodes; each of its directions is a path of its own.
+/// The links of a scenario. A link joins two nodes, and each of its directions is a separate path.
 ///
-/// The luck of an attempt hangs on the seed, the reduction, the path and the attempt's number alone, so
-/// that all strategies meet the same weather (common random numbers).
+/// The random draws of an attempt depend only on the seed, the reduction, the path and the number
+/// of the attempt, so all strategies see the same conditions (common random numbers).
 #[derive(Debug, Clone)]
 pub struct Weather<'a> {
     scenario: Cow<'a, Scenario>,
     links: Vec<Link>,
     paths: Vec<Path>,
-    /// The median of the law before it is divided by it.
+    /// Median of the Pareto law, by which its draws are divided; 1 for the other laws.
     median: f64,
 }
 
-/// One attempt, before it is made.
+/// One attempt to simulate.
 #[derive(Debug, Clone, Copy)]
 pub struct Try {
-    /// The path it takes: twice the link, plus 1 for the way back.
+    /// Number of the path: twice the link, plus 1 for the way back.
     pub path: usize,
-    /// The reduction that it belongs to.
+    /// Number of the reduction to which the attempt belongs.
     pub reduction: usize,
-    /// 0 for the first attempt.
+    /// Number of the attempt; 0 for the first.
     pub number: u32,
-    /// When it starts, in seconds.
+    /// Start of the attempt, in seconds.
     pub at: f64,
-    /// The size of the message.
+    /// Size of the message in bytes.
     pub bytes: u64,
 }
 
-/// What the network does to an attempt.
+/// Simulated result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Response {
-    /// From its start to its acknowledgement, or to where its connection breaks, in seconds.
+    /// Time from the start to the acknowledgement, or until the connection breaks, in seconds.
     pub takes_s: f64,
-    /// Whether no acknowledgement comes, and the connection breaks instead: it was lost, or reset.
+    /// Whether the connection breaks without an acknowledgement, because the attempt was lost or
+    /// reset.
     pub broken: bool,
     /// Whether the link was congested.
     pub congested: bool,
@@ -47,29 +48,29 @@ pub struct Response {
 #[derive(Debug, Clone)]
 struct Link {
     base: f64,
-    /// When the state changes, from good to bad and back.
+    /// Times of the state changes, alternately from good to bad and back.
     changes: Vec<f64>,
     sojourns: Chance,
 }
 
 #[derive(Debug, Clone, Default)]
 struct Path {
-    /// The base's factor of this direction.
+    /// Factor of the base for this direction.
     factor: f64,
-    /// When the cancelled copies end that are still in flight.
+    /// Times at which the cancelled copies still in flight will end.
     in_flight: Vec<f64>,
-    /// The weight of cancelled copies, and when it was worked out.
+    /// Weight of the cancelled copies, and the time at which it was computed.
     fading: (f64, f64),
 }
 
 impl<'a> Weather<'a> {
-    /// The weather on `links` links under `scenario`, at time 0.
+    /// Creates `links` links according to `scenario`, at time 0.
     #[must_use]
     pub fn new(scenario: &'a Scenario, links: usize) -> Self {
         Self::of(Cow::Borrowed(scenario), links)
     }
 
-    /// The same, for those who outlive where the scenario came from.
+    /// As [`new`](Self::new), but owns the scenario.
     #[must_use]
     pub fn owned(scenario: Scenario, links: usize) -> Weather<'static> {
         Weather::of(Cow::Owned(scenario), links)
@@ -96,19 +97,19 @@ impl<'a> Weather<'a> {
         Self { scenario, links, paths, median }
     }
 
-    /// The base of a path at the start, in seconds.
+    /// Initial base of a path, in seconds.
     #[must_use]
     pub fn base_s(&self, path: usize) -> f64 {
         self.links[path / 2].base * self.paths[path].factor
     }
 
-    /// How long it takes to connect anew.
+    /// Time to reconnect on a path, in seconds.
     #[must_use]
     pub fn reconnect_s(&self, path: usize) -> f64 {
         self.scenario.reconnect_s + self.scenario.reconnect_factor * self.base_s(path)
     }
 
-    /// The size of the message that is sent on `path` in `reduction`.
+    /// Size in bytes of the message sent on `path` in `reduction`.
     #[must_use]
     pub fn bytes(&self, path: usize, reduction: usize) -> u64 {
         let path = if self.scenario.same_size_in_reduction { 0 } else { path };
@@ -120,7 +121,7 @@ impl<'a> Weather<'a> {
         sizes[((u * sizes.len() as f64) as usize).min(sizes.len() - 1)]
     }
 
-    /// How long an attempt takes, if nobody cuts it off. Time never goes back on one link.
+    /// Simulates an attempt that is not cancelled. Times must not decrease on a link.
     pub fn respond(&mut self, attempt: &Try) -> Response {
         let congested = self.is_congested(attempt.path / 2, attempt.at);
         let mut luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
@@ -140,12 +141,12 @@ impl<'a> Weather<'a> {
         for stall in scenario.stalls() {
             takes_s += stalled(stall, attempt.bytes, &mut luck);
         }
-        // Not a number is what endless times nothing makes: factors that no real network has.
+        // The result is NaN for infinity times zero, from factors that no real network has.
         let takes_s = if takes_s.is_nan() { FOREVER_S } else { takes_s.clamp(LEAST_S, FOREVER_S) };
         self.spoilt(attempt, Response { takes_s, broken: false, congested })
     }
 
-    /// The response to an attempt that may be lost, or whose connection may be reset before it comes.
+    /// Applies loss and reset to the response of an attempt.
     fn spoilt(&self, attempt: &Try, response: Response) -> Response {
         let happens = |purpose, probability| {
             self.luck(purpose, attempt.reduction, attempt.path, attempt.number).happens(probability)
@@ -161,8 +162,10 @@ impl<'a> Weather<'a> {
         }
     }
 
-    /// An attempt that began at `began` and would have ended at `ends` was cancelled: its copy is still in
-    /// flight – unless it was to break, then it is not to be reported. With [`crate::scenario::Congestion::load_fade_s`] its weight fades from its beginning on.
+    /// Records that an attempt from `began` to `ends` was cancelled, so its copy is still in
+    /// flight. Do not call this for an attempt that breaks. With
+    /// [`crate::scenario::Congestion::load_fade_s`], the weight of the copy decays from its
+    /// beginning.
     pub fn cancelled(&mut self, path: usize, began: f64, ends: f64) {
         let Some(congestion) = &self.scenario.congestion else { return };
         if congestion.load_feedback == 0.0 {
@@ -175,7 +178,7 @@ impl<'a> Weather<'a> {
         }
     }
 
-    /// What the cancelled copies multiply the response time by.
+    /// Factor of the response time caused by cancelled copies.
     fn load(&mut self, attempt: &Try, congested: bool) -> f64 {
         let Some(congestion) = &self.scenario.congestion else { return 1.0 };
         if congestion.load_feedback == 0.0 || congestion.load_when_bad && !congested {
@@ -186,7 +189,7 @@ impl<'a> Weather<'a> {
             return 1.0 + congestion.load_feedback * path.weight(attempt.at, fade);
         }
         path.in_flight.retain(|ends| attempt.at < *ends);
-        // A collapse beyond this is one already, and the numbers stay finite.
+        // A path with this factor has collapsed already, and the limit keeps the numbers finite.
         (1.0 + congestion.load_feedback).powi(path.in_flight.len().min(1000) as i32).min(1e9)
     }
 
@@ -235,7 +238,7 @@ impl<'a> Weather<'a> {
         self.links[link].is_bad(at, congestion)
     }
 
-    /// A source of its own for each purpose, reduction, place and attempt.
+    /// Returns a generator for one purpose, reduction, path (or link) and attempt.
     fn luck(&self, purpose: u64, reduction: usize, place: usize, number: u32) -> Chance {
         let stream = [reduction as u64, place as u64, u64::from(number)]
             .iter()
@@ -245,11 +248,12 @@ impl<'a> Weather<'a> {
 }
 
 impl Link {
-    /// Whether it is in the bad state at `at`.
+    /// Whether the link is in the bad state at `at`.
     fn is_bad(&mut self, at: f64, congestion: &Congestion) -> bool {
         let cycle = congestion.good_s + congestion.bad_s;
         if CYCLES_MAX * cycle < at - self.changes.last().copied().unwrap_or(0.0) {
-            // What was so long ago tells nothing of the state now, which has no memory either.
+            // After such a long gap the state is independent of the earlier one, so draw it from
+            // the long-run shares. The time left in a state is memoryless.
             let is_bad = self.sojourns.happens(congestion.bad_s / cycle);
             self.changes = if is_bad { vec![at] } else { vec![at, at] };
         }
@@ -260,7 +264,7 @@ impl Link {
             self.changes.push(last + self.sojourns.exponential(stay));
         }
         if CHANGES_MAX < self.changes.len() {
-            // An even number, so that the state stays what it is.
+            // Remove an even number of changes, so that the current state stays the same.
             self.changes.drain(..CHANGES_MAX / 2);
         }
         self.changes.partition_point(|change| *change <= at) % 2 == 1
@@ -282,19 +286,19 @@ fn base(base: Base, chance: &mut Chance) -> f64 {
     }
 }
 
-/// Log-uniform.
+/// Log-uniform interpolation between `min` and `max`.
 fn between(min: f64, max: f64, u: f64) -> f64 {
     min * (max / min).powf(u)
 }
 
-/// For how long an attempt stalls in all.
+/// Total duration of the stalls of an attempt.
 fn stalled(stall: &Stall, bytes: u64, luck: &mut Chance) -> f64 {
     let (u, duration) = (luck.uniform(), draw(stall.duration_s, luck.uniform()));
     let Some(per_bytes) = stall.per_bytes else {
         return if u < stall.probability { duration } else { 0.0 };
     };
-    // The gaps between the stalls of a Poisson process are exponential; in units of the mean gap, the
-    // message is so long.
+    // The gaps between stalls of a Poisson process are exponential. `length` is the size of the
+    // message in mean gaps.
     let length = stall.probability * bytes as f64 / per_bytes as f64;
     let (mut at, mut total) = (-(1.0 - u).ln(), 0.0);
     let mut next = duration;
@@ -318,25 +322,27 @@ fn draw(duration: Duration, u: f64) -> f64 {
     }
 }
 
-/// States are worked out one after the other over so many changes to and fro, and skipped over more.
+/// Maximum gap, in cycles of good and bad state, over which all changes are computed; a longer gap
+/// is skipped.
 const CYCLES_MAX: f64 = 10_000.0;
 
-/// So many changes of a link are remembered, for attempts that overlap; more than [`CYCLES_MAX`] brings.
+/// Maximum number of stored changes of a link, for overlapping attempts; above the changes within
+/// [`CYCLES_MAX`] cycles.
 const CHANGES_MAX: usize = 1 << 16;
 
-/// More stalls than this in one attempt make no difference to anyone who waits for it.
+/// Maximum number of stalls in an attempt. More would make no difference to the caller.
 const STALLS_MAX: usize = 10_000;
 
-/// What a power law without end may reach; a century and a half, and sums of it stay finite.
+/// Maximum time in seconds from an unbounded power law: 150 years, so that sums stay finite.
 const FOREVER_S: f64 = 5e9;
 
-/// Many factors together may come to nothing, which no attempt takes: a nanosecond.
+/// Minimum time of an attempt in seconds, because the product of many factors may be zero.
 const LEAST_S: f64 = 1e-9;
 
-/// The size of the paper's messages: 16 k integers.
+/// Message size of the paper: 16 k integers.
 const REFERENCE_BYTES: f64 = 65_536.0;
 
-/// Purposes, each with random numbers of its own.
+/// Purposes with separate random streams.
 const BASES: u64 = 1 << 56;
 const DIRECTIONS: u64 = 2 << 56;
 const SOJOURNS: u64 = 3 << 56;

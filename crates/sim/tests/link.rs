@@ -1,4 +1,5 @@
-//! The emulated link against its description, over real sockets; skipped loudly without root.
+//! Compares the emulated link with its description, over real sockets; without root, prints that it
+//! skips.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used)]
@@ -18,13 +19,13 @@ use std::{
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Nothing here takes longer when it works.
+/// Longer than any step takes when it works.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// One run in some is spoilt by a busy machine; so many in a row are a failure.
+/// A busy machine spoils single runs; this many spoiled runs in a row are a failure.
 const RUNS: usize = 6;
 
-/// Tests that look at times or rates do not disturb each other.
+/// Tests that measure times or rates run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn udp(host: &Host, address: IpAddr) -> UdpSocket {
@@ -33,7 +34,7 @@ fn udp(host: &Host, address: IpAddr) -> UdpSocket {
     socket
 }
 
-/// A UDP socket in each host, the first connected to the second.
+/// Opens a UDP socket in each host, the first connected to the second.
 fn udp_pair(network: &Network) -> (UdpSocket, UdpSocket) {
     let (a, b) = (udp(&network.a, network.a.v4().into()), udp(&network.b, network.b.v4().into()));
     a.connect(b.local_addr().unwrap()).unwrap();
@@ -49,8 +50,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// Tries `attempt` on fresh networks, one test at a time, until a run is good. A busy machine makes a run void
-/// or adds time to it, which `attempt` tells as an error; what no load excuses, it asserts.
+/// Runs `attempt` on new networks, one test at a time, until a run is good. On a busy machine a run
+/// may be void or slow: `attempt` returns that as an error. It asserts what no load excuses.
 fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let test = thread::current().name().unwrap_or(file!()).to_owned();
@@ -67,13 +68,14 @@ fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<
             }
         }
     }
-    // A run in which the emulator was the bottleneck proves nothing, neither for nor against.
+    // If the emulator was the bottleneck, the run is no evidence.
     assert!(all_void, "none of {RUNS} runs was good");
     say_skipped(&format!("{test}: this machine was too busy to emulate the link in {RUNS} runs"));
 }
 
-/// How much more than the path a round trip may take: half a millisecond, and four times what a timer of
-/// this machine is late just now, as the relay waits for a timer each way and wakes two programs.
+/// Time that a round trip may take beyond the path: half a millisecond, plus four times the present
+/// lateness of a timer on this machine. The relay waits for a timer in each direction and wakes two
+/// programs.
 fn overhead() -> Duration {
     let (_sender, receiver) = std::sync::mpsc::channel::<()>();
     let late = (0..21).map(|_| {
@@ -160,8 +162,9 @@ fn a_round_trip_takes_twice_the_delay() {
     }
 }
 
-/// Receives until the relay has accounted for all `sent` packets from A to B and what it forwarded is here:
-/// nobody waits for what is lost. `received` counts from the network's start, as the relay does.
+/// Receives until the relay has accounted for all `sent` packets from A to B and all forwarded
+/// packets have arrived, so it never waits for lost packets. `received` counts from the network's
+/// start, as the relay does.
 fn receive_all(network: &Network, b: &UdpSocket, sent: u64, received: &mut u64, mut each: impl FnMut(&[u8])) {
     b.set_read_timeout(Some(10 * MS)).unwrap();
     let (started, mut buffer) = (Instant::now(), [0; 2000]);
@@ -185,11 +188,11 @@ fn receive_all(network: &Network, b: &UdpSocket, sent: u64, received: &mut u64, 
     }
 }
 
-/// Which of `count` numbered datagrams arrive at host B.
+/// For each of `count` numbered datagrams, whether it arrives at host B.
 fn arrivals(network: &Network, count: u32) -> Vec<bool> {
     let (a, b) = udp_pair(network);
     let (mut arrived, mut received) = (vec![false; count as usize], 0);
-    // In lots that fit into the receiver's buffer.
+    // Send in batches that fit into the receiver's buffer.
     for lot in (0..count).step_by(LOT) {
         let end = (lot + LOT as u32).min(count);
         for number in lot..end {
@@ -202,7 +205,7 @@ fn arrivals(network: &Network, count: u32) -> Vec<bool> {
     arrived
 }
 
-/// A default socket buffer holds some 270 datagrams.
+/// Batch size; a default socket buffer holds about 270 datagrams.
 const LOT: usize = 100;
 
 #[test]
@@ -220,14 +223,14 @@ fn the_seed_decides_which_packets_are_lost() {
         Some(arrived)
     };
     let Some(first) = run(&spec) else { return };
-    // The model alone foretells the fate of each packet.
+    // The model alone predicts the fate of each packet.
     let mut model = Model::new(spec.clone()).unwrap();
     let foretold: Vec<bool> = (0..count).map(|n| model.carry(MS * n, 32) != Fate::Lost).collect();
     assert!(first == foretold, "the link and the model disagree");
     assert!(run(&spec).unwrap() == first, "a second run differs");
     let other = LinkSpec { seed: 12, ..spec };
     assert!(run(&other).unwrap() != first, "another seed changes nothing");
-    // Within four standard deviations of the binomial distribution.
+    // The tolerance is four standard deviations of the binomial distribution.
     let lost = first.iter().filter(|&&arrived| !arrived).count() as f64;
     let n = f64::from(count);
     assert!((lost - n * p).abs() < 4.0 * (n * p * (1.0 - p)).sqrt(), "{lost} of {n} lost");
@@ -261,7 +264,8 @@ fn a_full_queue_drops_and_a_rate_holds() {
     };
     in_a_quiet_run(link, |network| {
         let (a, b) = udp_pair(network);
-        // 100 packets of 1250 bytes at once: 24 fit, and some more that go out while the rest comes in.
+        // 100 packets of 1250 bytes at once: 24 fit, and some more, because packets leave while
+        // others arrive.
         let sent = 100;
         for _ in 0..sent {
             a.send(&[0; 1250 - 28]).unwrap();
@@ -273,20 +277,21 @@ fn a_full_queue_drops_and_a_rate_holds() {
         assert_eq!(report.forward.queue_full, sent - times.len() as u64, "{report}");
         assert!(times.len() >= 24, "{} came through; {report}", times.len());
         expect(times.len() < 60, format!("{} came through", times.len()))?;
-        // One packet takes a millisecond.
+        // One packet takes a millisecond on the wire.
         let took = *times.last().unwrap() - times[0];
         let ideal = MS * (times.len() as u32 - 1);
         expect(took > ideal * 9 / 10 && took < ideal * 11 / 10 + MS, format!("{took:?} for {ideal:?}"))
     });
 }
 
-/// iperf3 from A to B; received bit/s. `None` after having said so where iperf3 is missing.
+/// Runs iperf3 from A to B and returns the received bit/s. Without iperf3, reports that and returns
+/// `None`.
 fn iperf3_bps(network: &Network) -> Option<f64> {
     if Command::new("iperf3").arg("--version").output().is_err() {
         say_missing("iperf3 is not installed");
         return None;
     }
-    // Each namespace has its ports for itself. `timeout` bounds both ends.
+    // Each namespace has its own ports. `timeout` limits both ends.
     let inside = |host: &Host| {
         let mut command = host.command("timeout");
         command.args(["20", "iperf3"]);
@@ -361,13 +366,13 @@ fn nothing_is_left_behind() {
     let network = network_or_skip!(Link::symmetric(delayed(MS)));
     let names = [network.a.name().to_owned(), network.b.name().to_owned()];
     assert!(names.iter().all(|name| namespaces().contains(name)));
-    // A program that would stay for ever, and keep the namespace alive.
+    // A program that runs until it is killed, and keeps the namespace alive.
     let mut stays = network.b.command("cat").stdin(Stdio::piped()).spawn().unwrap();
     drop(network);
     assert!(!names.iter().any(|name| namespaces().contains(name)), "{}", namespaces());
     assert!(!stays.wait().unwrap().success(), "killed, while its input was still open");
 
-    // The same after a panic in the middle of a test.
+    // The same must hold after a panic in a test.
     let panicked = thread::spawn(|| {
         let network = Network::new(Link::symmetric(delayed(MS))).unwrap();
         let name = network.a.name().to_owned();
@@ -375,7 +380,7 @@ fn nothing_is_left_behind() {
     });
     let name = *panicked.join().unwrap_err().downcast::<String>().unwrap();
     assert!(!namespaces().contains(&name), "{}", namespaces());
-    // The host's own interfaces never saw the link.
+    // The host's own namespace never contained the device.
     assert!(!std::fs::read_to_string("/proc/net/dev").unwrap().contains("link0"));
 }
 

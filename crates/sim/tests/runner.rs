@@ -1,5 +1,5 @@
-//! `scripts/test`: every suite runs, also after one failed, and a summary tells of all. The programs that suites start
-//! are stand-ins here.
+//! `scripts/test`: every suite runs, even after another failed, and a summary reports all of them.
+//! Stub scripts replace the programs that the suites start.
 
 #![cfg(unix)]
 #![expect(clippy::unwrap_used)]
@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs two suites with a `cargo` that fails in the tests of Rust.
+/// Runs two suites with a stub `cargo` that fails in the Rust tests.
 fn run(must_run: bool) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let cargo = folder.path().join("cargo");
@@ -26,7 +26,7 @@ fn run(must_run: bool) -> Output {
     )
     .unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
-    // No C compiler there: the suite of C is skipped, or fails where tests must run.
+    // There is no C compiler, so the C suite is skipped, or fails if tests must run.
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/test");
     let mut run = Command::new(script);

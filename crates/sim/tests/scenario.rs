@@ -1,4 +1,4 @@
-//! Scenarios from text: the kept corpus, and wild numbers.
+//! Scenarios from text: the kept corpus, and random numbers.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn the_kept_corpus_holds() {
     assert!(3 <= sound, "{sound} of the kept scenarios are still sound");
 }
 
-/// The corpus's roughest scenario, whose numbers are to be replaced.
+/// The corpus's scenario with the most effects; the test replaces its numbers.
 const ROUGH: &str = include_str!("../corpus/scenario/rough.toml");
 
 proptest! {
@@ -43,7 +43,7 @@ proptest! {
     }
 }
 
-/// Numbers as TOML writes them, of every magnitude.
+/// Numbers in TOML syntax, of every magnitude.
 fn number() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<f64>().prop_map(|number| format!("{number:?}").replace("NaN", "nan")),

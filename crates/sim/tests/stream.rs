@@ -75,7 +75,7 @@ async fn a_reset_is_an_error_at_both_ends() {
     assert_eq!(began.elapsed(), SECOND);
 }
 
-/// A copy that was given up arrives late or never, as configured, and is under way meanwhile.
+/// A cancelled copy arrives late or never, as configured, and counts as in flight meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_copy_that_was_given_up() {
     for delivers_late in [true, false] {

@@ -1,10 +1,12 @@
-//! What a timeout costs: per message, per link, and per call of a tower service.
+//! Cost of a timeout: per message, per link, and per call of a tower service.
 //!
 //! `cargo bench -p barograph-timeout --features tower --bench cost` prints three tables. Times are
-//! wall-clock times, the best of many short runs, because other work on the machine can only add to them;
-//! building the series is not in them. Calls run on a service that does nothing, so that what is left is what
-//! the layers cost: one that answers at once, and one that yields to the runtime first, as whatever waits for
-//! a peer does, so that each layer has its timer registered.
+//! wall-clock times, the least of many short runs, because other work on the machine can only add
+//! to them. They exclude building the series.
+//!
+//! Calls go to a service that does nothing, so the rest is the cost of the layers. One service
+//! responds at once. The other first yields to the runtime, as everything that waits for a peer
+//! does, so each layer registers its timer.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -21,14 +23,14 @@ use tower::hedge::{Hedge, Policy};
 use tower::timeout::Timeout as Fixed;
 use tower::{Layer, Service, ServiceExt};
 
-/// Messages or calls of a run: enough that start-up is lost in it, few enough that some runs are not
-/// interrupted.
+/// Messages or calls of a run: enough that the start does not matter, and few enough that some runs
+/// are not interrupted.
 const MESSAGES: usize = 20_000;
 const RUNS: usize = 40;
-/// The place of the median: how often an estimator computes its timeout anew is its own affair, but not on
-/// every second message.
+/// Index of the median. Estimators compute a new timeout now and then, but on fewer than every
+/// second message.
 const HALF: usize = MESSAGES / 2;
-/// Links of one process whose state is far larger than any cache.
+/// Number of links. Their state is far larger than any cache.
 const LINKS: usize = 10_000;
 const MANY_RUNS: usize = 10;
 const ROUNDS: u32 = 10;
@@ -46,7 +48,7 @@ fn main() {
     links();
 }
 
-/// One row: decide and record for each message of a link.
+/// Prints one row: cost of deciding and recording for each message of a link.
 fn estimator<T: Timeout>(name: &str, bytes: Bytes, new: impl Fn() -> T, size: impl Fn(&T) -> usize) {
     let times = series();
     let mut link = new();
@@ -62,7 +64,7 @@ fn estimator<T: Timeout>(name: &str, bytes: Bytes, new: impl Fn() -> T, size: im
     println!("{name:<28} {median:>11.0} {amortised:>13.0} {held:>12}");
 }
 
-/// What the two-level battery of [`Nws`] holds, which does not tell itself.
+/// Memory of [`Nws`] with its two-level battery, in bytes.
 fn nws_bytes() -> usize {
     let battery = Battery::new(&Config { preset: Preset::Nws, rule: Rule::TwoLevel, levels: Vec::new() });
     size_of::<Nws>() - size_of::<Battery>() + battery.size_bytes()
@@ -74,7 +76,7 @@ fn one_size(_: Duration) -> u64 {
     1024
 }
 
-/// Any of 64 k, with no bearing on the time.
+/// One of 65 536 sizes, unrelated to the time.
 fn many_sizes(took: Duration) -> u64 {
     u64::from(took.subsec_nanos() & 0xFFFF)
 }
@@ -85,7 +87,7 @@ fn feed<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) {
     }
 }
 
-/// What a link does for one message: an attempt that takes too long is cut off, and made again in half the
+/// One message of a link: an attempt that takes too long is cut off, and the retry takes half the
 /// time.
 fn message<T: Timeout>(link: &mut T, took: Duration, bytes: Bytes) {
     let mut exchange = Exchange::new(bytes(took), 3);
@@ -100,7 +102,7 @@ fn message<T: Timeout>(link: &mut T, took: Duration, bytes: Bytes) {
     link.record(&exchange.attempt(timeout), Ended::Answered(took / 2));
 }
 
-/// The median message, so that those on which a timeout is computed anew are left out.
+/// Cost of the median message, which excludes messages that compute a new timeout.
 fn median_ns<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) -> f64 {
     let mut costs: Vec<_> = times
         .iter()
@@ -113,13 +115,13 @@ fn median_ns<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) -> f64 
     *costs.select_nth_unstable(HALF).1 as f64
 }
 
-/// What the clock itself adds to a message timed alone.
+/// Cost of reading the clock for a message that is timed alone.
 fn clock_ns() -> f64 {
     let mut costs: Vec<_> = (0..MESSAGES).map(|_| Instant::now().elapsed().as_nanos()).collect();
     *costs.select_nth_unstable(HALF).1 as f64
 }
 
-/// What layers cost, on a service that answers at once, and on one that yields before.
+/// Prints the cost of layers on a service that responds at once, and on one that yields first.
 fn calls() {
     println!("\n{:<28} {:>8} {:>14}", "per call, one target", "ns", "over tower's");
     rows("at once", &Echo { yields: false });
@@ -169,8 +171,9 @@ async fn call<S: Service<u32>>(service: &mut S, key: u32) -> Result<S::Response,
     service.ready().await?.call(black_box(key)).await
 }
 
-/// Calls to many targets in turn: by one thread, by two that share the targets, and by two that share
-/// nothing at all, which is what this machine makes of two threads.
+/// Prints the rate of calls to many targets in turn: by one thread, by two threads that share the
+/// targets, and by two threads that share nothing, which shows what this machine gains by two
+/// threads.
 fn links() {
     println!("\n{:<28} {:>8} {:>9}", format!("{LINKS} targets"), "M calls/s", "ratio");
     let [one, shared, apart] = [(1, true), (2, true), (2, false)]
@@ -182,7 +185,7 @@ fn links() {
     }
 }
 
-/// The time from one call to the next, of all threads together.
+/// Time from one call to the next, of all threads together.
 fn ns_per_call(threads: u32, shared: bool) -> f64 {
     let targets = || Targets::new(Settings { max_targets: LINKS, ..Settings::default() });
     let common = targets();
@@ -207,7 +210,7 @@ fn round(targets: &Targets<u32>, from: u32, rounds: u32) {
     });
 }
 
-/// A service that is ready, and answers when it is polled first or, if it yields, when it is polled again.
+/// A service that is always ready. It responds at the first poll, or at the second if it yields.
 #[derive(Clone)]
 struct Echo {
     yields: bool,
@@ -244,7 +247,7 @@ impl Service<u32> for Echo {
     }
 }
 
-/// Everything may be hedged.
+/// Policy: every request may be hedged.
 #[derive(Clone)]
 struct Always;
 
@@ -266,11 +269,11 @@ fn best(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
     (0..runs).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
-/// Response times like a WAN's: a level that shifts, noise, and a heavy tail;
-/// from a fixed seed, so that every run has the same.
+/// Response times like those of a WAN: a level that shifts, noise, and a heavy tail. The seed is
+/// fixed, so every run has the same times.
 fn series() -> Vec<Duration> {
     let mut chance = barograph_sim::Chance::new(42, 0);
-    // Above 0, for it divides.
+    // Above 0, because it is a divisor.
     let mut uniform = move || 1.0 - chance.uniform();
     let mut level = 0.02;
     (0..MESSAGES)

@@ -1,8 +1,8 @@
-//! An axum service that calls another: its callers hear early when the other is stuck, and its timeouts can
-//! be read at `/metrics`.
+//! An axum service that calls another one. Its callers get an error early if the other service
+//! stalls, and `/metrics` shows its timeouts.
 //!
-//! `cargo run -p barograph-timeout --features tower --example axum_service` starts both, calls the front
-//! one, and prints what callers heard and the metrics.
+//! `cargo run -p barograph-timeout --features tower --example axum_service` starts both services,
+//! calls the front one, and prints the status codes and the metrics.
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -50,7 +50,8 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Asks the other service; 504 says that it took longer than it does, and the caller may ask again.
+/// Calls the other service. Status 504 means that it takes longer than usual, and the caller may
+/// try again.
 async fn page(State(mut front): State<Front>) -> Result<String, StatusCode> {
     let request = Request::get(&front.back_uri).body(Empty::new()).map_err(|_| StatusCode::BAD_GATEWAY)?;
     let answer = async { front.back.ready().await?.call(request).await }.await;
@@ -67,7 +68,7 @@ async fn metrics(State(front): State<Front>) -> Result<String, StatusCode> {
     Ok(text)
 }
 
-/// The other service: answers at once; every fiftieth sticks for a second.
+/// The other service: responds at once, but every fiftieth call takes a second.
 async fn stock() {
     static CALLS: AtomicU32 = AtomicU32::new(1);
     if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(50) {

@@ -1,8 +1,8 @@
-//! A hyper client whose calls are cancelled and sent again when they take longer than this server's do.
+//! A hyper client that cancels calls and sends them again if they take longer than usual.
 //!
-//! `cargo run -p barograph-timeout --features tower --example hyper_client` starts a server on this host
-//! that sticks now and then, and calls it: first calls that may be sent again, then ones that may not, whose
-//! caller is told early.
+//! `cargo run -p barograph-timeout --features tower --example hyper_client` starts a local server
+//! that stalls now and then, and calls it: first with calls that may be sent again, then with calls
+//! that may not, which fail early.
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,7 +58,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Answers at once; every fiftieth sticks for a second.
+/// Responds at once, but every fiftieth call takes a second.
 async fn answer() {
     static CALLS: AtomicU32 = AtomicU32::new(1);
     if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(50) {

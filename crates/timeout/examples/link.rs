@@ -1,4 +1,5 @@
-//! Two ends of a link over TCP: each message's time, the timeout it ran under, and why.
+//! Both ends of a link over TCP: prints the response time of each message, its timeout and the
+//! reason.
 //!
 //!     cargo run -p barograph-timeout --features link --example link
 
@@ -10,7 +11,7 @@ use barograph_timeout::Adaptive;
 use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message};
 use tokio::time::sleep;
 
-/// Works for 20 ms on a message, but every tenth takes it ten times as long.
+/// Handles a message in 20 ms, but every tenth in 200 ms.
 async fn handle(message: Message) -> Result<(), Infallible> {
     let slow = if message.id.is_multiple_of(10) { 10 } else { 1 };
     sleep(Duration::from_millis(20 * slow)).await;

@@ -1,7 +1,8 @@
-//! A cold link starts from a station's forecast for its pair, and hands back what it measures.
+//! A new link starts from a station's forecast for its pair, and reports its measurements.
 //!
-//! `cargo run -p barograph-timeout --example station -- 127.0.0.1:10132` asks the station there (`barograph
-//! up`), which has a forecast from the second run on; without an address, a stand-in of a few lines.
+//! `cargo run -p barograph-timeout --example station -- 127.0.0.1:10132` queries the station at
+//! that address (`barograph up`), which has a forecast from the second run on. Without an address,
+//! a substitute of a few lines runs.
 
 use std::error::Error;
 use std::future::IntoFuture;
@@ -26,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let answer = ask(&station, &format!("GET /v1/forecast?{PAIR}"), "").await?;
     let mean = &answer["forecasts"][0]["mean"];
     if let (Some(value), Some(mse)) = (mean["value"].as_f64(), mean["mse"].as_f64()) {
-        // What comes from a network may be anything, and no Duration.
+        // Values from a network may be outside the range of a Duration.
         link.start_from(Duration::try_from_secs_f64(value)?, Duration::try_from_secs_f64(mse.sqrt())?);
         println!("told:    {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
     } else {
@@ -51,12 +52,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What the link leads to: takes 20 ms and a bit.
+/// The target of the link: takes 20 ms or slightly more.
 async fn stock(n: u64) {
     sleep(Duration::from_millis(20 + n % 5)).await;
 }
 
-/// The JSON that a station answers, in HTTP/1.0, which needs no client.
+/// Queries a station and returns its JSON, by HTTP/1.0, which needs no client library.
 async fn ask(station: &str, what: &str, body: &str) -> Result<Value, Box<dyn Error>> {
     let mut stream = TcpStream::connect(station).await?;
     let head = format!("{what} HTTP/1.0\r\nHost: {station}\r\nContent-Type: application/json\r\n");
@@ -67,7 +68,7 @@ async fn ask(station: &str, what: &str, body: &str) -> Result<Value, Box<dyn Err
     Ok(serde_json::from_str(json)?)
 }
 
-/// Answers as a station does (docs/spec/api.md).
+/// Responds as a station does (docs/spec/api.md).
 async fn stand_in() -> std::io::Result<String> {
     let forecast = json!({"forecasts": [{"mean": {"value": 0.022, "mse": 4e-6}}]}).to_string();
     let count = |body: String| json!({"stored": body.matches("\"value\"").count()}).to_string();

@@ -1,8 +1,9 @@
-//! A gRPC client whose overdue calls are hedged: a copy goes out, and the first answer wins.
+//! A gRPC client that hedges overdue calls: it sends a copy, and the first response wins.
 //!
-//! The layer goes around calls with messages, which can be copied, and not around the channel, whose bodies
-//! cannot. `cargo run -p barograph-timeout --features tower --example tonic_client` starts its own server.
-//! A codec for plain text stands in for generated code, so that no `protoc` is needed.
+//! The layer wraps calls with messages, which can be copied. It does not wrap the channel, because
+//! the bodies of its requests cannot be copied. `cargo run -p barograph-timeout --features tower
+//! --example tonic_client` starts its own server. A codec for plain text replaces generated code,
+//! so `protoc` is not needed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -57,7 +58,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Answers at once; every fiftieth sticks for a second.
+/// Responds at once, but every fiftieth call takes a second.
 async fn shout(request: Request<String>) -> Result<Response<String>, Status> {
     static CALLS: AtomicU32 = AtomicU32::new(1);
     if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(50) {
@@ -66,7 +67,7 @@ async fn shout(request: Request<String>) -> Result<Response<String>, Status> {
     Ok(Response::new(request.into_inner().to_uppercase()))
 }
 
-/// A message is a text.
+/// Codec for messages of plain text.
 #[derive(Clone, Copy)]
 struct Text;
 

@@ -1,4 +1,5 @@
-//! The default: learns from what it cut off, asks whether a retry helps, knows sizes, keeps a budget.
+//! The default estimator. It also learns from attempts that were cut off, measures whether retries
+//! help, takes sizes into account and keeps a retry budget.
 
 mod histogram;
 mod host;
@@ -20,17 +21,19 @@ use state::{Reader, Writer};
 pub use host::Host;
 pub use state::StateError;
 
-/// What an [`Adaptive`] is to do. The default is meant to be right.
+/// Configuration of an [`Adaptive`]; the defaults suit most programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The budget: the largest share of messages that may be sent again because of a timeout, 0 to 1. It is
-    /// given as far as retries, or what happens to the messages after slow ones, show that retries help;
-    /// until then, three in a hundred. 0 leaves the backstop alone. NaN counts as 0.
+    /// Retry budget: the largest share of messages that may be sent again because of a timeout, 0
+    /// to 1. Until retries have proven to help, at most 0.03 is used. The share grows to this value
+    /// as retries, and the messages after slow ones, show that retries help. With 0, only the
+    /// backstop cuts attempts off. NaN counts as 0.
     pub budget: f64,
-    /// The timeout while nothing is known.
+    /// Timeout before anything was learned.
     pub start: Duration,
-    /// How long the last try may run, and so an attempt that is the only one; no timeout is longer. Two hours
-    /// unless set: who would rather hear earlier sets it, or a deadline around it all. At least 1 ms.
+    /// Timeout of the last attempt, or of the only one; no timeout is longer. It is at least 1 ms,
+    /// and two hours unless set. Callers that need a result earlier set it, or a deadline around
+    /// the whole message.
     pub limit: Duration,
 }
 
@@ -40,14 +43,18 @@ impl Default for Config {
     }
 }
 
-/// The default estimator of one link: the timeout that makes the expected time to the answer least.
+/// The default estimator of one link: it chooses the timeout with the least expected time to the
+/// response.
 ///
-/// It forecasts the time of an attempt on a logarithmic scale, from its size and the answers so far; keeps
-/// a fading histogram of how answers scatter around their forecasts, in which an attempt that was cut off
-/// counts as one that would have taken longer (Kaplan and Meier 1958); learns from retries whether they are
-/// fresh draws or meet the same slowness; and of all timeouts takes the one with which the answer is
-/// expected soonest, with the time to connect anew and the retries in the reckoning. Where no timeout gains
-/// anything, or the budget is spent, a backstop remains, far beyond what was seen.
+/// - It forecasts the response time on a logarithmic scale, from the size of the message and the
+///   responses so far.
+/// - It keeps a fading histogram of response times around their forecasts. An attempt that was cut
+///   off counts as one that would have taken longer (Kaplan and Meier 1958).
+/// - It learns from retries whether they are fresh draws or meet the same slowness.
+/// - It takes the time to connect again and the timeouts of retries into account.
+///
+/// If no timeout gains time, or if the budget is spent, a backstop far beyond all response times
+/// remains.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     config: Config,
@@ -55,27 +62,28 @@ pub struct Adaptive {
     level: Level,
     histogram: Histogram,
     optimum: Optimum,
-    /// How likely a retry is to be quick, see [`Decision::help`].
+    /// Probability that a retry is quick; see [`Decision::help`].
     help: f64,
-    /// Timeouts that the budget has left, and what an answer adds to them.
+    /// Timeouts left in the budget.
     tokens: f64,
     refill: f64,
     /// Mean square of the forecasts' errors, each divided by its forecast.
     error2: f64,
     /// Mean time to set up a connection, s; 0 if it was never measured.
     connect_s: f64,
-    /// How far above the forecast answers are just now, in octaves, after two slow ones in a row.
+    /// Temporary increase of the forecast after two slow responses in a row, in octaves.
     lift: f64,
-    /// How far above its forecast the last first attempt was cut off, in octaves, until its retry ends.
+    /// How far above its forecast the last first attempt was cut off, in octaves, until its retry
+    /// ends.
     cut: Option<f64>,
-    /// How far above its forecast the last answer came, in octaves, if it was slow.
+    /// How far above its forecast the last response was, in octaves, if it was slow.
     slow: Option<f64>,
-    /// log2 of the seconds that the last answer was expected to take.
+    /// log2 of the response time that was forecast for the last response, in seconds.
     usual: f64,
     answers: u64,
-    /// Fits anew when there are so many answers.
+    /// Number of responses at which the timeouts are fitted again.
     fit_at: u64,
-    /// What the host has not been told yet.
+    /// Observations that were not yet added to the host.
     pending: Pending,
 }
 
@@ -86,7 +94,7 @@ impl Default for Adaptive {
 }
 
 impl Adaptive {
-    /// A link that knows nothing but what `host` has learned on others.
+    /// Creates a link that starts with what `host` has learned on other links.
     #[must_use]
     pub fn new(config: &Config, host: &Host) -> Self {
         let budget = if config.budget.is_nan() { 0.0 } else { config.budget.clamp(0.0, 1.0) };
@@ -114,8 +122,8 @@ impl Adaptive {
         }
     }
 
-    /// Forecasts with a battery instead of the lean mean: it costs a microsecond an answer, and follows
-    /// series in which the last values say much about the next.
+    /// Forecasts with a battery instead of the mean of logarithms. It costs a microsecond a
+    /// response, and suits series in which the last values predict the next.
     #[must_use]
     pub fn with_battery(self, config: &barograph_forecast::Config) -> Self {
         let mut level = self.level;
@@ -123,21 +131,21 @@ impl Adaptive {
         Self { level, ..self }
     }
 
-    /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error; ignored
-    /// once this link has answers of its own.
+    /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error.
+    /// Ignored once this link has responses of its own.
     pub fn start_from(&mut self, forecast: Duration, error: Duration) {
         if self.level.ground == Ground::Answers {
             return;
         }
         self.level.tell(log2(forecast));
-        // Four errors, as RFC 6298 §2.3 allows for what it knows little of.
+        // Four errors, as RFC 6298 §2.3 takes four deviations.
         let ratio = 1.0 + 4.0 * error.as_secs_f64() / forecast.as_secs_f64().max(TINY_S);
         let first = libm::log2(ratio).clamp(Optimum::START.first, Optimum::START.retries[0]);
         self.optimum = Optimum { first, explore: first, ..Optimum::START };
     }
 
-    /// All it has learned, in a small versioned format that [`Adaptive::load`] reads. What its host has
-    /// learned is not in it: see [`Host::save`].
+    /// Saves what was learned, in a small versioned format that [`Adaptive::load`] reads. What the
+    /// host has learned is saved by [`Host::save`].
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(KIND);
@@ -156,10 +164,11 @@ impl Adaptive {
         writer.bytes()
     }
 
-    /// What [`Adaptive::save`] saved, under a configuration that may be another.
+    /// Loads what [`Adaptive::save`] saved. The configuration may differ from the saved link's.
     ///
     /// # Errors
-    /// [`StateError`] when `saved` is nothing of the kind; what it lets through makes no timeout wild.
+    /// [`StateError`] if `saved` is not the state of a link. A damaged state that loads still gives
+    /// timeouts within the limits.
     pub fn load(saved: &[u8], config: &Config, host: &Host) -> Result<Self, StateError> {
         let mut reader = Reader::new(saved, KIND)?;
         let known = 0.5 < reader.double(0.0, 1.0)?;
@@ -182,7 +191,7 @@ impl Adaptive {
         }
         reader.end()?;
         if known {
-            // Casts of floats that were checked.
+            // Both floats were checked to be within the range of the casts.
             new.level = Level::load(level, bytes as u64);
             new.answers = answers as u64;
             new.histogram = Histogram::new(counts);
@@ -191,23 +200,23 @@ impl Adaptive {
         Ok(new)
     }
 
-    /// Memory of this link in bytes, heap included; not that of its host.
+    /// Memory of this link in bytes, including the heap but not its host.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         size_of::<Self>() + self.level.size_bytes()
     }
 
-    /// log2 of the seconds that an attempt is expected to take now.
+    /// log2 of the expected time of an attempt in seconds.
     fn forecast(&self, bytes: u64) -> f64 {
         self.level.forecast(bytes) + self.lift
     }
 
-    /// The timeout of a first attempt in octaves above the forecast.
+    /// Timeout of a first attempt, in octaves above the forecast.
     fn first(&self) -> f64 {
         let Optimum { first, explore, backstop, .. } = self.optimum;
         if self.tokens < 1.0 {
-            // An answer that never comes must be noticed all the same; but each timeout that the budget did
-            // not have doubles the next, so that there are soon none.
+            // A missing response must be detected even without budget. Each timeout that the budget
+            // did not cover doubles the next one, so that such timeouts soon become rare.
             backstop + (-self.tokens).max(0.0)
         } else if self.tokens < TOKENS_EXPLORE {
             first
@@ -216,7 +225,7 @@ impl Adaptive {
         }
     }
 
-    /// The timeout of an attempt that is not the last, in octaves above the forecast.
+    /// Timeout of an attempt other than the last, in octaves above the forecast.
     fn octaves(&self, number: u32) -> f64 {
         let first = self.first();
         let [one, two] = self.optimum.retries;
@@ -225,12 +234,12 @@ impl Adaptive {
             0 => first,
             1 => one.clamp(first, first + RETRY_STEP_MAX) + slack,
             2 => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack,
-            // Nothing is learned of later retries: four times as long each.
+            // Later retries are not learned: each may take four times as long as the one before.
             more => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack + 2.0 * f64::from(more - 2),
         }
     }
 
-    /// The share of such attempts that run into their timeout; of retries little is known.
+    /// Expected share of such attempts that reach their timeout; unknown for retries.
     fn expected_timeouts(&self, attempt: &Attempt) -> f64 {
         match attempt.number {
             _ if attempt.is_last() => 0.0,
@@ -274,7 +283,7 @@ impl Adaptive {
         }
     }
 
-    /// Learns from an answer that came `above` the forecast without lift, in octaves.
+    /// Learns from a response that took 2^`above` times the forecast without lift.
     fn place(&mut self, attempt: &Attempt, above: f64) {
         if 0.0 < self.lift && above < self.lift - SETTLED {
             self.lift = 0.0;
@@ -310,7 +319,7 @@ impl Adaptive {
             if attempt.number == 0 {
                 self.cut = Some(above);
             }
-            // What was just learned matters to the next message already.
+            // The next message already needs what was just learned.
             self.fit_at = self.answers + 1;
         }
     }
@@ -321,21 +330,21 @@ impl Adaptive {
         }
         let octaves = log2(took) - self.forecast(attempt.bytes);
         self.observe(octaves, true);
-        // Otherwise it was given up before its timeout, for reasons that are not ours.
+        // An attempt that was dropped before its timeout is no evidence on retries.
         if attempt.number == 1 && self.first() < octaves {
             self.host.witness(false, true);
         }
     }
 
-    /// The message is sent again because of a timeout, which the budget bears. Where many are under way at
-    /// once, all of them may run out before anything was learned, so there is an end to what can be owed.
+    /// Takes one timeout from the budget, because the message is sent again. If many messages are
+    /// in progress at once, all may time out before anything was learned, so the debt has a limit.
     fn spend(&mut self, attempt: &Attempt) {
         if !attempt.is_last() {
             self.tokens = (self.tokens - 1.0).max(TOKENS_MIN);
         }
     }
 
-    /// Counts an observation, here and for the host.
+    /// Counts an observation in this link, and later in the host.
     fn observe(&mut self, octaves: f64, censored: bool) {
         let bin = bin(octaves);
         self.histogram.count(bin, censored);
@@ -345,7 +354,7 @@ impl Adaptive {
         self.pending.add(bin, censored);
     }
 
-    /// Works out the best timeouts from what is known now.
+    /// Computes the best timeouts from what is known now.
     fn fit(&mut self) {
         self.pending.publish(&self.host);
         let host = self.host.counts();
@@ -355,7 +364,7 @@ impl Adaptive {
         let proven = ((self.help - PROVEN_FROM) / PROVEN_OVER).clamp(0.0, 1.0);
         let unproven = UNPROVEN.min(self.config.budget);
         self.refill = unproven + (self.config.budget - unproven) * proven;
-        // A fresh draw is quick unless it is among those that exceed the timeout anyway.
+        // A fresh draw is quick unless it is one of those that exceed the timeout anyway.
         let help = (self.help / (1.0 - self.optimum.exceed).max(0.5)).min(1.0);
         let retries = Retries {
             connect: self.connect_s * libm::exp2(-self.usual),
@@ -416,10 +425,10 @@ impl Timeout for Adaptive {
     }
 }
 
-/// Observations on their way to the host, so that most messages touch nothing that links share.
+/// Observations to be added to the host together, so that most messages write no shared memory.
 #[derive(Clone, Debug)]
 struct Pending {
-    /// Bins of answers; of attempts that were cut off, `BINS` is added.
+    /// Bins of responses; `BINS` is added for attempts that were cut off.
     bins: [u8; PENDING],
     count: u8,
 }
@@ -446,85 +455,88 @@ impl Pending {
     }
 }
 
-/// log2 of a time in seconds; no time at all counts as a nanosecond.
+/// log2 of a time in seconds; less than a nanosecond counts as a nanosecond.
 fn log2(time: Duration) -> f64 {
     libm::log2(time.as_secs_f64().max(TINY_S))
 }
 
-/// What a `Duration` can tell from nothing.
+/// Resolution of a `Duration`, s.
 const TINY_S: f64 = 1e-9;
 
-/// The numbers below, and those of `host.rs` and `optimum.rs`, were settled on the scenarios in
-/// `lab/scenarios/settle`, where most of them hardly matter: DESIGN.md tells which do.
+/// Default retry budget: 0.3. Where one attempt in five stalls, each message needs a quarter of a
+/// retry. It applies only where retries are known to help. Finagle and Linkerd allow 0.2 without
+/// that knowledge.
 ///
-/// Three in ten, and only where retries are known to help: where one attempt in five stalls, each message
-/// needs a quarter of a retry. Services allow a fifth or so for retries that nobody knows the use of
-/// (Finagle and Linkerd: 20 %).
+/// This number, those below, and those of `host.rs` and `optimum.rs` were chosen on the scenarios
+/// in `lab/scenarios/settle`. `docs/design/timeout.md` states which of them matter.
 const BUDGET: f64 = 0.3;
 
-/// The share of messages that may be retried before retries have proven to help: enough to find out.
+/// Share of messages that may be retried until retries have proven to help: enough to find out.
 const UNPROVEN: f64 = 0.03;
 
-/// From which share of quick retries on the budget grows, and over how much of it.
+/// The budget grows from this share of quick retries on, and reaches its full size this much later.
 const PROVEN_FROM: f64 = 0.5;
 const PROVEN_OVER: f64 = 0.2;
 
-/// Timeouts that a new link may have at once; that a link may save up; and from which on it may try out what
-/// has not proven itself.
+/// Timeouts that a new link may have at once, that a link may save, and from which on it may try an
+/// unproven timeout.
 const TOKENS_START: f64 = 3.0;
 const TOKENS_MAX: f64 = 10.0;
 const TOKENS_EXPLORE: f64 = 8.0;
 
-/// What can be owed: the backstop is 16 times as long then, 128 to 1024 times the forecast, and a hundred or
-/// so answers repay it.
+/// Largest debt. At this debt the backstop is 16 times as long, 128 to 1024 times the forecast. At
+/// [`UNPROVEN`] timeouts a response, 133 responses repay it.
 const TOKENS_MIN: f64 = -4.0;
 
-/// Each retry may take a tenth longer than worked out, and its step over the first attempt is 6 times at most.
+/// Slack of each retry, a tenth; and largest step of each retry, about 6 times (both in octaves).
 const RETRY_SLACK: f64 = 0.15;
 const RETRY_STEP_MAX: f64 = 2.5;
 
-/// An answer is slow that takes three times its forecast, and things have settled when it takes half of that.
+/// A response is slow from 3 times its forecast on; slowness has ended at half the time of the slow
+/// response (both in octaves).
 const SLOW: f64 = 1.6;
 const SETTLED: f64 = 1.0;
 
-/// The forecast is lifted by half an octave at least and at most to 64 times.
+/// The lift of the forecast, in octaves: at least half an octave, at most a factor of 64.
 const LIFT_MIN: f64 = 0.5;
 const LIFT_MAX: f64 = 6.0;
 
-/// An answer may be this late, in octaves, before its timeout counts as passed: timers are.
+/// Lateness of timers, in octaves: a response may be this late before its timeout counts as passed.
 const CLOCK_SLACK: f64 = 0.01;
 
-/// The links of a host count half, and for no more than 200 answers.
+/// Counts of the host's links have half the weight of a link's own, and in total at most that of
+/// 200 responses.
 const HOST_WEIGHT: f64 = 0.5;
 const HOST_MAX: f64 = 200.0;
 
-/// Half-life of 100 answers, as that of the forecasters' recent errors.
+/// Half-life of 100 responses, as that of the recent errors of forecasters.
 const ERROR_GAIN: f64 = 0.007;
 
-/// Connections change slowly, and are measured seldom.
+/// Gain of the mean time to connect, which changes slowly and is measured seldom.
 const CONNECT_GAIN: f64 = 0.2;
 
-/// A fit costs as much as twenty answers: it is done after each eighth of all answers more, and every 32.
+/// A fit costs as much as twenty responses. It is repeated when the number of responses has grown
+/// by an eighth, and at the latest after this many.
 const FIT_EVERY: u64 = 32;
 
-/// What fits between two fits, with room for as many attempts that were cut off.
+/// Observations between two fits, and as many attempts that were cut off.
 const PENDING: usize = 64;
 
-/// A century is more than any time here.
+/// Longer than any time here: about a century, s.
 const SECONDS_MAX: f64 = 3e9;
 
-/// The square of an error of a million times the forecast.
+/// Square of an error of a million times the forecast.
 const ERROR2_MAX: f64 = 1e12;
 
-/// As many answers as matter, and sizes that a float holds exactly.
+/// Largest number of responses saved, and the largest size that a float holds exactly.
 const ANSWERS_MAX: f64 = 1e9;
 const BYTES_MAX: f64 = 9e15;
 
-/// No timeout can be shorter than what timers can do.
+/// Shortest timeout that timers support.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// log2 of more seconds than a `Duration` holds, either way.
+/// Larger than log2 of the seconds in any `Duration`; its negative is smaller than any.
 const LEVEL_MAX: f64 = 80.0;
 
-/// Marks a saved link.
+/// Kind of a saved state: a link.
 const KIND: u8 = b'L';

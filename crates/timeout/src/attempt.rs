@@ -1,17 +1,18 @@
-//! What is timed: the attempts of an exchange.
+//! Attempts, the unit that is timed, and the exchange that they belong to.
 
 use core::time::Duration;
 
-/// One attempt at an exchange: send a message of some size, wait for its acknowledgement or answer.
+/// One attempt of an exchange: send a message of some size and wait for its acknowledgement or
+/// response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
-    /// Bytes that the exchange moves, sent and answered together, as far as they are known beforehand.
+    /// Bytes that the exchange transfers in both directions together, as far as known beforehand.
     pub bytes: u64,
     /// 0 for the first attempt of the exchange, 1 for its first retry.
     pub number: u32,
-    /// How many attempts the exchange has in all, at least 1.
+    /// Maximum number of attempts of the exchange, at least 1.
     pub tries: u32,
-    /// From the start of the exchange's first attempt to the start of this one.
+    /// Time from the start of the exchange's first attempt to the start of this one.
     pub elapsed: Duration,
 }
 
@@ -23,25 +24,28 @@ impl Attempt {
     }
 }
 
-/// How an attempt ended. Times run from the start of the attempt and exclude the set-up of the connection.
+/// How an attempt ended. Times run from the start of the attempt and exclude the set-up of the
+/// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The answer came after so long.
+    /// The response arrived after this time.
     Answered(Duration),
-    /// It was cut off after so long, because its timeout had passed: the answer would have taken longer
-    /// (a right-censored observation).
+    /// The attempt was cut off at its timeout, after this time. The response would have taken
+    /// longer (a right-censored observation).
     TimedOut(Duration),
-    /// It has run for so long, which is its timeout, and goes on while a copy of it is sent (hedging). It will
-    /// end in another way later.
+    /// The attempt has reached its timeout, after this time, and continues beside a copy (hedging).
+    /// How it ends is recorded later.
     Overdue(Duration),
-    /// It was given up after so long for another reason than its timeout – another copy answered first, the
-    /// caller lost interest – so the answer would have taken longer (right-censored as well, but no timeout).
+    /// The attempt was dropped after this time for a reason other than its timeout: another copy
+    /// got its response first, or the caller cancelled it. The response would have taken longer
+    /// (right-censored, too), but this is not a timeout.
     Superseded(Duration),
-    /// It failed after so long: refused, reset, broken. That says nothing about how long an answer takes.
+    /// The attempt failed after this time: refused, reset or broken. This is no information about
+    /// response times.
     Failed(Duration),
 }
 
-/// Numbers the attempts of one exchange: pure, with times of the caller's clock.
+/// Numbers the attempts of one message. It reads no clock: times are those of the caller's clock.
 ///
 /// ```
 /// use barograph_timeout::Exchange;
@@ -64,26 +68,27 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// An exchange of `bytes` that makes at most `tries` attempts (0 counts as 1) and begins at time 0.
+    /// An exchange of `bytes` that makes at most `tries` attempts (0 counts as 1) and begins at
+    /// time 0.
     #[must_use]
     pub fn new(bytes: u64, tries: u32) -> Self {
         Self::begun_at(bytes, tries, Duration::ZERO)
     }
 
-    /// The same, begun at a time of the caller's monotonic clock.
+    /// As [`Exchange::new`], with a start time of the caller's monotonic clock.
     #[must_use]
     pub fn begun_at(bytes: u64, tries: u32, began: Duration) -> Self {
         Self { bytes, number: 0, tries: tries.max(1), began }
     }
 
-    /// The attempt that starts at `now`. A clock that jumped back counts as no time passed.
+    /// Returns the attempt that starts at `now`. If the clock jumped back, no time has passed.
     #[must_use]
     pub fn attempt(&self, now: Duration) -> Attempt {
         let elapsed = now.saturating_sub(self.began);
         Attempt { bytes: self.bytes, number: self.number, tries: self.tries, elapsed }
     }
 
-    /// Goes on to the next attempt; `false` if the last one was made already.
+    /// Continues with the next attempt; returns `false` if the last one was made already.
     pub fn again(&mut self) -> bool {
         let more = self.number + 1 < self.tries;
         self.number += u32::from(more);

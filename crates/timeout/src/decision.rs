@@ -1,57 +1,60 @@
-//! A timeout with the grounds for it.
+//! Decisions: a timeout, its forecast and its reason.
 
 use core::fmt;
 use core::time::Duration;
 
-/// A timeout, what it is based on, and why it is not another.
+/// A timeout, the forecast that it is based on, and the reason for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision {
     /// How long the attempt may take.
     pub timeout: Duration,
     /// The forecast of the response time, if there is one.
     pub forecast: Option<Duration>,
-    /// The forecast's typical error: the root mean square of the errors of the forecasts really issued; of
-    /// [`Adaptive`](crate::Adaptive) that of the errors relative to their forecasts, times this forecast, since
-    /// sizes differ; of [`Rfc6298`](crate::Rfc6298) the mean deviation.
+    /// Typical error of the forecast: the root mean square of the errors of the forecasts issued so
+    /// far.
+    ///
+    /// [`Adaptive`](crate::Adaptive) takes that mean over errors relative to their forecasts,
+    /// because sizes differ, and multiplies it by this forecast. [`Rfc6298`](crate::Rfc6298) gives
+    /// the mean deviation.
     pub error: Option<Duration>,
-    /// The share of such attempts that is expected to run into this timeout, 0 to 1; NaN where the
-    /// estimator does not know.
+    /// Expected share of such attempts that reach this timeout, 0 to 1; NaN if the estimator does
+    /// not know it.
     pub expected_timeouts: f64,
-    /// How likely a retry is to be quick, that is to be answered before the first attempt's timeout, 0 to 1;
-    /// NaN where the estimator does not ask.
+    /// Probability that a retry is quick, that is, that its response arrives before the timeout of
+    /// the first attempt, 0 to 1; NaN if the estimator does not learn it.
     pub help: f64,
-    /// Why.
+    /// Reason for this timeout.
     pub reason: Reason,
 }
 
 impl Decision {
-    /// A timeout that rests on no forecast.
+    /// A decision without a forecast.
     pub(crate) fn bare(timeout: Duration, reason: Reason) -> Self {
         Self { timeout, forecast: None, error: None, expected_timeouts: f64::NAN, help: f64::NAN, reason }
     }
 }
 
-/// Why a timeout is what it is.
+/// Reason for a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It was set by hand.
+    /// A fixed timeout that the caller set.
     Set,
-    /// Nothing is known yet: a generous start.
+    /// Nothing was learned yet: the generous start value.
     Start,
-    /// The forecast and a multiple of its error.
+    /// Forecast plus a multiple of its error.
     Error,
-    /// Cutting here makes the expected time to the answer least.
+    /// Cutting the attempt off here minimises the expected time to the response.
     Restart,
-    /// No timeout is expected to pay: far beyond what was seen, to notice an answer that never comes.
+    /// No timeout is expected to gain time: a long timeout that only detects a missing response.
     Backstop,
-    /// The budget of timeouts is spent: as [`Reason::Backstop`], until answers have earned more.
+    /// The retry budget is spent: as [`Reason::Backstop`] until responses have refilled it.
     Budget,
-    /// A retry: longer than the attempt before it.
+    /// A retry, which may take longer than the attempt before it.
     Escalated,
-    /// The last try: nothing is gained by cutting it, so it runs to the limit.
+    /// The last attempt runs to the limit, because cutting it off gains nothing.
     LastTry,
-    /// The floor that was set by hand.
+    /// The minimum that the caller set.
     Floor,
 }
 

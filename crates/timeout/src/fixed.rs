@@ -1,4 +1,4 @@
-//! A timeout set by hand.
+//! An estimator with a fixed timeout.
 
 use core::time::Duration;
 

@@ -1,14 +1,14 @@
-//! Entry points for fuzzers: plain functions that must hold for any bytes.
+//! Entry points for fuzzers: plain functions with assertions that must hold for any bytes.
 
 use core::time::Duration;
 
 use crate::{Adaptive, Attempt, Config, Ended, Host, Timeout};
 
-/// Loads `data` as the state of a link and as that of a host. What is accepted must give timeouts within
-/// their limits whatever happens next, and be saved and loaded again.
+/// Loads `data` as the state of a link and as the state of a host. A state that loads must give
+/// timeouts within their limits after any further attempts, and must save and load again.
 ///
 /// # Panics
-/// When one of these promises is broken: a defect.
+/// If an assertion fails, which is a defect.
 pub fn fuzz_state(data: &[u8]) {
     let config = Config::default();
     let host = Host::load(data);
@@ -21,7 +21,7 @@ pub fn fuzz_state(data: &[u8]) {
     }
 }
 
-/// Lets attempts end in every way, in an order that `data` gives.
+/// Records attempts that end in every way, in an order taken from `data`.
 fn exercise(mut link: Adaptive, config: &Config, data: &[u8]) {
     for (turn, byte) in data.iter().rev().chain(&[0; 8]).take(TURNS).enumerate() {
         let number = u32::from(byte % 4);
@@ -48,10 +48,10 @@ fn exercise(mut link: Adaptive, config: &Config, data: &[u8]) {
     assert!(again.is_ok(), "a link does not load what it saved: {again:?}");
 }
 
-/// Enough for a refit or two.
+/// Enough responses for one or two fits.
 const TURNS: usize = 64;
 
-/// From nothing to more than anyone waits.
+/// From zero to the longest possible time.
 const TIMES: [Duration; 7] = [
     Duration::ZERO,
     Duration::from_nanos(1),

@@ -1,17 +1,23 @@
-//! Timeouts that set themselves, from the forecast of the response time and its error.
+//! Timeouts that are learned: each attempt of a message may take as long as the forecast of its
+//! response time and the error of that forecast suggest.
 //!
-//! This crate's core contains no networking, no clock, no thread and no I/O: how long attempts took comes
-//! in, how long the next may take goes out. Everything is behind one small trait, [`Timeout`], with the
-//! estimators
+//! An estimator gives a timeout before each attempt and learns how attempts ended. The caller
+//! measures the times and passes them in: the core has no networking, clock, thread or I/O, and it
+//! neither sends nor cancels anything.
 //!
-//! - [`Static`], what every program has today;
-//! - [`Nws`] and [`NwsEscalating`], those of Allen, Wolski and Plank, *Adaptive timeout discovery using the
-//!   Network Weather Service* (2002);
-//! - [`Rfc6298`], the retransmission timer of TCP;
-//! - [`Adaptive`], the default: it learns from what it cut off as well, asks whether a retry helps at all,
-//!   knows sizes, and keeps a budget.
+//! - [`Timeout`] is the trait of all estimators: [`Timeout::decide`] before an attempt,
+//!   [`Timeout::record`] after it.
+//! - [`Adaptive`] is the default estimator. It also learns from attempts that were cut off,
+//!   measures whether retries help, takes the size of a message into account and keeps a retry
+//!   budget.
+//! - [`Exchange`] numbers the attempts of one message.
 //!
-//! The feature `link` adds `link`: messages over TCP that are cut off, sent again and handled once.
+//! The other estimators are for comparison: [`Static`]; [`Nws`] and [`NwsEscalating`], those of
+//! Allen, Wolski and Plank, *Adaptive timeout discovery using the Network Weather Service* (2002);
+//! and [`Rfc6298`], the retransmission timer of TCP.
+//!
+//! The feature `link` adds module `link`: messages over TCP that are cut off, sent again and
+//! handled once. The feature `tower` adds module `tower`: middleware for services.
 //!
 //! ```
 //! use barograph_timeout::{Adaptive, Ended, Exchange, Timeout};
@@ -58,22 +64,24 @@ pub use rfc6298::Rfc6298;
 
 use core::time::Duration;
 
-/// Decides how long an attempt may take, and learns how attempts ended. One for each link (an ordered pair
-/// of this program and a target).
+/// Gives the timeout of each attempt, and learns how attempts ended.
+///
+/// There is one estimator for each link, that is for each ordered pair of this program and a
+/// target.
 pub trait Timeout {
-    /// How long `attempt` may take, what that is based on, and why.
+    /// Returns how long `attempt` may take, the forecast behind it, and the reason.
     fn decide(&self, attempt: &Attempt) -> Decision;
 
-    /// How long `attempt` may take: [`Decision::timeout`] without the rest.
+    /// Returns [`Decision::timeout`] alone.
     fn timeout(&self, attempt: &Attempt) -> Duration {
         self.decide(attempt).timeout
     }
 
-    /// `attempt` ended so. Attempts may end in any order, and some may never be recorded.
+    /// Records how `attempt` ended. Attempts may end in any order, and some may never be recorded.
     fn record(&mut self, attempt: &Attempt, ended: Ended);
 
-    /// Setting up a connection took so long, which is no part of any attempt's time. Estimators that weigh
-    /// what a retry costs want to know.
+    /// Records the time to set up a connection. It is not part of the time of any attempt;
+    /// estimators that compute the cost of a retry use it.
     fn connected(&mut self, _took: Duration) {}
 }
 
@@ -95,10 +103,10 @@ impl<T: Timeout + ?Sized> Timeout for alloc::boxed::Box<T> {
     }
 }
 
-/// How long a first attempt may take while nothing is known: the generous timeout of the paper's experiment
-/// (Allen, Wolski, Plank 2002, §4.2: 45 s is "a very conservative estimate").
+/// Timeout of a first attempt before anything was learned: the generous timeout of the paper's
+/// experiment (Allen, Wolski, Plank 2002, §4.2: 45 s is "a very conservative estimate").
 pub const START: Duration = Duration::from_secs(45);
 
-/// How long the last try of an exchange may run: after so long TCP's keepalive, at its default, starts to
-/// doubt the connection (RFC 9293 §3.8.4: two hours), so waiting longer waits for nothing.
+/// Timeout of the last attempt: two hours, the idle time after which TCP keepalive by default
+/// begins to probe the connection (RFC 9293 §3.8.4). Waiting longer gains nothing.
 pub const LIMIT: Duration = Duration::from_secs(2 * 60 * 60);

@@ -1,4 +1,4 @@
-//! The paper's timeouts: the forecast of NWS and a multiple of its error.
+//! The paper's timeouts: the forecast of NWS plus a multiple of its error.
 
 use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
 use core::time::Duration;
@@ -6,12 +6,13 @@ use core::time::Duration;
 use crate::time::bounded;
 use crate::{Attempt, Decision, Ended, LIMIT, Reason, START, Timeout};
 
-/// Forecast + k·√MSE, from the Network Weather Service's battery (Allen, Wolski, Plank 2002, §3).
+/// Forecast + k·√MSE of the Network Weather Service's battery (Allen, Wolski, Plank 2002, §3).
 ///
-/// What an exchange feeds it is the time from the start of its first attempt to its answer, cancelled
-/// attempts and set-ups of connections included; an exchange that was abandoned feeds the time until it
-/// was. The paper does not say what it fed. Were it the answered attempt's own time, a path that became slow
-/// would be cut off again and again, since nothing would tell it so.
+/// The battery learns the time from the start of the first attempt to the response, including
+/// cancelled attempts and the set-up of connections; of an abandoned exchange, the time until then.
+/// The paper does not state what it recorded. If only the time of the successful attempt were
+/// recorded, a path that became slow would be cut off again and again, because the battery would
+/// never learn it.
 #[derive(Clone, Debug)]
 pub struct Nws {
     battery: Battery,
@@ -21,20 +22,20 @@ pub struct Nws {
 }
 
 impl Nws {
-    /// The paper tried `k` = 1 and 2 and found 2 the better.
+    /// Forecast plus `k` times the error. The paper found that `k` = 2 is better than 1.
     #[must_use]
     pub fn new(k: f64) -> Self {
         let config = Config { preset: Preset::Nws, rule: Rule::TwoLevel, levels: alloc::vec::Vec::new() };
         Self { battery: Battery::new(&config), k: k.max(0.0), start: START, floor: Duration::ZERO }
     }
 
-    /// The timeout while fewer than three answers have come; [`START`] unless set.
+    /// Sets the timeout until three responses were recorded; [`START`] unless set.
     #[must_use]
     pub fn with_start(self, start: Duration) -> Self {
         Self { start, ..self }
     }
 
-    /// A floor set by hand, as the paper needed on fast links (its §6); none unless set.
+    /// Sets a minimum, which the paper needed on fast links (§6); none unless set.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
         Self { floor: floor.min(LIMIT), ..self }
@@ -70,10 +71,10 @@ impl Timeout for Nws {
     }
 }
 
-/// [`Nws`] whose retries wait longer and longer, and whose last try runs to the [`LIMIT`].
+/// [`Nws`] with a longer timeout for each retry, and the [`LIMIT`] for the last attempt.
 ///
-/// On congested paths this is two thirds and more of what [`Adaptive`](crate::Adaptive) gains over the paper's
-/// (S6 to S8 in `lab/README.md`).
+/// On congested paths this achieves about two thirds or more of what [`Adaptive`](crate::Adaptive)
+/// gains over the paper's timeouts (S6 to S8 in `lab/results/reduction.md`).
 #[derive(Clone, Debug)]
 pub struct NwsEscalating(pub Nws);
 
@@ -87,7 +88,7 @@ impl Timeout for NwsEscalating {
     }
 }
 
-/// The decision for a first attempt, made that of a later one.
+/// Turns the decision for a first attempt into the decision for `attempt`.
 pub(crate) fn escalate(first: Decision, attempt: &Attempt, limit: Duration) -> Decision {
     if attempt.is_last() {
         return Decision { timeout: limit, reason: Reason::LastTry, ..first };
@@ -99,8 +100,9 @@ pub(crate) fn escalate(first: Decision, attempt: &Attempt, limit: Duration) -> D
     Decision { timeout: first.timeout.saturating_mul(factor).min(limit), reason: Reason::Escalated, ..first }
 }
 
-/// Three answers score two forecasts; one error alone may be 0 by chance.
+/// Three responses give two errors; a single error may be 0 by chance.
 const WARM: u64 = 3;
 
-/// Each retry waits so many times longer: two retries reach the 16 times that a congested path may need.
+/// Factor from each attempt to the next: two retries reach the factor of 16 that a congested path
+/// may need.
 const ESCALATION: u32 = 4;

@@ -5,21 +5,22 @@ use core::time::Duration;
 use crate::time::bounded;
 use crate::{Attempt, Decision, Ended, LIMIT, Reason, Timeout};
 
-/// SRTT + 4·RTTVAR, doubled with every timeout until an answer comes (RFC 6298 §2, §5.5).
+/// SRTT + 4·RTTVAR, doubled with every timeout until a response arrives (RFC 6298 §2, §5.5).
 ///
-/// Retransmissions are not measured (Karn's algorithm, §3) unless the caller can tell which attempt was
-/// answered; here it can, so every answer is a sample. There is no minimum of 1 s (§2.4) unless one is set.
+/// RFC 6298 §3 (Karn's algorithm) excludes retransmissions unless the response is known to belong
+/// to one attempt. Here it is known, so every response is a sample. The minimum of 1 s (§2.4)
+/// applies only if set.
 #[derive(Clone, Debug, Default)]
 pub struct Rfc6298 {
     /// SRTT and RTTVAR in seconds, after the first sample.
     smoothed: Option<(f64, f64)>,
-    /// Timeouts since the last answer.
+    /// Number of timeouts since the last response.
     backoff: u32,
     floor: Duration,
 }
 
 impl Rfc6298 {
-    /// A minimum, as RFC 6298 §2.4 asks for (1 s); none unless set.
+    /// Sets a minimum, such as the 1 s of RFC 6298 §2.4; none unless set.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
         Self { floor: floor.min(LIMIT), ..self }
@@ -32,7 +33,7 @@ impl Timeout for Rfc6298 {
         let Some((srtt, rttvar)) = self.smoothed else {
             return Decision::bare(INITIAL.saturating_mul(doubled).max(self.floor), Reason::Start);
         };
-        // RFC 6298 §2.3, with a clock granularity G of nothing.
+        // RFC 6298 §2.3, with a clock granularity G of 0.
         let rto = bounded(srtt + 4.0 * rttvar, LIMIT);
         Decision {
             timeout: rto.max(self.floor).saturating_mul(doubled).min(LIMIT),
@@ -68,9 +69,10 @@ impl Timeout for Rfc6298 {
     }
 }
 
-/// RFC 6298 §2.1 says 1 s for a round trip; §5.7 says 3 s where the first exchange was lost. Messages are
-/// larger than a SYN: the longer.
+/// RFC 6298 §2.1 starts at 1 s, and §5.7 at 3 s if the first round trip was lost. The longer value
+/// is used because messages are larger than a SYN.
 const INITIAL: Duration = Duration::from_secs(3);
 
-/// 64 times at most: with 1 s that is the minute below which RFC 6298 §2.5 allows no bound.
+/// At most 64 times the initial value: with 1 s that is the maximum of at least 60 s that RFC 6298
+/// §2.5 permits.
 const BACKOFF_MAX: u32 = 6;

@@ -1,9 +1,9 @@
-//! Between `Duration` and seconds.
+//! Conversion of seconds to `Duration`.
 
 use core::time::Duration;
 
-/// A time in seconds as a `Duration`, at least 1 ns (a timeout of nothing would cut everything) and at most
-/// `limit`; NaN counts as the limit.
+/// Converts a time in seconds: at least 1 ns, because a timeout of 0 would cut off every attempt,
+/// and at most `limit`. NaN becomes the limit.
 pub(crate) fn bounded(seconds: f64, limit: Duration) -> Duration {
     // Comparisons with NaN are false.
     if seconds < limit.as_secs_f64() {

@@ -1,4 +1,4 @@
-//! What each estimator promises.
+//! Properties of each estimator.
 
 #![expect(clippy::unwrap_used)]
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 const S: fn(f64) -> Duration = Duration::from_secs_f64;
 
-/// Sends a message whose attempts would take `times`; the first time that fits its timeout answers it. How
-/// many were cut off.
+/// Sends a message with attempts that would take `times`, until one is within its timeout. Returns
+/// how many attempts were cut off.
 fn send(link: &mut impl Timeout, bytes: u64, times: &[f64]) -> u32 {
     let mut exchange = Exchange::new(bytes, times.len() as u32);
     let (mut now, mut cut) = (Duration::ZERO, 0);
@@ -39,13 +39,13 @@ fn last(bytes: u64) -> Attempt {
     Exchange::new(bytes, 1).attempt(Duration::ZERO)
 }
 
-/// A seeded source of uniform numbers, so that each test sees the same weather.
+/// Uniform numbers from a seed, so that each run of a test has the same.
 fn uniform(seed: u64) -> impl FnMut() -> f64 {
     let mut chance = barograph_sim::Chance::new(seed, 0);
     move || chance.uniform()
 }
 
-/// Lognormal with median 1.
+/// Lognormal number with median 1.
 fn lognormal(sigma: f64, uniform: &mut impl FnMut() -> f64) -> f64 {
     let (a, b) = (1.0 - uniform(), uniform());
     (sigma * (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()).exp()
@@ -61,8 +61,8 @@ fn a_static_timeout_stays() {
 
 #[test]
 fn the_papers_timeout_is_the_forecast_and_k_deviations() {
-    // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0; one that
-    // alternates between 1 and 3 around forecasts of the mean 2 has an MSE of 1, near enough.
+    // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0; one
+    // that alternates between 1 and 3 around forecasts of the mean 2 has an MSE of 1, near enough.
     let mut link = Nws::new(2.0);
     assert_eq!(link.timeout(&first(1)), START);
     for _ in 0..3 {
@@ -155,7 +155,8 @@ fn nothing_known_is_a_generous_start() {
 
 #[test]
 fn a_light_tail_is_hardly_ever_cut() {
-    // A retry only gains where the hazard falls; here it rises, so any cut is a false one.
+    // A retry gains time only where the hazard rate falls. Here it rises, so any timeout is a false
+    // one.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(1));
     let cut: u32 = (0..5000).map(|_| send(&mut link, 1, &[lognormal(0.12, &mut uniform), 1.0])).sum();
     assert!(cut <= 5, "{cut} of 5000");
@@ -165,7 +166,7 @@ fn a_light_tail_is_hardly_ever_cut() {
 
 #[test]
 fn stalls_that_a_retry_cures_are_cut_soon() {
-    // One in twenty takes 20 s more; the others about one.
+    // One attempt in twenty takes 20 s more; the others take about 1 s.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(2));
     for _ in 0..500 {
         let mut time = || lognormal(0.2, &mut uniform) + if uniform() < 0.05 { 20.0 } else { 0.0 };
@@ -180,7 +181,7 @@ fn stalls_that_a_retry_cures_are_cut_soon() {
 
 #[test]
 fn slowness_that_a_retry_meets_again_is_waited_for() {
-    // A bad state, six times slower, for 20 messages of 120: a retry meets the same state.
+    // 20 of 120 messages meet a bad state, which is six times slower, and a retry meets it again.
     let (mut link, mut uniform) = (Adaptive::default(), uniform(3));
     let mut cut_late = 0;
     for i in 0..6000 {
@@ -190,19 +191,19 @@ fn slowness_that_a_retry_meets_again_is_waited_for() {
         cut_late += if 1200 <= i { cut } else { 0 };
     }
     assert!(link.decide(&first(1)).help < 0.6, "{:?}", link.decide(&first(1)));
-    // Of 4800 messages 800 are slow.
+    // 800 of 4800 messages are slow.
     assert!(cut_late < 120, "{cut_late}");
 }
 
 #[test]
 fn one_outlier_is_soon_forgotten() {
-    // As promised: after one outlier of 1000 times the median, the timeout is below 10 times the median
-    // within 300 messages.
+    // Property: after one outlier of 1000 times the median, the timeout is below 10 times the
+    // median within 300 messages.
     for (at, waited) in [0, 1, 5, 50, 500].into_iter().flat_map(|at| [(at, false), (at, true)]) {
         let (mut link, mut uniform) = (Adaptive::default(), uniform(4));
         for i in 0..at + 301 {
             let time = if i == at { 1000.0 } else { lognormal(0.2, &mut uniform) };
-            // Waited for to its end once, cut off once.
+            // Once the outlier's response is awaited, and once it is cut off.
             if waited {
                 link.record(&first(1), Ended::Answered(S(time)));
             } else {
@@ -230,8 +231,8 @@ fn sizes_are_learned() {
 
 #[test]
 fn sizes_that_come_in_phases_are_kept_apart() {
-    // 20 ms and 100 MB/s: whichever size comes first, and however long it is the only one, the other's
-    // forecast is within a factor of three once it has been seen, and stays so.
+    // 20 ms and 100 MB/s. Once the second size has been seen, its forecast is and stays within a
+    // factor of three, whichever size comes first and however long only the other one is sent.
     let time = |bytes: u64| 0.02 + bytes as f64 / 1e8;
     for phases in [[1_000, 10_000_000], [10_000_000, 1_000], [0, 65_536], [65_536, 64]] {
         let (mut link, mut uniform) = (Adaptive::default(), uniform(9));
@@ -259,7 +260,8 @@ fn sizes_that_come_in_phases_are_kept_apart() {
 
 #[test]
 fn an_outage_under_many_at_once_is_forgiven() {
-    // A hundred requests under way all run out of time, twice: the link must not wait for hours afterwards.
+    // A hundred requests in progress time out together, twice. The link must not wait for hours
+    // afterwards.
     let mut link = Adaptive::default();
     for _ in 0..500 {
         send(&mut link, 1, &[0.02, 1.0]);
@@ -358,11 +360,11 @@ fn a_forecast_from_elsewhere_starts_a_link() {
     let decision = link.decide(&first(1000));
     assert_eq!((decision.forecast, decision.reason), (Some(S(0.2)), Reason::Error));
     assert!(S(0.4) < decision.timeout && decision.timeout < S(8.0), "{decision:?}");
-    // An uncertain one makes a longer timeout.
+    // An uncertain forecast gives a longer timeout.
     let mut unsure = Adaptive::default();
     unsure.start_from(S(0.2), S(5.0));
     assert!(decision.timeout < unsure.timeout(&first(1000)));
-    // Its own answers count for more from then on.
+    // Now its own responses decide.
     for _ in 0..20 {
         send(&mut link, 1000, &[1.0, 1.0]);
     }
@@ -382,7 +384,7 @@ fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
     let original = exchange.attempt(Duration::ZERO);
     exchange.again();
     for _ in 0..5 {
-        // The original answers long after its timeout, before the copy does.
+        // The response to the original arrives long after its timeout, and before that to the copy.
         trusting.record(&original, Ended::Overdue(S(29.0)));
         let copy = exchange.attempt(S(30.0));
         trusting.record(&copy, Ended::Superseded(S(200.0)));
@@ -395,8 +397,8 @@ fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
 
 #[test]
 fn a_battery_can_forecast_instead() {
-    // Alternating: the lean mean sees the middle, a battery with differencing or lags may do better, and
-    // neither loses the scale.
+    // The values alternate. The mean of logarithms forecasts the middle; a battery with
+    // differencing or lags may do better. Neither loses the scale.
     let mut link = Adaptive::default().with_battery(&barograph_forecast::Config::default());
     for i in 0..200 {
         send(&mut link, 1, &[if i % 2 == 0 { 1.0 } else { 1.2 }, 1.0]);
@@ -416,7 +418,7 @@ fn what_is_saved_is_loaded() {
     }
     let loaded = Adaptive::load(&link.save(), &Config::default(), &Host::default()).unwrap();
     assert_eq!(loaded.save(), link.save());
-    // The timeout is fitted anew, with a host that knows less.
+    // The timeout is fitted again, with a host that has learned less.
     for bytes in [1, 50_000, 1_000_000] {
         let (old, new) = (link.decide(&first(bytes)), loaded.decide(&first(bytes)));
         let ratio = |f: fn(&Decision) -> Duration| f(&new).as_secs_f64() / f(&old).as_secs_f64();
@@ -424,14 +426,14 @@ fn what_is_saved_is_loaded() {
         assert!((ratio(|decision| decision.error.unwrap()) - 1.0).abs() < 1e-6);
         assert!((0.6..1.7).contains(&ratio(|decision| decision.timeout)), "{old:?} {new:?}");
     }
-    // And it goes on as the old one does.
+    // Both links learn equally from now on.
     let mut both = [link, loaded];
     for link in &mut both {
         send(link, 30_000, &[3.0, 3.0, 3.0]);
     }
     let [old, new] = both.map(|link| link.decide(&first(1_000_000)).forecast.unwrap().as_secs_f64());
     assert!((new / old - 1.0).abs() < 0.05, "{old} {new}");
-    // A link that knows nothing is saved as one.
+    // A link without responses stays one.
     let empty = Adaptive::load(&Adaptive::default().save(), &Config::default(), &Host::default()).unwrap();
     assert_eq!(empty.decide(&first(1)).reason, Reason::Start);
     let host = Host::default();
@@ -460,7 +462,7 @@ fn damaged_states_are_refused() {
     assert!(load(&nan).unwrap_err().to_string().contains("byte 12"));
 }
 
-/// All that can happen to an attempt, in any order.
+/// Any end of an attempt, in any order.
 fn ended() -> impl Strategy<Value = Ended> {
     let time = prop_oneof![
         Just(Duration::ZERO),
@@ -477,7 +479,7 @@ fn ended() -> impl Strategy<Value = Ended> {
 }
 
 proptest! {
-    /// Whatever comes, a timeout is a positive time within the limit, and the grounds are sound.
+    /// After any history, a timeout is positive and within the limit, and the decision is sound.
     #[test]
     fn no_history_makes_a_timeout_wild(
         history in prop::collection::vec((ended(), 0..6_u32, any::<u64>(), any::<u32>()), 0..300)
@@ -504,7 +506,7 @@ proptest! {
         }
     }
 
-    /// The budget holds on any series of answers within a hundred times the forecast.
+    /// The budget holds for any series of responses within a hundred times the forecast.
     #[test]
     fn no_series_outspends_the_budget(
         budget in 0.0..0.5_f64,
@@ -512,12 +514,12 @@ proptest! {
     ) {
         let mut link = Adaptive::new(&Config { budget, ..Config::default() }, &Host::default());
         let cut: u32 = times.windows(2).map(|pair| send(&mut link, 1, pair).min(1)).sum();
-        // Three at the start, and four that may be owed.
+        // Three timeouts at the start, and four that may be owed.
         let most = 7.0 + budget * times.len() as f64;
         prop_assert!(f64::from(cut) <= most, "{cut} of {} with a budget of {budget}", times.len());
     }
 
-    /// Damage to a saved state is found, or does no harm.
+    /// Damage to a saved state is detected or harmless.
     #[test]
     fn no_saved_bytes_make_a_timeout_wild(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
         let mut link = Adaptive::default();

@@ -1,5 +1,5 @@
-//! Thousands of sends that are given up at any point: no socket and no task is left. A test program of its
-//! own, because it counts what the whole process has open.
+//! Thousands of sends that are cancelled at any point leave no socket and no task. This is a test
+//! program of its own, because it counts the open sockets of the whole process.
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
-/// No wait here needs as much; one that does has failed.
+/// Every wait here is much shorter; a longer one is a failure.
 const LONG: Duration = Duration::from_secs(60);
 const CANCELS: u32 = 3000;
 const MUTE_MESSAGES: u64 = 100;
@@ -33,7 +33,7 @@ fn sockets() -> usize {
     open.filter(|what| what.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// Polls `future` up to so many times, in between letting everything else run, and then drops it.
+/// Polls `future` up to `times` times, lets other tasks run in between, and then drops it.
 async fn polled<F: Future>(future: F, times: u32) -> Option<F::Output> {
     let mut future = pin!(future);
     for _ in 0..times {
@@ -70,7 +70,7 @@ async fn nothing_is_left_of_sends_that_were_given_up() {
     let mut link = Link::tcp(target, LinkConfig::default(), Static(LONG));
     let (mut kept, mut given_up) = (Vec::new(), 0);
     while given_up < CANCELS {
-        // Short ones are written at once; long ones are given up half-written as well.
+        // Short messages are written at once; long ones are also cancelled while they are written.
         let message = vec![0; [10, 10_000, 1_000_000][luck.next_u32() as usize % 3]];
         match polled(link.send(&message), luck.next_u32() % 12).await {
             None => given_up += 1,
@@ -84,7 +84,7 @@ async fn nothing_is_left_of_sends_that_were_given_up() {
     assert!(10 < kept.len());
     drop(link);
 
-    // The listener hears of the last closed connections in its own time.
+    // The listener notices the last closed connections a little later.
     let all_gone = async {
         while tasks_before + 1 < Handle::current().metrics().num_alive_tasks() {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -102,13 +102,13 @@ async fn nothing_is_left_of_sends_that_were_given_up() {
     assert_eq!(counters.protocol_errors, 0);
 }
 
-/// Each try of each message runs into its timeout, and takes its connection with it.
+/// Each attempt of each message times out and drops its connection.
 async fn nothing_is_left_of_tries_that_timed_out() {
     let sockets_before = sockets();
     let tasks_before = Handle::current().metrics().num_alive_tasks();
     let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = mute.local_addr().unwrap().to_string();
-    // It greets, and then holds each connection until its peer closes.
+    // It sends a welcome, and then keeps each connection open until the peer closes it.
     let serving = tokio::spawn(async move {
         let mut held = JoinSet::new();
         loop {
@@ -131,7 +131,7 @@ async fn nothing_is_left_of_tries_that_timed_out() {
     }
     let counters = link.counters();
     assert_eq!((counters.retries, counters.connections), (4 * MUTE_MESSAGES, 5 * MUTE_MESSAGES));
-    // The link is still here, and holds nothing; of the peer's side a few may not have heard it yet.
+    // The link still exists and holds no socket. A few sockets of the peer may still be open.
     assert!(most < sockets_before + 50, "{most} sockets at a time, {sockets_before} before");
     serving.abort();
     assert!(serving.await.unwrap_err().is_cancelled());
@@ -144,7 +144,7 @@ async fn nothing_is_left_of_tries_that_timed_out() {
     drop(link);
 }
 
-/// One after the other: both count what the whole process has open.
+/// Runs both tests one after the other, because each counts the sockets of the whole process.
 #[tokio::test]
 async fn nothing_is_left() {
     nothing_is_left_of_sends_that_were_given_up().await;

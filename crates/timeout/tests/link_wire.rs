@@ -1,4 +1,4 @@
-//! The wire format: the specification's examples, laws, kept bytes.
+//! Wire format: the examples of the specification, properties, and the corpus.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use barograph_timeout::link::wire::{
 };
 use proptest::prelude::*;
 
-/// The examples of `docs/spec/link.md`.
+/// Examples of `docs/spec/link.md`.
 #[test]
 fn the_examples_of_the_specification() {
     let bytes = |hex: &str| -> Vec<u8> {
@@ -30,7 +30,7 @@ fn the_examples_of_the_specification() {
     assert_eq!(acknowledgement.encode()[..], bytes("c2 03 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
 }
 
-/// Each differs from a good frame in what its name says.
+/// Each frame differs from a valid one in the part that its error names.
 #[test]
 fn what_is_not_defined_is_refused() {
     fn changed<const N: usize>(mut frame: [u8; N], at: usize, to: u8) -> [u8; N] {
@@ -64,7 +64,7 @@ fn senders_differ() {
     assert_eq!(seen.len(), 1000);
 }
 
-/// What a fuzzer once found worth keeping, and one of each frame.
+/// The corpus has inputs that a fuzzer found, and one of each frame.
 #[test]
 fn the_kept_corpus_holds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/link");
@@ -104,7 +104,8 @@ proptest! {
         prop_assert_eq!(Acknowledgement::decode(&acknowledgement.encode()), Ok(acknowledgement));
     }
 
-    /// However a stream is cut into pieces, the messages come out, and little is held beyond what came.
+    /// Messages are assembled from any pieces of a stream, and little more is held than has
+    /// arrived.
     #[test]
     fn messages_are_put_together_from_any_pieces(
         sizes in prop::collection::vec(0..3 * CHUNK_BYTES, 0..6),
@@ -133,7 +134,7 @@ proptest! {
         fuzz_wire(&bytes);
     }
 
-    /// Random bytes seldom pass the mark; these do, and change one byte.
+    /// Random bytes rarely pass the first check; these streams do, with one byte changed.
     #[test]
     fn no_almost_good_stream_makes_a_decoder_panic(
         piece: u8, sizes in prop::collection::vec(0..100_usize, 1..4), at: prop::sample::Index, to: u8,

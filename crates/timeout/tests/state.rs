@@ -1,4 +1,4 @@
-//! Saved states: kept bytes, and damaged ones.
+//! Saved states: the corpus, and damaged states.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -22,7 +22,7 @@ fn the_kept_corpus_holds() {
     assert!(1 <= links && 1 <= hosts, "states of {links} links and {hosts} hosts still load");
 }
 
-/// What a link and its host have learned from answers and timeouts.
+/// Saved states of a link and its host after responses and timeouts.
 fn saved() -> (Vec<u8>, Vec<u8>) {
     let host = Host::default();
     let mut link = Adaptive::new(&Config::default(), &host);
@@ -45,7 +45,7 @@ proptest! {
         let (link, host) = saved();
         let mut data = if of_host { host } else { link };
         for (index, number) in numbers {
-            // Most of the numbers in front are doubles.
+            // Most of the first numbers are doubles.
             let at = 4 + 8 * index.index(13);
             data[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
@@ -65,7 +65,7 @@ proptest! {
     }
 }
 
-/// Writes the corpus anew: `cargo test -p barograph-timeout --test state -- --ignored`.
+/// Writes the corpus: `cargo test -p barograph-timeout --test state -- --ignored`.
 #[test]
 #[ignore = "it writes files"]
 fn keep() {

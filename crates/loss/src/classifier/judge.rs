@@ -1,4 +1,5 @@
-//! What is made of the model's probabilities: shapes, hybrids, claims that are not believed, and the sum.
+//! Verdicts from the model's probabilities: shapes, hybrid windows, claims that are not believed,
+//! and the totals.
 
 use super::lengths::{self, Lengths};
 use super::pattern::Known;
@@ -6,60 +7,68 @@ use crate::evidence::SURE;
 use crate::paper::{LOSS_RATE_MIN, loss_rate};
 use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
 
-/// The least share of the losses that makes a window hybrid.
+/// Smallest share of the losses of each cause in a hybrid window.
 const SHARE_MIN: f64 = 0.05;
 
-/// How sure of both parts one has to be to split a window: of a window of one cause the longest runs may look like the other.
+/// Probability that each part of a window needs for a split: in a window of one cause, the longest
+/// runs may resemble the other cause.
 const SPLIT_SURE: f64 = 0.99;
 
-/// Nor where the long part is not this much longer than the other, run for run: neighbours among the runs of a queue are up to 2.5 times as long as one
-/// another, and the host's and the network's of one window in twenty less than 3.6 times.
+/// Smallest ratio between the lengths of long and short runs for a split. In windows of a queue,
+/// neighbouring lengths differ by up to 2.5 times. In one hybrid window in twenty, those of host
+/// and network differ by less than 3.6 times.
 const SPLIT_RATIO: f64 = 3.0;
 
-/// A part of a window that is the network's is the host's only if that is as likely as not: of a hybrid's long runs also with the delay and marks.
+/// Smallest probability for the host of a claimed part of a window that is the network's. The long
+/// runs of a hybrid window need it also with delay and marks.
 const PART_MIN: f64 = 0.5;
 
-/// The most that is said of the host where there is no sign of it, whatever the model makes of the pattern: nobody can tell.
+/// Limit of the probability for the host if nothing but the pattern points to it: undecided.
 const UNSURE_MAX: f64 = 0.5;
 
-/// One-way delay before the losses (s) from which a queue is held to have lost them, however long the runs: before the losses of the open signatures'
-/// hosts it is 3.7 ms at the most (at loss rates up to 0.05), before those of half of their queues 4.5 ms and more.
+/// One-way delay before the losses from which a queue counts as their cause, however long the runs,
+/// s. In the open signatures it is at most 3.7 ms for losses of the host (at loss rates up to
+/// 0.05), and 4 ms or more for two in five windows of queues.
 const CLEAR_DELAY_S: f64 = 4e-3;
 
-/// Runs of losses longer than this (packets, in the mean over losses) are like a stall: true claims of five runs and more have 17 at the least, and a queue
-/// makes 11 at the most of a sender that is not incast. The long part of a hybrid window has to be so long too, for a queue also makes
-/// a few short runs beside its single drops.
+/// Length from which runs resemble a stall, in packets as the mean over losses. True claims with
+/// five runs or more have at least 17. Queues have at most 11, except for incast. The long part of
+/// a hybrid window must be longer, too, because a queue also makes a few short runs beside its
+/// single drops.
 const STALL_BURST: f64 = 14.0;
 
-/// A claim of such runs is not believed where the pattern gives it less than this: true ones of the open signatures get 0.013 at the least, by a model
-/// that has not seen their run, and half of incast's less.
+/// Smallest probability by the pattern for a believed claim of such runs. True claims in the open
+/// signatures have at least 0.013, by a model that has not seen their run, and half of the false
+/// claims of incast have less.
 const STALL_MIN: f64 = 0.002;
 
-/// Runs of losses longer than this many packets, and than so many bursts, are like an outage.
+/// Runs of losses longer than this many packets, and than this many bursts, resemble an outage.
 ///
-/// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts alone would be 20 packets of a sender that sends
-/// singly: a quarter of the host's windows of 20 000 are a longer run; at both 4 % of them are
-/// left in doubt, and 8 % of those of 100 000.
+/// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts
+/// alone would be 20 packets for a sender that sends singly, and a quarter of the host's windows of
+/// 20 000 packets have a longer run. With both limits, 4 % of them stay in doubt, and 8 % of those
+/// of 100 000.
 const OUTAGE_RUN: u32 = 250;
 const OUTAGE_BURSTS: u32 = 20;
 
-/// A sender that has not told its burst may well send so many packets at once.
+/// Assumed burst of a sender that does not report it.
 const BURST_PRESUMED: u32 = 16;
 
-/// What share of the losses such runs have at least: an outage is not alone in losing.
+/// Smallest share of the losses in such runs: other packets may be lost during an outage, too.
 const OUTAGE_SHARE: f64 = 0.95;
 
-/// What makes a policer: so many runs at least, so many of them of one packet, spaced so much more evenly than at random (which is 1).
+/// A policer has at least this many runs, this share of runs of one packet, and a spacing this much
+/// more even than random losses, which have 1.
 const POLICER_GAPS: u32 = 16;
 const POLICER_ISOLATED: f64 = 0.9;
 const POLICER_VARIATION: f64 = 0.5;
 
-/// The probabilities that the host lost the long runs of a window, and the others.
+/// Probabilities that the host lost the long runs of a window, and the short ones.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Judged {
-    /// Runs from this length on are the long ones; 0 where all are judged alike.
+    /// Shortest length of a long run; 0 if all runs are judged together.
     from: u32,
-    /// Losses in long runs.
+    /// Number of losses in long runs.
     pub(crate) long_lost: u32,
     pub(crate) long: f64,
     pub(crate) short: f64,
@@ -77,7 +86,8 @@ impl Judged {
 }
 
 impl Classifier {
-    /// Who lost these gaps, by pattern, delay and marks; `metrics` are theirs, and there is one at least.
+    /// Judges gaps by pattern, delay and marks. `metrics` are those of the gaps, of which there is
+    /// at least one.
     pub(crate) fn judge<I: Iterator<Item = Gap>>(
         &self,
         gaps: impl Fn() -> I,
@@ -85,8 +95,8 @@ impl Classifier {
         known: Known,
     ) -> Judged {
         let shape = shape(gaps(), metrics, known);
-        // A stall and an outage look the same, and either may begin over a queue. Where the delay is not known, to doubt would take a twentieth of
-        // the host's windows.
+        // A stall and an outage look the same, and either may begin over a queue. If the delay is
+        // not known, doubt would affect a twentieth of the host's windows.
         let is_outage = shape == Some(Shape::Outage) && known.delay_s.is_some();
         if is_outage || metrics.lost == metrics.packets {
             return Judged::alike(0.5, shape);
@@ -96,7 +106,8 @@ impl Classifier {
         self.split(gaps, metrics, known).unwrap_or(whole)
     }
 
-    /// That the answer rests on the pattern of these gaps, and on what of this is known; where nothing arrived there is none, and nobody can tell.
+    /// Notes that the diagnosis uses the pattern of these gaps and the evidence. If nothing
+    /// arrived, there is no pattern.
     pub(crate) fn note(&self, found: &mut Found, metrics: &Metrics, known: Known) {
         if metrics.lost < metrics.packets {
             found.pattern = true;
@@ -107,13 +118,17 @@ impl Classifier {
         }
     }
 
-    /// Whether packets that the host claims to have dropped may be its, beside all else that is known of them and of their window.
+    /// Whether the host may have dropped the packets that it claims, given all other evidence on
+    /// them and on their window.
     ///
-    /// - A claim of a part where the rest of the evidence says network: only if these runs by themselves are rather the host's.
-    /// - A claim of all, in one run over no queue: always, for the pattern of one run says too little; of one packet too, which a host of the open
+    /// - A claim of a part, if the other evidence names the network: only if these runs alone are
+    ///   more likely the host's.
+    /// - A claim of all losses in one run without a queue: always, because the pattern of one run
+    ///   has too little information. This includes a single packet, which a host of the open
     ///   signatures lost.
-    /// - A claim of all, in runs as long as stalls: unless the pattern is clearly against it. A host may stall over a queue, so delay and marks are not asked.
-    /// - Else: unless all that is known says network.
+    /// - A claim of all losses in runs as long as stalls: unless the pattern clearly contradicts
+    ///   it. Delay and marks do not count, because a host may stall over a queue.
+    /// - Otherwise: unless the evidence names the network.
     pub(crate) fn may_be_the_hosts(&self, claimed: (&Metrics, Known), window: (&Metrics, Known)) -> bool {
         let (runs, known) = claimed;
         if runs.lost == 0 {
@@ -133,15 +148,16 @@ impl Classifier {
         }
     }
 
-    /// Long runs that are the host's among short ones that are the network's, both clearly by the pattern and with their share; the delay and marks are
-    /// those of both, and so only asked whether they speak against the host.
+    /// Splits a window into long runs of the host and short runs of the network, if the pattern
+    /// clearly shows both and each has its share. Delay and marks are those of both parts, so they
+    /// are used only as evidence against the host.
     fn split<I: Iterator<Item = Gap>>(
         &self,
         gaps: impl Fn() -> I,
         metrics: &Metrics,
         known: Known,
     ) -> Option<Judged> {
-        // Of runs as alike as these no part is long.
+        // Runs as similar as these have no long part.
         if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst || !metrics.may_be_apart(SPLIT_RATIO) {
             return None;
         }
@@ -167,7 +183,7 @@ impl Classifier {
     }
 }
 
-/// What these gaps look like.
+/// Known pattern that these gaps resemble.
 pub(crate) fn shape(gaps: impl Iterator<Item = Gap>, metrics: &Metrics, known: Known) -> Option<Shape> {
     let is_policed = known.delay_s.is_some()
         && !known.has_queue()
@@ -181,7 +197,7 @@ pub(crate) fn shape(gaps: impl Iterator<Item = Gap>, metrics: &Metrics, known: K
     }
 }
 
-/// Whether a path that carried nothing for a while may have lost these.
+/// Whether these losses resemble those of a path that carried nothing for a while.
 pub(crate) fn is_like_an_outage(
     gaps: impl Iterator<Item = Gap>,
     metrics: &Metrics,
@@ -195,10 +211,11 @@ pub(crate) fn is_like_an_outage(
     f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
 }
 
-/// Whether the host can be named by this pattern, or part of one, without its count.
+/// Whether the pattern alone can name the host, without its drop counter.
 ///
-/// Not where it lost no more at once than the sender sends at once, which any full buffer may drop whole, unless no queue stood; not where a queue
-/// stood too long before; and by the pattern alone not below the range of loss rates that anything is known of.
+/// It cannot if no run is longer than the sender's burst, which any full buffer may drop, unless no
+/// queue stood; if the delay of a queue is too long; or, by the pattern alone, below the range of
+/// known loss rates.
 fn can_be_the_hosts(metrics: &Metrics, known: Known) -> bool {
     let may_be_full = known.delay_s.is_none() || known.has_queue();
     let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_burst <= burst);
@@ -207,7 +224,7 @@ fn can_be_the_hosts(metrics: &Metrics, known: Known) -> bool {
     !(is_burst || is_delayed || is_rare)
 }
 
-/// Who lost packets that the host lost with this probability.
+/// Cause of losses that the host lost with this probability.
 pub(crate) fn cause(p_host: f64) -> Cause {
     match p_host {
         SURE.. => Cause::Host,
@@ -216,7 +233,7 @@ pub(crate) fn cause(p_host: f64) -> Cause {
     }
 }
 
-/// Adds up losses by who lost them.
+/// Totals of losses by cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     host: u32,
@@ -238,7 +255,7 @@ impl Tally {
     pub(crate) fn diagnosis(self, shape: Option<Shape>, found: Found) -> Diagnosis {
         let lost = self.host + self.network + self.unknown;
         let p_cpu = if lost == 0 { 0.5 } else { self.expected / f64::from(lost) };
-        // As a quotient, or rounding would make 7 of 140 less than 5 %.
+        // As a quotient, because rounding would make 7 of 140 less than 5 %.
         let has_share = |part: u32| part > 0 && f64::from(part) / f64::from(lost) >= SHARE_MIN;
         let verdict = match cause(p_cpu) {
             Cause::Host => Verdict::Cpu,

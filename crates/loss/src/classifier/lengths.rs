@@ -1,15 +1,16 @@
-//! How long the runs of losses of a window are, in fixed memory: where they fall into short and long ones, and which are the longest.
+//! Lengths of the runs of losses of a window, in fixed memory: where they divide into short and
+//! long runs, and which are the longest.
 
 use crate::Gap;
 use crate::metrics::Sums;
 
-/// Each octave has 2^3 classes, which keeps runs apart that differ by an eighth and more.
+/// Each octave has 2^3 classes, which separate runs that differ in length by an eighth or more.
 const FINE_BITS: u32 = 3;
 
-/// Up to the longest run there can be, 2^24.
+/// Classes up to the longest possible run, 2^24.
 const CLASSES: usize = (24 + 1) << FINE_BITS;
 
-/// A class of run lengths.
+/// A class of similar run lengths.
 #[derive(Clone, Copy, Default)]
 struct Class {
     shortest: u32,
@@ -17,7 +18,7 @@ struct Class {
     lost: u32,
 }
 
-/// The runs of losses of a window by their length.
+/// Histogram of the runs of losses of a window by length.
 pub(crate) struct Lengths {
     classes: [Class; CLASSES],
 }
@@ -34,7 +35,8 @@ impl Lengths {
         lengths
     }
 
-    /// The largest ratio between neighbours in length, and the shortest of the runs that are longer; `None` where all are of one class.
+    /// Returns the largest ratio between neighbouring lengths, and the length of the shortest run
+    /// above it; `None` if all runs are of one class.
     pub(crate) fn break_at(&self) -> Option<(f64, u32)> {
         let mut present = self.classes.iter().filter(|class| class.lost > 0);
         let mut below = present.next()?;
@@ -49,13 +51,12 @@ impl Lengths {
         widest
     }
 
-    /// Losses in runs of this length and longer, where it is the shortest of a class.
+    /// Losses in runs of at least `length`, which must be the shortest of its class.
     pub(crate) fn lost_from(&self, length: u32) -> u32 {
         self.classes[class_of(length)..].iter().map(|class| class.lost).sum()
     }
 
-    /// The longest runs that make so many losses: all that are longer than the first number, and of those up to it and as long as the second or
-    /// longer so many losses as the third says.
+    /// Selects the longest runs that add up to `lost` losses.
     pub(crate) fn longest(&self, lost: u32) -> Longest {
         let mut missing = lost;
         for class in self.classes.iter().rev().filter(|class| class.lost > 0) {
@@ -68,7 +69,8 @@ impl Lengths {
     }
 }
 
-/// Picks the longest runs of a window.
+/// Selector of the longest runs: all longer than `above`, and of those from `from` to `above`, as
+/// many as have `missing` losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Longest {
     above: u32,
@@ -77,7 +79,7 @@ pub(crate) struct Longest {
 }
 
 impl Longest {
-    /// Whether this run is one of them; to be asked of each in order.
+    /// Whether this run is selected. It must be called for each run in order.
     pub(crate) fn has(&mut self, gap: Gap) -> bool {
         if gap.lost > self.above {
             return true;
@@ -90,7 +92,8 @@ impl Longest {
     }
 }
 
-/// Some of a window's gaps, each with what is known of it, as if the packets of the others had been received.
+/// Selects some of a window's gaps with their evidence. The packets of the others count as
+/// received.
 pub(crate) fn some<E>(
     gaps: impl Iterator<Item = (Gap, E)>,
     mut has: impl FnMut(Gap, &E) -> bool,
@@ -106,7 +109,8 @@ pub(crate) fn some<E>(
     })
 }
 
-/// What the runs shorter than a length add up to, and those that are not; each as if the packets of the others had been received.
+/// Sums over the runs shorter than `from`, and over the others. In each, the packets of the other
+/// runs count as received.
 pub(crate) fn parts(gaps: impl Iterator<Item = Gap>, from: u32) -> [Sums; 2] {
     let (mut sums, mut received) = ([Sums::default(); 2], [0; 2]);
     for gap in gaps {
@@ -118,7 +122,7 @@ pub(crate) fn parts(gaps: impl Iterator<Item = Gap>, from: u32) -> [Sums; 2] {
     sums
 }
 
-/// By the leading bit and the [`FINE_BITS`] after it.
+/// Class by the leading bit and the [`FINE_BITS`] after it.
 fn class_of(length: u32) -> usize {
     let octave = length.max(1).ilog2();
     let fine = (u64::from(length) << FINE_BITS >> octave) as usize & ((1 << FINE_BITS) - 1);

@@ -1,43 +1,44 @@
-//! Which gaps are judged together, by what is known of each.
+//! Division of gaps into parts by their own evidence.
 
 use super::pattern::Known;
 use crate::{Evidence, Gap, GapEvidence};
 
-/// Delay from which a queue stood before the loss (s): before the losses of the open signatures' hosts it is 80 µs at the most, and before those of
-/// their queues 260 µs at the least.
+/// One-way delay from which a queue counts as present before the losses, s. In the open signatures
+/// it is at most 83 µs for losses of the host over an idle path, and at least 268 µs for losses of
+/// a queue.
 pub(crate) const QUEUE_DELAY_S: f64 = 150e-6;
 
-/// What a gap's own evidence says.
+/// Part of a gap, by its own evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The socket dropped packets in it.
+    /// The socket dropped packets in the gap.
     Host,
-    /// The socket's counter did not rise over it.
+    /// The socket's counter did not increase over the gap.
     Network,
-    /// A queue was full, or nearly, or marks say so.
+    /// The delay or marks show a full queue, or one that is nearly full.
     Delayed,
-    /// Nothing of these.
+    /// None of these applies.
     Rest,
 }
 
-/// By what gaps are parted.
+/// Rules that assign gaps to parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts {
     is_counted: bool,
-    /// Delay from which a gap is [`Part::Delayed`] (s).
+    /// Delay from which a gap is [`Part::Delayed`], s.
     delayed_s: f64,
     has_delays: bool,
     has_marks: bool,
 }
 
 impl Parts {
-    /// `is_counted`: the socket's counts are believed.
+    /// Creates the rules. `is_counted` states whether the socket's counts are believed.
     pub(crate) fn of(gaps: impl Iterator<Item = (Gap, GapEvidence)>, is_counted: bool) -> Self {
         let mut parts = Self { is_counted, delayed_s: QUEUE_DELAY_S, has_delays: false, has_marks: false };
         for (_, known) in gaps {
             if let Some(delay) = delay_of(known.delay_s) {
                 parts.has_delays = true;
-                // Near the largest that was seen: a queue that drops is full.
+                // At least half the largest delay: a queue that drops packets is full.
                 parts.delayed_s = parts.delayed_s.max(delay / 2.0);
             }
             parts.has_marks |= known.is_marked.is_some();
@@ -55,12 +56,12 @@ impl Parts {
         }
     }
 
-    /// Whether there can be gaps of this part.
+    /// Whether any gap can be in this part.
     pub(crate) fn may_have(&self, part: Part) -> bool {
         part != Part::Delayed || self.has_delays || self.has_marks
     }
 
-    /// What is known of a part as a whole; delay and marks of the window where no gap has any.
+    /// Evidence on a part as a whole. If no gap has delay or marks, those of the window are used.
     pub(crate) fn known(&self, part: Part, delay: MeanDelay, window: &Evidence) -> Known {
         let mut known = Known::of(window);
         if self.has_marks {
@@ -73,18 +74,18 @@ impl Parts {
     }
 }
 
-/// Adds up the delay before gaps, in the mean over losses.
+/// Mean of the delay before gaps, weighted by losses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct MeanDelay {
     lost: f64,
     sum_s: f64,
 }
 
-/// Adds up what is known of gaps, to be known of them as one.
+/// Combined evidence on several gaps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OfGaps {
     delay: MeanDelay,
-    /// Losses in gaps that were marked, and in those that were not.
+    /// Losses in gaps with marks, and in gaps without.
     marked: u32,
     unmarked: u32,
 }
@@ -99,7 +100,8 @@ impl OfGaps {
         }
     }
 
-    /// Delay and marks of the window where no gap has any; marked is what most of the losses are.
+    /// Returns the combined evidence. If no gap has delay or marks, those of the window are used.
+    /// The gaps count as marked if most of their losses are in marked gaps.
     pub(crate) fn known(&self, window: Known) -> Known {
         Known {
             burst: window.burst,
@@ -114,7 +116,7 @@ impl OfGaps {
 }
 
 impl MeanDelay {
-    /// `None` where no gap had a delay.
+    /// Mean delay, s; `None` if no gap had a delay.
     fn mean_s(&self) -> Option<f64> {
         (self.lost > 0.0).then(|| self.sum_s / self.lost)
     }
@@ -128,7 +130,7 @@ impl MeanDelay {
 }
 
 impl Known {
-    /// Of a window; what is not possible is not known.
+    /// Evidence on a window, without impossible values.
     pub(crate) fn of(evidence: &Evidence) -> Self {
         Self {
             burst: evidence.burst.filter(|burst| *burst > 0),
@@ -137,23 +139,23 @@ impl Known {
         }
     }
 
-    /// The same but for what tells of queues.
+    /// Returns the evidence without delay and marks.
     pub(crate) fn without_queue(self) -> Self {
         Self { burst: self.burst, ..Self::default() }
     }
 
-    /// Whether a queue is known to have stood before the losses.
+    /// Whether the evidence shows a queue before the losses.
     pub(crate) fn has_queue(&self) -> bool {
         self.is_marked || self.delay_s.is_some_and(|delay| delay >= QUEUE_DELAY_S)
     }
 }
 
-/// A delay that can be one; clocks that were set make small negative ones.
+/// Returns a valid delay. Adjustments of clocks make small negative delays, which become 0.
 fn delay_of(delay_s: Option<f64>) -> Option<f64> {
     delay_s.filter(|delay| delay.is_finite()).map(|delay| delay.max(0.0))
 }
 
-/// Gaps without what is known of them.
+/// Removes the evidence from gaps.
 pub(crate) fn gaps_only<E>(gaps: impl Iterator<Item = (Gap, E)>) -> impl Iterator<Item = Gap> {
     gaps.map(|(gap, _)| gap)
 }

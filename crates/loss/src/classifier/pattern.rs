@@ -1,4 +1,5 @@
-//! What the pattern of losses says, with the sender's burst and the delay before them where they are known.
+//! Model of the pattern of losses, with the sender's burst and the delay before the losses if
+//! known.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use crate::model::{self, VERSION};
 use crate::paper::{LOSS_RATE_MAX, LOSS_RATE_MIN, loss_rate};
 use crate::{Metrics, ModelError, Signature, WORD_MAX};
 
-/// What the model looks at, by the names of its file: lengths, spacings and counts as natural logarithms, the delay (µs) as a decimal one.
+/// Features of the model, by their names in its file. Lengths, spacings and counts are natural
+/// logarithms, the delay (µs) is a decimal one.
 pub(crate) const FEATURES: [&str; 13] = [
     "weighted_burst",
     "mean_burst",
@@ -25,40 +27,41 @@ pub(crate) const FEATURES: [&str; 13] = [
     "delay",
 ];
 
-/// Features that are always known; then two that need the burst, and one that needs the delay.
+/// Number of features that are always known. Two need the burst, and one needs the delay.
 const ALWAYS: usize = 10;
 
-/// Added to a delay before its logarithm is taken: what clocks and interrupts scatter anyway (µs).
+/// Added to a delay before its logarithm is taken: noise of clocks and interrupts, µs.
 const DELAY_FLOOR_US: f64 = 5.0;
 
-/// No weight of a sane model comes near: 1000 makes e^1000, or nothing, of one feature.
+/// Largest weight, far above that of any sensible model: with 1000, one feature alone gives a
+/// factor of e^1000.
 const WEIGHT_MAX: f64 = 1e3;
 
-/// What is known of a window or a part of it beside its pattern.
+/// Evidence on a window, or a part of it, beside its pattern.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Known {
-    /// Packets the sender sends at once.
+    /// Number of packets that the sender sends at once.
     pub(crate) burst: Option<u32>,
-    /// One-way delay before the losses, above the minimum (s).
+    /// One-way delay before the losses above the minimum, s.
     pub(crate) delay_s: Option<f64>,
     /// Whether the network marked packets as congested.
     pub(crate) is_marked: bool,
 }
 
-/// The probability that the host lost the packets, given what is known: for each combination of that a logistic model of three causes,
-/// the host, a full queue and a network without a queue.
+/// Model of the probability that the host lost the packets. For each combination of known evidence
+/// it is a logistic model with three causes: the host, a full queue, and a network without a queue.
 ///
-/// Two kinds of network because they share little: a queue delays before it drops and drops in bunches, a faulty link, a policer or a filter does
-/// neither.
+/// The two kinds of network have little in common. A queue delays before it drops, and drops in
+/// bunches; a faulty link, a policer or a filter does neither.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pattern {
-    /// The lengths of the windows it was fitted on, from the shortest to the longest (packets).
+    /// Range of the lengths of windows that were fitted, in packets.
     pub(crate) packets: Lengths,
-    /// By [`Known::index`].
+    /// Models by [`Known::index`].
     pub(crate) odds: [Odds; 4],
 }
 
-/// Lengths of windows (packets).
+/// Range of lengths of windows, in packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Lengths {
@@ -66,7 +69,7 @@ pub(crate) struct Lengths {
     pub(crate) high: u32,
 }
 
-/// Log-odds against the host, of a queue and of a network without one.
+/// Log-odds against the host: of a queue, and of a network without a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Against {
@@ -74,7 +77,7 @@ pub(crate) struct Against {
     pub(crate) link: f64,
 }
 
-/// One feature's part in them, a unit; outside of what was seen in fitting it counts as the nearest that was.
+/// Weight of one feature in the log-odds. Values outside the fitted range count as its nearer end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Term {
@@ -84,16 +87,17 @@ pub(crate) struct Term {
     pub(crate) link: f64,
 }
 
-/// The model of one combination.
+/// Model for one combination of known evidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Odds {
     pub(crate) base: Against,
-    /// By [`FEATURES`]; what is not known has no weight.
+    /// Terms by [`FEATURES`]; features that are not known have no weight.
     pub(crate) terms: [Term; FEATURES.len()],
 }
 
 impl Known {
-    /// Every combination, in the order of [`Known::index`], and its name in the file.
+    /// All combinations in the order of [`Known::index`]: name in the file, burst known, delay
+    /// known.
     pub(crate) const COMBINATIONS: [(&str, bool, bool); 4] = [
         ("pattern", false, false),
         ("pattern_and_burst", true, false),
@@ -101,13 +105,13 @@ impl Known {
         ("pattern_burst_and_delay", true, true),
     ];
 
-    /// Which combination it is.
+    /// Index of the combination.
     fn index(self) -> usize {
         usize::from(self.burst.is_some()) + 2 * usize::from(self.delay_s.is_some())
     }
 }
 
-/// Which features a combination has.
+/// Whether a combination has this feature.
 pub(crate) fn is_known(feature: usize, burst: bool, delay: bool) -> bool {
     match feature {
         0..ALWAYS => true,
@@ -116,14 +120,15 @@ pub(crate) fn is_known(feature: usize, burst: bool, delay: bool) -> bool {
     }
 }
 
-/// [`FEATURES`] of a window in which something was lost; 0 for what is not known.
+/// [`FEATURES`] of a window with losses; 0 for those not known.
 pub(crate) fn features(metrics: &Metrics, known: Known) -> [f64; FEATURES.len()] {
     let single = f64::from(metrics.packets.saturating_sub(metrics.lost));
     let spacing = if metrics.gaps > 1 { metrics.mean_spacing } else { single };
-    // Of fewer than two spacings nothing is known, and losses at random vary by 1.
+    // With fewer than two spacings the variation is not known; random losses have 1.
     let variation = if metrics.gaps > 2 { metrics.spacing_variation } else { 1.0 };
     let longest = f64::from(metrics.longest_burst.max(1));
-    // Runs shorter than a burst say no more with the burst than without: only what exceeds it is counted in bursts.
+    // Only runs longer than a burst are measured in bursts, because shorter ones give no more
+    // information with the burst than without.
     let in_bursts = |run: f64| known.burst.map_or(0.0, |burst| (run / f64::from(burst.max(1))).max(1.0).ln());
     [
         metrics.weighted_burst.ln(),
@@ -143,18 +148,18 @@ pub(crate) fn features(metrics: &Metrics, known: Known) -> [f64; FEATURES.len()]
 }
 
 impl Pattern {
-    /// The probability that the host lost the packets of this window, 0 to 1.
+    /// Probability that the host lost the packets of this window, 0 to 1.
     pub(crate) fn p_host(&self, metrics: &Metrics, known: Known) -> f64 {
         self.odds[known.index()].p_host(&features(metrics, known), known.is_marked)
     }
 
-    /// Whether this window is longer or shorter, or loses more or less, than those of which it was fitted and figures are given.
+    /// Whether the length or the loss rate of this window is outside the range for which accuracy
+    /// was measured.
     pub(crate) fn is_extrapolated(&self, metrics: &Metrics) -> bool {
         !(self.packets.low..=self.packets.high).contains(&metrics.packets)
             || !(LOSS_RATE_MIN..=LOSS_RATE_MAX).contains(&loss_rate(metrics))
     }
 
-    /// From a file.
     pub(crate) fn read(text: &str) -> Result<Self, ModelError> {
         let File { packets, mut sections } = model::read(text, FORMAT)?;
         if packets.low < WORD_MAX || packets.high < packets.low || Signature::PACKETS_MAX < packets.high {
@@ -175,7 +180,6 @@ impl Pattern {
         Ok(Self { packets, odds })
     }
 
-    /// As a file.
     pub(crate) fn write(&self) -> String {
         let mut text = HEAD.to_owned();
         let Lengths { low, high } = self.packets;
@@ -202,7 +206,7 @@ impl Odds {
     fn p_host(&self, features: &[f64], is_marked: bool) -> f64 {
         let Against { mut queue, mut link } = self.base;
         for (term, feature) in self.terms.iter().zip(features) {
-            // Not `clamp`: what is no number counts as the lowest.
+            // Not `clamp`, so that NaN becomes the lower end.
             let feature = feature.max(term.low).min(term.high);
             queue += term.queue * feature;
             link += term.link * feature;
@@ -215,12 +219,15 @@ impl Odds {
     }
 }
 
-/// What congestion marks add to the log-odds of a queue, ln(460/18): a mark says that a queue stood in the window (RFC 3168 §5), and one stood in 18 of the 460
-/// windows of 20 000 packets of the open signatures that the host alone lost, and in all that a queue lost. Measured by their delays, for none has marks.
+/// Log-odds that congestion marks add to a queue, ln(460/18). A mark shows that a queue stood in
+/// the window (RFC 3168 §5). Among the windows of 20 000 packets of the open signatures, a queue
+/// stood in 18 of the 460 with losses of the host only, and in all with losses of a queue. This is
+/// measured by delays, because none has marks.
 const MARKED: f64 = 3.241;
 
-/// However clear the pattern is, packets of a window with marks are not the host's by it: a router marks where it would otherwise have dropped (RFC 3168 §5),
-/// and a sender has to slow down for a mark as for a loss (§6.1.2), while to call the window the host's says that it need not.
+/// Limit of the probability for the host in a window with marks. A router marks a packet that it
+/// would otherwise have dropped (RFC 3168 §5), and a sender must slow down for a mark as for a loss
+/// (§6.1.2). A verdict against the host means that it need not.
 const MARKED_MAX: f64 = 0.5;
 
 const FORMAT: &str = "barograph-loss-default";

@@ -1,4 +1,4 @@
-//! Sums of exponentials through points, by least squares (Levenberg–Marquardt, as Moré 1978 has it).
+//! Least-squares fit of sums of exponentials (Levenberg–Marquardt, after Moré 1978).
 
 use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt, TerminationReason};
 use nalgebra::storage::Owned;
@@ -6,19 +6,21 @@ use nalgebra::{DMatrix, DVector, Dyn};
 
 use crate::paper::Curve;
 
-/// a exp(b x), and the standard deviation of y around it.
+/// Fits a exp(b x), with the standard deviation of y around it.
 pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
     let (a, b) = log_line(points);
     fit_from(points, [DVector::from_vec(vec![a, b])])
 }
 
-/// a exp(b x) + c exp(d x), and the standard deviation of y around it. The first term is what goes on at high x; the second, where it
-/// starts from, fades within some part of the points. Points that have no room for it get the first alone.
+/// Fits a exp(b x) + c exp(d x), with the standard deviation of y around it. The first term
+/// describes high x. The second fades within a part of the points. Points without room for it get
+/// the first term only.
 pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
     let mut points = points.to_vec();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (a, b) = log_line(&points[points.len() / 2..]);
-    // The first three of a dozen parts, and then half: where the bend may be. (Curve stripping: the second is fitted to what the first leaves.)
+    // Starting points for the bend: after 1, 2, 3 and 6 twelfths of the points. By curve stripping,
+    // the second term is fitted to the residuals of the first.
     let starts = [1, 2, 3, 6].map(|part| {
         let d = -1.0 / points[points.len() * part / 12].0.max(f64::MIN_POSITIVE);
         let (mut product, mut squares) = (0.0, 0.0);
@@ -32,7 +34,7 @@ pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, &'static 
     fit_from(&points, starts).or_else(|_| fit_exponential(&points))
 }
 
-/// The best that is reached from these constants, or why there is none.
+/// Returns the best fit from these starting points, or the reason why there is none.
 fn fit_from(
     points: &[(f64, f64)],
     starts: impl IntoIterator<Item = DVector<f64>>,
@@ -47,7 +49,8 @@ fn fit_from(
         let constant = |index: usize| found.constants.get(index).copied().unwrap_or_default();
         let sd = (2.0 * half / free as f64).sqrt();
         let curve = Curve { a: constant(0), b: constant(1), c: constant(2), d: constant(3), sd };
-        // In a flat valley, as of points that one exponential meets, steps go on: wherever they end is as good.
+        // In a flat valley, for example if one exponential fits the points, the steps continue, and
+        // any end is equally good.
         let is_valley = matches!(
             report.termination,
             TerminationReason::LostPatience | TerminationReason::NoImprovementPossible(_)
@@ -66,7 +69,7 @@ fn fit_from(
     best.ok_or(reason)
 }
 
-/// The factor and exponent of the exponential whose logarithm is the least-squares line through the points' logarithms.
+/// Factor and exponent of the exponential that is the least-squares line of the points' logarithms.
 fn log_line(points: &[(f64, f64)]) -> (f64, f64) {
     let logs = || points.iter().filter(|(_, y)| *y > 0.0).map(|(x, y)| (*x, libm::log(*y)));
     let count = logs().count().max(1) as f64;
@@ -78,7 +81,7 @@ fn log_line(points: &[(f64, f64)]) -> (f64, f64) {
     (libm::exp(mean_y - slope * mean_x), slope)
 }
 
-/// Factors and exponents in turn, and the points they should meet.
+/// Factors and exponents in turn, and the points to fit.
 struct Exponentials<'a> {
     points: &'a [(f64, f64)],
     constants: DVector<f64>,
@@ -120,7 +123,8 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Exponentials<'_> {
 
 const NOT_FINITE: &str = "the search met numbers that are not finite";
 
-/// Constants are kept to six digits: a relative change below a thousandth of the last is none.
+/// Relative tolerance. Constants are kept to six digits, so a thousandth of the last digit does not
+/// matter.
 const TOLERANCE: f64 = 1e-9;
 
 #[cfg(test)]
@@ -130,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Points of the curve at loss rates as the paper's, with a scatter that adds up to nothing.
+    /// Points of a curve at the paper's loss rates, with deviations that add up to 0.
     fn points(a: f64, b: f64, c: f64, d: f64, scatter: f64) -> Vec<(f64, f64)> {
         let curve = Curve { a, b, c, d, sd: 1.0 };
         (0..400)
@@ -145,7 +149,8 @@ mod tests {
     fn curves_are_found_again() {
         let close =
             |one: f64, other: f64| assert!((one - other).abs() <= 1e-3 * other.abs(), "{one} for {other}");
-        // Constants as they are on real losses, at 10 000 to 100 000 packets; one falls, one bends early.
+        // Constants like those of real losses at 10 000 to 100 000 packets; one curve falls, one
+        // bends early.
         for (a, b, c, d) in [
             (0.469, 5.48, -0.262, -304.0),
             (0.603, 1.59, -0.557, -461.0),

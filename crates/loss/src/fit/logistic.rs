@@ -1,10 +1,10 @@
-//! Multinomial logistic regression with a ridge, by Newton's method.
+//! Multinomial logistic regression with a ridge penalty, by Newton's method.
 
 use nalgebra::{SMatrix, SVector};
 
 use crate::classifier::pattern::{Against, FEATURES, Odds, Term, is_known};
 
-/// What lost packets, as the model tells it.
+/// Causes of losses that the model distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Host,
@@ -12,7 +12,7 @@ pub(super) enum Class {
     Link,
 }
 
-/// A window to learn from; the weights of all add up to 1.
+/// One training example; the weights of all add up to 1.
 #[derive(Clone, Debug)]
 pub(super) struct Example {
     pub(super) features: [f64; FEATURES.len()],
@@ -20,22 +20,22 @@ pub(super) struct Example {
     pub(super) weight: f64,
 }
 
-/// Ridge on the standardised weights, chosen by the log-loss of runs that were left out.
+/// Ridge penalty on the standardised weights, chosen by the log-loss of runs that were left out.
 const RIDGE: f64 = 1.3e-4;
 
-/// More than Newton's method ever took, which is some ten.
+/// Most steps; Newton's method needs about ten.
 const STEPS_MAX: usize = 60;
 
-/// An improvement of the mean log-loss that no probability shows.
+/// Smallest improvement of the mean log-loss that changes a reported probability.
 const IMPROVEMENT_MIN: f64 = 1e-10;
 
-/// A constant and the features, each for a queue and for a link.
+/// Number of weights: a constant and the features, each for a queue and for a link.
 const SIZE: usize = 2 * (FEATURES.len() + 1);
 
 type Vector = SVector<f64, SIZE>;
 type Matrix = SMatrix<f64, SIZE, SIZE>;
 
-/// The weights that make these examples likeliest, less the ridge.
+/// Fits the weights with the greatest likelihood of these examples, minus the ridge penalty.
 pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> Odds {
     let scales = scales(examples, burst, delay);
     let standardised: Vec<_> = examples.iter().map(|example| standardise(example, &scales)).collect();
@@ -43,7 +43,7 @@ pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> Odds {
     let mut objective = cost(examples, &standardised, &weights);
     for _ in 0..STEPS_MAX {
         let Some(step) = newton_step(examples, &standardised, &weights) else { break };
-        // Halved until it helps: far from the optimum Newton's method jumps too far.
+        // Halve the step until it helps: far from the optimum, Newton's method steps too far.
         let next = (0..30).find_map(|halvings| {
             let part = 0.5f64.powi(halvings);
             let moved = weights - step * part;
@@ -60,13 +60,13 @@ pub(super) fn fit_odds(examples: &[Example], burst: bool, delay: bool) -> Odds {
     unscaled(&weights, &scales)
 }
 
-/// Where a feature lies among the examples; nothing where it does not vary, or is not known.
+/// Distribution of a feature over the examples; zeros if it does not vary or is not known.
 #[derive(Clone, Copy, Default)]
 struct Scale {
     low: f64,
     high: f64,
     mean: f64,
-    /// One over the standard deviation; 0 = not used.
+    /// 1 / standard deviation; 0 = not used.
     factor: f64,
 }
 
@@ -108,12 +108,12 @@ fn unscaled(weights: &Vector, scales: &[Scale]) -> Odds {
     odds
 }
 
-/// To six decimals, which change no probability that is told, and can be read.
+/// Rounds to six decimals, which are readable and do not change a reported probability.
 fn round(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// The probabilities of a queue and of a link.
+/// Probabilities of a queue and of a link.
 fn probabilities(features: &[f64], weights: &Vector) -> [f64; 2] {
     let dot =
         |weights: &[f64]| -> f64 { weights.iter().zip(features).map(|(weight, value)| weight * value).sum() };
@@ -123,7 +123,7 @@ fn probabilities(features: &[f64], weights: &Vector) -> [f64; 2] {
     [queue / (queue + link + host), link / (queue + link + host)]
 }
 
-/// Mean log-loss and ridge.
+/// Mean log-loss plus ridge penalty.
 fn cost(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector) -> f64 {
     let losses = examples.iter().zip(standardised).map(|(example, features)| {
         let [queue, link] = probabilities(features, weights);
@@ -141,7 +141,7 @@ fn cost(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector
     losses.sum::<f64>() + RIDGE / 3.0 * ridge
 }
 
-/// The inverse Hessian times the gradient; with the ridge there is one, but for examples that are no numbers.
+/// Inverse Hessian times gradient. With the ridge it exists, unless an example is not finite.
 fn newton_step(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: &Vector) -> Option<Vector> {
     let mut gradient = Vector::zeros();
     let mut hessian = Matrix::zeros();
@@ -162,7 +162,8 @@ fn newton_step(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: 
             }
         }
     }
-    // The ridge is on the three classes' weights about their mean, so that none is favoured.
+    // The ridge penalises the three classes' weights around their mean, so that no class is
+    // favoured.
     for at in 0..half {
         let (queue, link) = (weights[at], weights[half + at]);
         gradient[at] += RIDGE / 3.0 * (2.0 * queue - link);
@@ -171,7 +172,7 @@ fn newton_step(examples: &[Example], standardised: &[[f64; SIZE / 2]], weights: 
         hessian[(half + at, half + at)] += RIDGE / 3.0 * 2.0;
         hessian[(half + at, at)] -= RIDGE / 3.0;
     }
-    // It reads the lower triangle.
+    // `cholesky` reads the lower triangle only.
     Some(hessian.cholesky()?.solve(&gradient))
 }
 
@@ -186,7 +187,7 @@ mod tests {
             .map(|index| {
                 let class = [Class::Host, Class::Queue, Class::Link][index % 3];
                 let mut features = [0.0; FEATURES.len()];
-                // Overlapping classes, apart in two features.
+                // The classes overlap, and differ in two features.
                 features[0] = (index % 7) as f64 + if class == Class::Host { 4.0 } else { 0.0 };
                 features[12] = (index % 5) as f64 + if class == Class::Queue { 3.0 } else { 0.0 };
                 Example { features, class, weight: 1.0 / 90.0 }

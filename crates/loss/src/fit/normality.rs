@@ -1,16 +1,18 @@
-//! The test of Shapiro and Wilk for a normal distribution, as Royston computes it (Applied Statistics 44, 1995, remark AS R94).
+//! Test of Shapiro and Wilk for a normal distribution, computed after Royston (Applied Statistics
+//! 44, 1995, remark AS R94).
 
-/// How normal a sample looks.
+/// Result of the test of Shapiro and Wilk.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ShapiroWilk {
-    /// Their statistic, 0 to 1: 1 = as normal as can be.
+    /// Statistic W, 0 to 1; 1 = exactly normal.
     pub w: f64,
-    /// How likely a normal sample is to have a W as low, 0 to 1; adequate below 0.1 (Royston 1995).
+    /// Probability that W of a normal sample is at most this, 0 to 1; accurate below 0.1 (Royston
+    /// 1995).
     pub p: f64,
 }
 
-/// Tests 3 to 5000 values; `None` with fewer, with more, and where all are the same or one is no number.
+/// Tests 3 to 5000 values; `None` for fewer or more, if all are equal, or if one is not finite.
 pub(super) fn shapiro_wilk(values: &[f64]) -> Option<ShapiroWilk> {
     let count = values.len();
     if !(3..=5000).contains(&count) || !values.iter().all(|value| value.is_finite()) {
@@ -20,7 +22,7 @@ pub(super) fn shapiro_wilk(values: &[f64]) -> Option<ShapiroWilk> {
     values.sort_by(f64::total_cmp);
     let mean = values.iter().sum::<f64>() / count as f64;
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    // Weights are antisymmetric: each is of two values.
+    // The weights are antisymmetric: each applies to two values.
     let weighted: f64 = weights(count)
         .iter()
         .enumerate()
@@ -30,7 +32,7 @@ pub(super) fn shapiro_wilk(values: &[f64]) -> Option<ShapiroWilk> {
     (squares > 0.0).then(|| ShapiroWilk { w, p: significance(w, count) })
 }
 
-/// Of the upper half, from the greatest value inwards.
+/// Weights of the upper half, from the greatest value inwards.
 fn weights(count: usize) -> Vec<f64> {
     let n = count as f64;
     let expected: Vec<f64> =
@@ -58,11 +60,11 @@ fn weights(count: usize) -> Vec<f64> {
     weights
 }
 
-/// How likely a W is to be as low.
+/// Probability that W is at most `w`.
 fn significance(w: f64, count: usize) -> f64 {
     let n = count as f64;
     if count == 3 {
-        // Exact: W is 0.75 at least.
+        // Exact: W is at least 0.75.
         let p = 6.0 / std::f64::consts::PI * (libm::asin(w.sqrt()) - libm::asin(0.75f64.sqrt()));
         return p.clamp(0.0, 1.0);
     }
@@ -84,18 +86,18 @@ fn significance(w: f64, count: usize) -> f64 {
     normal_below(-(score - mean) / sd)
 }
 
-/// From the highest power down.
+/// Polynomial with its factors from the highest power down.
 fn polynomial(factors: &[f64], x: f64) -> f64 {
     factors.iter().fold(0.0, |sum, factor| sum * x + factor)
 }
 
-/// How likely a standard normal value is to be below.
+/// Probability that a standard normal value is less than `z`.
 fn normal_below(z: f64) -> f64 {
     0.5 * libm::erfc(-z * std::f64::consts::FRAC_1_SQRT_2)
 }
 
-/// Below which value a standard normal one is with this probability, of 0.0001 to 0.5. By Newton's steps from 0, which come down to it one
-/// after the other, because the distribution function is convex there.
+/// Quantile of the standard normal distribution for a probability of 0.0001 to 0.5. Newton's steps
+/// from 0 descend to it one by one, because the distribution function is convex there.
 fn quantile(probability: f64) -> f64 {
     let mut z = 0.0;
     for _ in 0..50 {
@@ -118,7 +120,8 @@ mod tests {
     fn statistics_are_those_of_the_published_algorithm() {
         let roots: Vec<f64> = (0..200).map(|index| f64::from(index * 7919 % 200).sqrt()).collect();
         let squares: Vec<f64> = (0..30).map(|index| f64::from(index * index)).collect();
-        // The first is the example of Shapiro and Wilk 1965 (weights of eleven men); W and p are those of scipy 1.17's translation of AS R94.
+        // The first is the example of Shapiro and Wilk 1965 (weights of eleven men). W and p are
+        // those of scipy 1.17, which translates AS R94.
         for (values, w, p) in [
             (
                 &[148., 154., 158., 160., 161., 162., 166., 170., 182., 195., 236.][..],

@@ -1,19 +1,19 @@
-//! In which order windows are learned from, and how runs are dealt into parts.
+//! Order of windows for fitting, and assignment of runs to parts.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Labelled;
 
-/// The windows in an order of their own: sums of the same numbers in another order differ in their last digits, and a model should not
-/// depend on the order of files.
+/// Sorts the windows. Sums of the same numbers in another order differ in their last digits, and a
+/// model should not depend on the order of files.
 pub(super) fn in_order<'a>(windows: impl IntoIterator<Item = &'a Labelled>) -> Vec<&'a Labelled> {
     let mut windows: Vec<_> = windows.into_iter().collect();
     windows.sort_by(|one, other| compare(one, other));
     windows
 }
 
-/// Windows that are equal in this are equal in all that is learned from.
+/// Compares windows by everything that is fitted.
 fn compare(one: &Labelled, other: &Labelled) -> Ordering {
     let names = |window: &Labelled| (window.metrics.packets, window.cause, window.metrics.lost);
     let known =
@@ -32,10 +32,11 @@ fn compare(one: &Labelled, other: &Labelled) -> Ordering {
         })
 }
 
-/// Which of so many parts each run is in, of runs with their kinds: those of a kind are dealt in turn, so that each part has some of every
-/// kind. `arrange` may change the order in which those of a kind are dealt, which is that of their names.
+/// Assigns each run to one of `parts`. Runs come with their kinds, and those of a kind are dealt in
+/// turn, so that each part has some of every kind. They are dealt in the order of their names
+/// unless `arrange` changes it.
 ///
-/// A run of two kinds is dealt with the first. Zero parts are one.
+/// A run of two kinds is dealt with the first kind. Zero parts count as one.
 ///
 /// ```
 /// use barograph_loss::deal_runs;

@@ -1,4 +1,4 @@
-//! The paper's models (Dickens §3.1.5–3.2).
+//! Fitting of the paper's models (Dickens §3.1.5–3.2).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,18 @@ use super::{FitError, Labelled, LeftOut};
 use crate::paper::{Curve, LOSS_RATE_LOW, LOSS_RATE_MAX, LOSS_RATE_MIN, LowModel, Normal, loss_rate};
 use crate::{Cause, Metrics, PaperClassifier, PaperModel};
 
-/// Learns the paper's models, one for each length of windows; those with too few windows, or without a curve, are left out.
+/// Fits the paper's models, one for each length of windows. Lengths with too few windows or without
+/// a curve are left out.
 ///
-/// Windows of both causes, and those with a loss rate outside of 0.00008 to 0.05, are passed over. A model needs 10 windows of
-/// each cause at 0.0005 and above. Below, it has no success proportions if a cause has no window at all, or none has 3; a cause
-/// that has fewer is taken to scatter as the other does.
+/// Windows of both causes, and those with a loss rate outside 0.00008 to 0.05, are ignored. A model
+/// needs 10 windows of each cause at a loss rate of 0.0005 or above. Below that, it has success
+/// proportions if both causes have a window and one of them has 3; a cause with fewer gets the
+/// standard deviation of the other.
 ///
-/// The order of the windows changes nothing.
+/// The order of the windows does not matter.
 ///
 /// # Errors
-/// Nothing is left: why each length was left out.
+/// If no length is left: the reason for each.
 pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
     let mut lengths: BTreeMap<u32, Vec<&Labelled>> = BTreeMap::new();
     for window in in_order(windows) {
@@ -47,13 +49,13 @@ pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
     Ok(PaperFit { classifier: PaperClassifier::new(runs.len() as u64, models), left_out })
 }
 
-/// What [`fit_paper`] learned.
+/// Result of [`fit_paper`]: the classifier and the lengths without a model.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct PaperFit {
-    /// With a model for each length that one was found of.
+    /// Classifier with a model for each fitted length.
     pub classifier: PaperClassifier,
-    /// The other lengths, from short to long; the classifier uses the nearest model for them.
+    /// Other lengths, from short to long. The classifier uses the nearest model for them.
     pub left_out: Vec<LeftOut>,
 }
 
@@ -82,10 +84,11 @@ fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitErro
     })
 }
 
-/// From loss rates and complexities.
+/// Fits a curve to pairs of loss rate and complexity.
 type Fit = fn(&[(f64, f64)]) -> Result<Curve, &'static str>;
 
-/// Fits twice: the second time without what lies far from the first curve (Dickens §3.2 removes outliers, and does not say how).
+/// Fits twice: the second time without the points far from the first curve. Dickens §3.2 removes
+/// outliers and does not state how.
 fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, &'static str> {
     let first = fit(&pairs)?;
     let all = pairs.len();
@@ -93,7 +96,8 @@ fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, &
     if pairs.len() == all || pairs.len() < CURVE_WINDOWS_MIN { Ok(first) } else { fit(&pairs) }
 }
 
-/// Outliers stay: nearly all proportions of a cause may be the same, and what is left without the others has no spread.
+/// Outliers stay: nearly all proportions of a cause may be equal, and then the rest would have no
+/// spread.
 fn low_model(windows: &[&Labelled]) -> Option<LowModel> {
     let normal = |cause| {
         let proportions = of(windows, cause, true).map(|metrics| metrics.success_proportion);
@@ -115,12 +119,12 @@ fn rounded_curve(curve: Curve) -> Curve {
     Curve { a: rounded(a), b: rounded(b), c: rounded(c), d: rounded(d), sd: rounded(sd.max(SD_MIN)) }
 }
 
-/// To six digits: beyond, the fit depends on the machine, and a file that is made again would differ.
+/// Rounds to six digits. Further digits depend on the machine, and a regenerated file would differ.
 fn rounded(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// Whether a window is one of those that models are fitted on.
+/// Whether a window is used for fitting.
 pub(super) fn is_fitted(window: &Labelled) -> bool {
     let Metrics { na17, complexity, success_proportion, .. } = window.metrics;
     let rate = loss_rate(&window.metrics);
@@ -131,7 +135,7 @@ pub(super) fn is_fitted(window: &Labelled) -> bool {
         && (LOSS_RATE_MIN..=LOSS_RATE_MAX).contains(&rate)
 }
 
-/// Mean and standard deviation of two values or more.
+/// Mean and standard deviation of at least two values.
 pub(super) fn spread(values: impl Iterator<Item = f64> + Clone) -> Option<Normal> {
     let count = values.clone().count() as f64;
     let mean = values.clone().sum::<f64>() / count;
@@ -139,7 +143,7 @@ pub(super) fn spread(values: impl Iterator<Item = f64> + Clone) -> Option<Normal
     (count >= 2.0).then(|| Normal { mean, sd: (squares / (count - 1.0)).sqrt() })
 }
 
-/// The windows of one cause where success proportions are looked at, or complexity.
+/// Metrics of the windows of one cause at low loss rates, or at higher ones.
 pub(super) fn of<'a>(
     windows: &'a [&'a Labelled],
     cause: Cause,
@@ -151,29 +155,31 @@ pub(super) fn of<'a>(
         .map(|window| &window.metrics)
 }
 
-/// Whether a loss rate with a complexity lies too far from a curve to be of it.
+/// Whether a point lies too far from a curve to belong to it.
 pub(super) fn is_outlier(curve: &Curve, (rate, complexity): (f64, f64)) -> bool {
     (complexity - curve.at(rate).mean).abs() > OUTLIER_SDS * curve.sd
 }
 
-/// The kinds of contention that the paper fitted its models on, as it made them (§3.1.4) or saw them (§7.1): random losses, streams,
-/// bursts and TCP; the process generator and a share of the CPU. The shipped model is fitted on these.
+/// Kinds of contention that the paper fitted its models on, generated (§3.1.4) or observed (§7.1):
+/// random losses, streams, bursts and TCP; the process generator and a share of the CPU. The
+/// shipped model is fitted on these.
 pub const PAPER_KINDS: [&str; 6] = ["random", "poisson", "onoff", "tcp", "gen", "quota"];
 
-/// Four constants and a standard deviation that is known to a third need as many.
+/// Fewest windows for four constants and a standard deviation that is accurate to a third.
 const CURVE_WINDOWS_MIN: usize = 10;
 
-/// [`LOSS_RATE_LOW`] to [`LOSS_RATE_MAX`], in words.
+/// [`LOSS_RATE_LOW`] to [`LOSS_RATE_MAX`], for messages.
 const CURVE_RATES: &str = " at loss rates of 0.0005 to 0.05";
 
-/// As many as the test of Shapiro and Wilk takes; two could be the same by chance.
+/// Fewest values for a standard deviation, as in the test of Shapiro and Wilk; two could be equal
+/// by chance.
 const SPREAD_WINDOWS_MIN: usize = 3;
 
-/// The usual three: one value in 370 of a normal distribution is farther.
+/// The usual three standard deviations: one value in 370 of a normal distribution is farther.
 const OUTLIER_SDS: f64 = 3.0;
 
-/// No spread is smaller than what one word more or less does: log2(35/34)/17 = 0.0025 for the 34 words of a window with one burst, as
-/// the standard deviation of a rounding.
+/// Smallest standard deviation, that of rounding to one word: log2(35/34)/17 = 0.0025 for the 34
+/// words of a window with one burst, divided by √12.
 const SD_MIN: f64 = 0.0007;
 
 #[cfg(test)]
@@ -195,7 +201,8 @@ mod tests {
         Labelled { signature, metrics, evidence, cause, kind: String::new(), run: lost.to_string() }
     }
 
-    /// Losses of 0.0005 to 0.05; complexity 0.3 and 0.6, alternately 0.01 less and more.
+    /// Windows with loss rates of 0.0005 to 0.05 and complexities of 0.3 and 0.6, alternately 0.01
+    /// more and less.
     fn windows(count: u32) -> Vec<Labelled> {
         let both = |index| {
             let (lost, off) = (50 + 4950 * index / count, if index % 2 == 0 { 0.01 } else { -0.01 });
@@ -213,7 +220,7 @@ mod tests {
         all.push(window(Cause::Host, 5001, 0.9, 0.5));
         all.push(window(Cause::Host, 1000, f64::NAN, 0.5));
         assert_eq!(fit_paper(&all).unwrap().classifier, fitted);
-        // An outlier is in neither the curve nor its scatter, but is of the windows.
+        // An outlier is not in the curve or its deviation, but is counted among the windows.
         all.push(window(Cause::Host, 1000, 0.9, 0.5));
         let with_outlier = fit_paper(&all).unwrap().classifier;
         assert_eq!(
@@ -254,7 +261,7 @@ mod tests {
             window.metrics.packets = packets;
             window
         };
-        // Too few in the range of loss rates, and numbers that no curve goes through.
+        // Too few windows in the range of loss rates, and numbers without a curve.
         all.extend(
             windows(20)
                 .into_iter()

@@ -1,4 +1,4 @@
-//! Learning the default classifier's model.
+//! Fitting of the default classifier's model.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,18 @@ use crate::classifier::is_like_an_outage;
 use crate::classifier::pattern::{Known, Lengths, Odds, Pattern, features};
 use crate::{Cause, Classifier, Gap, Metrics, Signature, WORD_MAX};
 
-/// Fewer windows of a cause than this are of one run or two, which say nothing of others.
+/// Fewest windows of a cause. Fewer come from one or two runs, which do not represent others.
 const WINDOWS_MIN: usize = 20;
 
-/// Windows are also learnt from in halves and fifths, so that the model knows shorter ones too.
+/// Parts that windows are divided into, so that the model also learns shorter windows.
 const PIECES: [u32; 3] = [1, 2, 5];
 
-/// Learns the default classifier's model from windows of one cause: those of both are passed over, and outages, which look like the
-/// host's. Where too few windows have a burst, or a delay, it is given no weight. The order of the windows changes nothing.
+/// Fits the default classifier's model on windows of one cause. It ignores windows of both causes,
+/// and outages, which look like losses of the host. A burst or a delay that too few windows have
+/// gets no weight. The order of the windows does not matter.
+///
+/// # Errors
+/// [`FitError::TooFew`] if one of the causes has too few windows.
 pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
     let usable = windows.iter().filter(|window| is_usable(window));
     let pieces: Vec<_> = in_order(usable).into_iter().flat_map(pieces).collect();
@@ -25,27 +29,27 @@ pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
         odds[index] = match examples(&pieces, burst, delay) {
             Ok(examples) => fit_odds(&examples, burst, delay),
             Err(error) if index == 0 => return Err(error),
-            // Without the delay, or else without the burst.
+            // Use the model without the delay, or else without the burst.
             Err(_) if delay => odds[index - 2],
             Err(_) => odds[0],
         };
     }
     let lengths = || pieces.iter().map(|piece| piece.metrics.packets);
     let packets = Lengths {
-        // Shorter ones have no answer anyway.
+        // Shorter windows are inconclusive anyway.
         low: lengths().min().unwrap_or_default().max(WORD_MAX),
         high: lengths().max().unwrap_or_default().max(WORD_MAX),
     };
     Ok(Classifier { pattern: Pattern { packets, odds } })
 }
 
-/// A window or a part of one.
+/// A labelled window, or the metrics of a part of it.
 struct Piece<'a> {
     window: &'a Labelled,
     metrics: Metrics,
 }
 
-/// Whether its cause is one, and to be told from what it looks like.
+/// Whether the window has one cause that its pattern can show.
 fn is_usable(window: &Labelled) -> bool {
     let known = Known::of(&window.evidence);
     let is_outage = window.cause == Cause::Network
@@ -63,7 +67,8 @@ fn pieces(window: &Labelled) -> Vec<Piece<'_>> {
         .collect()
 }
 
-/// What a part of a window looks like, from a packet on and so long; nothing where it would cut a run of losses, which would be learnt as a short one.
+/// Metrics of the part of a window with `length` packets that begins at `from`. `None` if it would
+/// cut a run of losses, which would be learned as a shorter run.
 fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
     let (to, mut at, mut received_from) = (from + length, 0, from);
     let mut is_cut = false;
@@ -83,8 +88,9 @@ fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
     (!is_cut).then_some(metrics)
 }
 
-/// All of which so much is known, weighted so that each cause has half the weight, and that a run counts by the root of its windows: they are
-/// alike, but not the same.
+/// Examples from all windows with the required evidence. Each cause has half the total weight. A
+/// run has the root of the number of its windows as weight, because they are similar, but not
+/// equal.
 fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Example>, FitError> {
     let known = |piece: &Piece<'_>| {
         let all = Known::of(&piece.window.evidence);

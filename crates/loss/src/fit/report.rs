@@ -1,4 +1,4 @@
-//! How well the paper's models fit windows: Dickens §3.1.6–3.2, its Figures 4 to 6.
+//! Goodness of fit of the paper's models: Dickens §3.1.6–3.2, Figures 4 to 6.
 
 use super::Labelled;
 use super::normality::{ShapiroWilk, shapiro_wilk};
@@ -6,66 +6,71 @@ use super::paper::{is_fitted, is_outlier, of, spread};
 use crate::paper::{LOSS_RATE_LOW, LOSS_RATE_MAX, loss_rate};
 use crate::{Cause, Curve, Metrics, Normal, PaperClassifier, PaperModel};
 
-/// How well one model fits windows of its length, those it was fitted on or others.
+/// Goodness of fit of one model on windows of its length, whether fitted on them or not.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct FitReport {
-    /// The length of the windows (packets).
+    /// Length of the windows, in packets.
     pub packets: u32,
-    /// Complexity of what the host's CPU lost.
+    /// Complexity of windows with losses of the host's CPU.
     pub cpu: CurveReport,
-    /// Complexity of what the network lost.
+    /// Complexity of windows with losses of the network.
     pub network: CurveReport,
-    /// Success proportions, CPU and network; `None` where the model has none.
+    /// Success proportions, CPU and network; `None` if the model has none.
     pub low: Option<[LowReport; 2]>,
 }
 
-/// How well one curve fits.
+/// Goodness of fit of one curve.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CurveReport {
-    /// The curve.
+    /// The curve of the model.
     pub curve: Curve,
-    /// Windows looked at.
+    /// Number of windows that were compared.
     pub windows: usize,
-    /// Share of the windows within 1, 2 and 3 standard deviations of the curve; of a normal distribution 0.683, 0.954, 0.997. NaN without windows.
+    /// Share of the windows within 1, 2 and 3 standard deviations of the curve; for a normal
+    /// distribution 0.683, 0.954 and 0.997. NaN without windows.
     pub within: [f64; 3],
-    /// By loss rate, in steps of 1, 2, 5 from 0.0005 to 0.05; the paper does not tell its own.
+    /// Bins of the loss rate, in steps of 1, 2, 5 from 0.0005 to 0.05; the paper does not state its
+    /// own.
     pub bins: Vec<BinReport>,
 }
 
-/// Windows of similar loss rates.
+/// Windows with similar loss rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct BinReport {
-    /// The lowest loss rate.
+    /// Lowest loss rate of the bin, inclusive.
     pub from: f64,
-    /// The loss rate that is too high; 0.05 itself is in the last bin.
+    /// Upper end of the bin, exclusive; the last bin includes 0.05.
     pub to: f64,
-    /// Windows, outliers among them.
+    /// Number of windows, including outliers.
     pub windows: usize,
-    /// Windows farther from the curve than 3 standard deviations, which are left out of what follows.
+    /// Number of windows farther from the curve than 3 standard deviations. The fields below
+    /// exclude them.
     pub outliers: usize,
-    /// Their complexity in the mean, and its standard deviation; `None` with fewer than two windows.
+    /// Mean and standard deviation of the complexity; `None` with fewer than two windows.
     pub complexity: Option<Normal>,
-    /// Whether their distances from the curve look normal; `None` with fewer than 3 or more than 5000 windows, or when all are the same.
+    /// Test whether the distances from the curve are normal; `None` with fewer than 3 or more than
+    /// 5000 windows, or if all are equal.
     pub normality: Option<ShapiroWilk>,
 }
 
-/// How well a normal distribution fits success proportions.
+/// Goodness of fit of a normal distribution to success proportions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LowReport {
-    /// The distribution of the model.
+    /// Distribution of the model.
     pub normal: Normal,
-    /// Windows looked at.
+    /// Number of windows that were compared.
     pub windows: usize,
-    /// Whether they look normal; `None` as in [`BinReport::normality`].
+    /// Test whether the proportions are normal; `None` as in [`BinReport::normality`].
     pub normality: Option<ShapiroWilk>,
 }
 
 impl FitReport {
-    /// One for each model of a classifier; windows of other lengths, of both causes or beyond 0.00008 to 0.05 are passed over.
+    /// Returns a report for each model of a classifier. Windows of other lengths, of both causes,
+    /// or with a loss rate outside 0.00008 to 0.05 are ignored.
     pub fn of(classifier: &PaperClassifier, windows: &[Labelled]) -> Vec<Self> {
         let report = |model: &PaperModel| {
             let is_of = |window: &&Labelled| window.metrics.packets == model.packets && is_fitted(window);
@@ -83,7 +88,8 @@ impl FitReport {
 }
 
 impl CurveReport {
-    /// Bins that could be tested, and those in which a normal distribution need not be rejected (p at least 0.05).
+    /// Returns the number of bins that could be tested, and of those that do not reject a normal
+    /// distribution (p at least 0.05).
     pub fn normal_bins(&self) -> (usize, usize) {
         let tested = || self.bins.iter().filter_map(|bin| bin.normality);
         (tested().count(), tested().filter(|test| test.p >= REJECTED_BELOW).count())
@@ -130,8 +136,8 @@ impl LowReport {
     }
 }
 
-/// From 0.0005 to 0.05, in the usual steps.
+/// Ends of the bins, in steps of 1, 2, 5.
 const BINS: [f64; 7] = [LOSS_RATE_LOW, 0.001, 0.002, 0.005, 0.01, 0.02, LOSS_RATE_MAX];
 
-/// The usual level.
+/// Level of significance of the test.
 const REJECTED_BELOW: f64 = 0.05;

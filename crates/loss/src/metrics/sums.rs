@@ -1,28 +1,28 @@
-//! Sums over the runs of a window: gap by gap, or all of a signature, eight packets at a time.
+//! Sums over the runs of a window: gap by gap, or of a whole signature, eight packets at a time.
 
 use crate::{Gap, Metrics, Signature};
 
-/// How many lengths of runs are told apart; the last is that of all longer ones.
+/// Number of run lengths that are told apart; the last stands for all longer runs.
 pub(crate) const LENGTHS: u32 = u64::BITS;
 
-/// What runs add up to, in whole numbers, which are exact: squares of at most (2^24)².
+/// Exact integer sums over runs, with squares of at most (2^24)².
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     lost: u32,
     gaps: u32,
     longest: u32,
-    /// Runs of one packet.
+    /// Number of runs of one packet.
     single: u32,
     squares: u64,
-    /// Packets received between gaps, and their squares by spacing.
+    /// Packets received between gaps.
     spacing: u64,
     spacing_squares: u64,
-    /// A bit for each length of a run of losses, from 1.
+    /// One bit for each length of a run of losses, from 1.
     lengths: u64,
 }
 
 impl Sums {
-    /// Of a whole signature. A byte of it costs a look at a table, however many runs it has.
+    /// Sums of a whole signature. Each byte of it costs one table lookup, however many runs it has.
     pub(crate) fn of(signature: &Signature) -> Self {
         let mut runs = Runs::default();
         let full = signature.packets() / u64::BITS;
@@ -50,7 +50,7 @@ impl Sums {
         self.lengths |= 1 << (gap.lost.clamp(1, LENGTHS) - 1);
     }
 
-    /// What they tell of a window of so many packets.
+    /// Metrics of a window of `packets`.
     pub(crate) fn metrics(&self, packets: u32) -> Metrics {
         let mut metrics = Metrics {
             packets,
@@ -81,10 +81,10 @@ impl Sums {
     }
 }
 
-/// Runs that are over, and the one that is not yet.
+/// Sums over the complete runs, and the current run.
 #[derive(Default)]
 struct Runs {
-    /// The run that is not over: 1 = lost, 0 = received, and so many packets.
+    /// Current run: 1 = lost, 0 = received, and its length.
     is_lost: u64,
     length: u64,
     gaps: u64,
@@ -128,7 +128,8 @@ impl Runs {
         self.length += 1;
     }
 
-    /// The run is over. Without a branch on who lost it, for of random losses none could be foretold.
+    /// Ends the current run. Branch-free, because a branch on the kind of run is unpredictable for
+    /// random losses.
     #[inline]
     fn finish(&mut self) {
         let (lost, square) = (self.is_lost, self.length * self.length);
@@ -141,7 +142,8 @@ impl Runs {
         self.lengths |= lost << (self.length.clamp(1, u64::from(LENGTHS)) - 1);
     }
 
-    /// What it comes to in a window that lost and received so many packets, so many of them before the first gap.
+    /// Sums of a window with `lost` and `received` packets, `before` of them received before the
+    /// first gap.
     fn sums(mut self, lost: u32, received: u64, before: u64) -> Sums {
         let after = if self.is_lost == 0 { self.length } else { 0 };
         if self.is_lost == 1 {
@@ -150,7 +152,7 @@ impl Runs {
         if self.gaps == 0 {
             return Sums::default();
         }
-        // Runs inside of a byte have seven packets at the most.
+        // Runs inside a byte have at most seven packets.
         let inside = u64::from((self.lengths & 0x7f).checked_ilog2().map_or(0, |bit| bit + 1));
         Sums {
             lost,
@@ -165,29 +167,30 @@ impl Runs {
     }
 }
 
-/// What eight packets do to the runs, after a packet that was received or lost.
+/// Effect of eight packets on the runs, if the packet before was received or lost.
 #[derive(Clone, Copy)]
 struct Byte {
-    /// How many go on as the packet before; 8 = all.
+    /// Number of first packets with the same fate as the packet before; 8 = all.
     head: u8,
-    /// The last run, which may go on.
+    /// Length of the last run, which may continue.
     tail: u8,
-    /// Which lengths the runs of losses between have, a bit each.
+    /// One bit for each length of the runs of losses between head and tail.
     lengths: u8,
-    /// What the runs between add up to, in lanes of 16 bits: those of a block's eight bytes do not overflow.
+    /// Sums over the runs between, in lanes of 16 bits, which the eight bytes of a block cannot
+    /// overflow.
     inside: u64,
 }
 
-/// The lanes.
+/// Bit offsets of the lanes of [`Byte::inside`].
 const GAPS: u32 = 0;
 const SINGLE: u32 = 16;
 const LOST_SQUARES: u32 = 32;
 const RECEIVED_SQUARES: u32 = 48;
 
-/// By the packet before, received or lost, and the eight.
+/// Table by the fate of the packet before, and by the eight packets.
 static BYTES: [[Byte; 256]; 2] = [bytes(1), bytes(0)];
 
-/// The number of equal bits from the lowest on.
+/// Number of equal bits from the lowest bit on.
 const fn run(bits: u8) -> u32 {
     if bits & 1 == 0 { bits.trailing_zeros() } else { bits.trailing_ones() }
 }
@@ -257,7 +260,7 @@ mod tests {
         assert!(!of(&[1, 2, 5, 14]).may_be_apart(3.0));
         assert!(of(&[1, 3]).may_be_apart(3.0) && of(&[4, 2, 13]).may_be_apart(3.0));
         assert!(!of(&[7]).may_be_apart(3.0) && !of(&[63, 40]).may_be_apart(3.0));
-        // Those of 64 and more are not told apart.
+        // Lengths of 64 and more share a bit.
         assert!(of(&[64]).may_be_apart(3.0) && of(&[900]).may_be_apart(3.0));
     }
 }

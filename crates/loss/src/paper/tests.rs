@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::Found;
 
-/// Flat curves far apart: complexity 0.3 is the CPU's, 0.6 the network's; success 0.9 and 0.1.
+/// Flat curves far apart: complexity 0.3 and success proportion 0.9 for the CPU, 0.6 and 0.1 for
+/// the network.
 fn classifier() -> PaperClassifier {
     PaperClassifier::read(MODEL).unwrap()
 }
@@ -44,7 +45,7 @@ proptest! {
         let diagnosis = classifier().diagnose(&window(lost, complexity, 0.5));
         let p_cpu = cpu / (cpu + network);
         prop_assert!((diagnosis.p_cpu - p_cpu).abs() < 1e-6);
-        // Not within rounding of the rule.
+        // Exclude probabilities within rounding of the limits.
         prop_assume!((p_cpu - 0.95).abs() > 1e-6 && (p_cpu - 0.05).abs() > 1e-6);
         let lost = (diagnosis.lost_host, diagnosis.lost_network, diagnosis.lost_unknown);
         let all = window(lost.0 + lost.1 + lost.2, 0.0, 0.0).lost;
@@ -70,12 +71,12 @@ proptest! {
 fn loss_rates_decide_what_is_looked_at() {
     let verdict =
         |lost, complexity, success| classifier().diagnose(&window(lost, complexity, success)).verdict;
-    // Of 100 000 packets: 0.00007, and 0.00008.
+    // Loss rates 0.00007 and 0.00008.
     assert_eq!((verdict(7, 0.3, 0.9), verdict(8, 0.3, 0.9)), (Verdict::Inconclusive, Verdict::Cpu));
-    // 0.00049: success proportion; 0.0005: complexity.
+    // 0.00049 uses the success proportion, 0.0005 the complexity.
     assert_eq!((verdict(49, 0.3, 0.1), verdict(50, 0.3, 0.1)), (Verdict::Network, Verdict::Cpu));
     assert_eq!((verdict(49, 0.6, 0.9), verdict(50, 0.6, 0.9)), (Verdict::Cpu, Verdict::Network));
-    // 0.05, and more.
+    // Loss rates of 0.05 and above.
     let found = |lost| classifier().diagnose(&window(lost, 0.3, 0.9)).found;
     assert_eq!(found(5000), Found { pattern: true, ..Found::default() });
     assert_eq!(found(5001), Found { pattern: true, extrapolated: true, ..Found::default() });
@@ -84,7 +85,8 @@ fn loss_rates_decide_what_is_looked_at() {
 
 #[test]
 fn what_neither_cause_explains_is_inconclusive() {
-    // 0.45 is three standard deviations from both; 0.9 is six from the network, and twelve from the CPU.
+    // 0.45 is three standard deviations from both; 0.9 is six from the network and twelve from the
+    // CPU.
     for complexity in [0.45, 0.9, 1.0, 0.0, f64::NAN] {
         let diagnosis = classifier().diagnose(&window(1000, complexity, 0.5));
         assert_eq!((diagnosis.verdict, diagnosis.lost_unknown), (Verdict::Inconclusive, 1000));
@@ -111,7 +113,7 @@ fn the_nearest_length_speaks() {
     let is_extrapolated =
         [9_900, 10_000, 31_000, 100_000, 100_100].map(|packets| found(packets).extrapolated);
     assert_eq!(is_extrapolated, [true, false, false, false, true]);
-    // There it has no success proportions.
+    // The model of this length has no success proportions.
     let low = Metrics { packets: 10_000, ..window(4, 0.3, 0.9) };
     assert_eq!(classifier.diagnose(&low), Diagnosis::inconclusive(4));
 }

@@ -1,5 +1,5 @@
-//! Labelled windows that `lab signatures` wrote: the open signatures, where they lie beside the repository, and
-//! the smaller set in `tests/recorded`.
+//! Labelled windows written by `lab signatures`: the open signatures, if they are beside the
+//! repository, and the smaller set in `tests/recorded`.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -11,18 +11,18 @@ use barograph_loss::{
 };
 use barograph_sim::say_skipped;
 
-/// A window with the kernel's truth.
+/// A window with the true cause from the kernel.
 pub(crate) struct Window {
     pub(crate) labelled: Labelled,
-    /// Packets that the socket dropped.
+    /// Number of packets that the socket dropped.
     pub(crate) host: u32,
     pub(crate) burst: u32,
     pub(crate) delay_s: f64,
-    /// Which window of its run, from 0.
+    /// Index of the window in its run, from 0.
     pub(crate) index: u32,
 }
 
-/// What the classifier is told of a window.
+/// Evidence that the classifier is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Told {
     pub(crate) burst: bool,
@@ -48,7 +48,7 @@ impl Window {
         classifier.diagnose(&self.labelled.signature, &self.labelled.metrics, evidence)
     }
 
-    /// The window that is judged on: in the range of loss rates.
+    /// Whether the window counts: its loss rate is in the range.
     pub(crate) fn is_in_range(&self) -> bool {
         PaperClassifier::LOSS_RATES.contains(&self.labelled.signature.loss_rate())
     }
@@ -57,7 +57,7 @@ impl Window {
         self.labelled.kind == "outage"
     }
 
-    /// 0 = an even run, on which thresholds were chosen; 1 = an odd one.
+    /// 0 = an even run, used to choose thresholds; 1 = an odd run.
     pub(crate) fn half(&self) -> usize {
         self.labelled.run[1..].parse::<usize>().unwrap() % 2
     }
@@ -67,7 +67,7 @@ impl Window {
     }
 }
 
-/// All windows, or nothing where the signatures are not there, which is said.
+/// Returns all windows. If the signatures are not there, prints that and returns `None`.
 pub(crate) fn windows() -> Option<Vec<Window>> {
     let folder = folder();
     if !folder.is_dir() {
@@ -77,7 +77,7 @@ pub(crate) fn windows() -> Option<Vec<Window>> {
     Some(windows_in(&folder, &[10_000, 20_000, 100_000]))
 }
 
-/// The windows of these lengths (packets) in a folder that `lab signatures` wrote.
+/// Reads the windows of these lengths (packets) in a folder written by `lab signatures`.
 pub(crate) fn windows_in(folder: &Path, lengths: &[u32]) -> Vec<Window> {
     let of_length = |length: &u32| {
         let length = *length;
@@ -88,11 +88,11 @@ pub(crate) fn windows_in(folder: &Path, lengths: &[u32]) -> Vec<Window> {
     lengths.iter().flat_map(of_length).collect()
 }
 
-/// The gaps of a run: the packet that each begins with, how many were lost, and by how much the socket's count of drops rose.
+/// Gaps of a run: first packet, number of lost packets, and increase of the socket's drop counter.
 pub(crate) struct Counts(Vec<(u32, u32, u32)>);
 
 impl Counts {
-    /// What each gap of a window is known by. A gap over the border counts as the socket's on both sides.
+    /// Evidence on each gap of a window. A gap over a border counts as the socket's on both sides.
     pub(crate) fn of_window(&self, window: &Window) -> Vec<GapEvidence> {
         let packets = window.labelled.signature.packets();
         let (from, to) = (window.index * packets, (window.index + 1) * packets);
@@ -103,7 +103,7 @@ impl Counts {
     }
 }
 
-/// The count of the socket's drops in each gap, by run.
+/// Reads the socket's drops in each gap, by run.
 pub(crate) fn counts() -> BTreeMap<String, Counts> {
     let text = text(folder().join("runs.txt.gz"));
     let runs = text.lines().filter(|line| !line.starts_with('#'));
@@ -162,13 +162,15 @@ fn read(path: PathBuf, length: u32) -> Vec<Window> {
         .collect()
 }
 
-/// What is made of each window with a model that was fitted without its run, the runs dealt out to so many models.
+/// Calls `make` for each window, with a model fitted without the part of the runs that has the
+/// window's run.
 pub(crate) fn cross_validated<T>(
     windows: &[Window],
     folds: usize,
     make: impl Fn(&Classifier, &Window) -> T,
 ) -> Vec<T> {
-    // As if they were of one kind: in the order of their names, in which `lab signatures` has drawn the kinds by lot.
+    // All runs count as one kind and are dealt in the order of their names, which `lab signatures`
+    // has randomised.
     let runs = deal_runs(windows.iter().map(|window| ("", window.labelled.run.as_str())), folds, |_| ());
     let fit_without = |fold: usize| {
         let others = windows.iter().filter(|window| runs[window.labelled.run.as_str()] != fold);
@@ -178,7 +180,7 @@ pub(crate) fn cross_validated<T>(
     windows.iter().map(|window| make(&classifiers[runs[window.labelled.run.as_str()]], window)).collect()
 }
 
-/// How many of a cause's windows were right and wrong.
+/// Numbers of right and wrong windows of a cause.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Score {
     pub(crate) right: u32,

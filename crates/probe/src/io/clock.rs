@@ -1,4 +1,5 @@
-//! The deadline of one experiment or session, the switch that stops it, and the failure that an error means.
+//! Deadline and cancellation of an experiment or session, and the mapping from I/O errors to
+//! failures.
 
 use std::io;
 use std::sync::Arc;
@@ -10,29 +11,29 @@ use barograph_forecast::Failure;
 use crate::ProbeError;
 use crate::wire::Declined;
 
-/// How long a blocked call may go without looking at the deadline and the switch.
+/// Maximum time between two checks of deadline and cancellation while a call blocks.
 pub(super) const TICK: Duration = Duration::from_millis(100);
 
-/// A switch that stops experiments from another thread; clones share it.
+/// Cancels experiments from another thread; clones share the state.
 ///
-/// A blocked experiment notices within a tenth of a second.
+/// A blocked experiment ends within a tenth of a second.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Stops what runs, and what would start, under this switch.
+    /// Cancels the running experiments of this token, and all that start later.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was thrown.
+    /// Whether [`cancel`](Self::cancel) was called.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// When an experiment began and when it must end, and the switch that ends it earlier.
+/// Start, deadline and cancellation of an experiment.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     began: Instant,
@@ -43,21 +44,21 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn start(deadline: Duration, cancel: &Cancel) -> Self {
         let began = Instant::now();
-        // Cut to a year, so that no deadline is beyond what the clock can express.
+        // The deadline is at most a year, so that an `Instant` can represent it.
         let ends = began + deadline.min(Duration::from_secs(365 * 24 * 3600));
         Self { began, ends, cancel: cancel.clone() }
     }
 
-    /// The same experiment with an earlier end: `within` from now, but not later than before.
+    /// A copy with an earlier deadline: `within` from now, but not later than before.
     pub(super) fn within(&self, within: Duration) -> Self {
         let earlier = Instant::now().checked_add(within).map_or(self.ends, |ends| ends.min(self.ends));
         Self { ends: earlier, ..self.clone() }
     }
 
-    /// Time until the end.
+    /// Time until the deadline.
     ///
     /// # Errors
-    /// `TimedOut` when there is none, and a marked error when stopped from outside.
+    /// `TimedOut` after the deadline; an error that contains [`Stopped`] after cancellation.
     pub(super) fn left(&self) -> io::Result<Duration> {
         if self.cancel.is_cancelled() {
             return Err(io::Error::other(Stopped));
@@ -68,18 +69,18 @@ impl Clock {
         }
     }
 
-    /// How long to block now: until the end, but no longer than a tick, and never zero.
+    /// How long a call may block: until the deadline, at most [`TICK`], at least 1 ms.
     pub(super) fn tick(&self) -> io::Result<Duration> {
         Ok(self.left()?.clamp(Duration::from_millis(1), TICK))
     }
 
-    /// The failure of this experiment, now.
+    /// A failure at the current time.
     pub(super) fn fail(&self, failure: Failure, message: impl Into<String>) -> ProbeError {
         let after_s = self.began.elapsed().as_secs_f64();
         ProbeError { failure, after_s, message: message.into(), stopped: false, declined: None }
     }
 
-    /// The failure that an error of the system means while `doing` something.
+    /// The failure for an I/O error that occurred while `doing` something.
     pub(super) fn io(&self, doing: &str, error: &io::Error) -> ProbeError {
         if error.get_ref().is_some_and(|inner| inner.is::<Stopped>()) {
             return ProbeError { stopped: true, ..self.fail(Failure::Local, format!("{doing}: {Stopped}")) };
@@ -106,7 +107,7 @@ impl Clock {
 #[error("stopped before it ended")]
 struct Stopped;
 
-/// The failure that an error of the system stands for.
+/// Maps an I/O error to a kind of failure.
 fn failure(error: &io::Error) -> Failure {
     use io::ErrorKind as Kind;
     match error.kind() {
@@ -119,7 +120,7 @@ fn failure(error: &io::Error) -> Failure {
         | Kind::WriteZero
         | Kind::UnexpectedEof => Failure::Reset,
         Kind::TimedOut | Kind::WouldBlock => Failure::TimedOut,
-        // What rustls and our decoders say of bytes that do not belong.
+        // rustls and our decoders return this for bytes outside the protocol.
         Kind::InvalidData => Failure::Garbage,
         _ => Failure::Local,
     }

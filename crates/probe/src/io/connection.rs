@@ -1,4 +1,4 @@
-//! The byte stream of a session or a response: plain TCP or TLS on it, under one clock.
+//! Byte stream of a session or a response: TCP, or TLS over TCP, with a deadline.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -8,16 +8,16 @@ use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
 use super::clock::{Clock, TICK};
 
-/// The raw stream of a connection that was upgraded to `barograph-probe/1`.
+/// The raw stream of a connection after its Upgrade to `barograph-probe/1`.
 #[derive(Debug)]
 pub enum Upgraded {
-    /// A plain connection.
+    /// A connection without TLS.
     Plain(TcpStream),
-    /// TLS, after its handshake: the connection's state and the socket beneath.
+    /// TLS after its handshake: the connection's state and its socket.
     Tls(Box<ServerConnection>, TcpStream),
 }
 
-/// Either, with its deadline beneath: TLS cannot wait past the clock either.
+/// TCP or TLS over TCP. The deadline applies to the TCP stream, so TLS cannot block past it.
 #[derive(Debug)]
 pub(super) enum Connection {
     Plain(Clocked),
@@ -30,7 +30,7 @@ impl Connection {
         Ok(Self::Plain(Clocked::new(tcp, clock.clone(), None)?))
     }
 
-    /// TLS to the server that `connection` was made for; the handshake is done when this returns.
+    /// Connects as a TLS client; the handshake is complete when this returns.
     pub(super) fn client(tcp: TcpStream, connection: ClientConnection, clock: &Clock) -> io::Result<Self> {
         let mut stream = StreamOwned::new(connection, Clocked::new(tcp, clock.clone(), None)?);
         while stream.conn.is_handshaking() {
@@ -49,7 +49,7 @@ impl Connection {
         })
     }
 
-    /// The connection beneath, for its options and its `TCP_INFO`.
+    /// The TCP stream, for socket options and `TCP_INFO`.
     pub(super) fn tcp(&self) -> &TcpStream {
         match self {
             Self::Plain(clocked) => &clocked.tcp,
@@ -58,7 +58,7 @@ impl Connection {
         }
     }
 
-    /// How long the peer may be silent from now on; a session through TLS keeps what it has.
+    /// Sets how long the peer may be silent from now on. A TLS session keeps its earlier limit.
     pub(super) fn set_idle(&mut self, idle: Duration) {
         if let Self::Plain(clocked) = self {
             clocked.set_idle(idle);
@@ -69,7 +69,7 @@ impl Connection {
         !matches!(self, Self::Plain(_))
     }
 
-    /// Reads one frame of `N` bytes.
+    /// Reads a frame of exactly `N` bytes.
     pub(super) fn read_frame<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut frame = [0; N];
         self.read_exact(&mut frame)?;
@@ -105,7 +105,7 @@ impl Write for Connection {
     }
 }
 
-/// A TCP stream whose every call ends with the clock, and at the latest after `idle` without a byte.
+/// A TCP stream on which every call ends at the deadline, and after `idle` without a byte.
 #[derive(Debug)]
 pub(super) struct Clocked {
     tcp: TcpStream,
@@ -114,7 +114,7 @@ pub(super) struct Clocked {
 }
 
 impl Clocked {
-    /// Takes the stream over: blocking, with Nagle's algorithm off.
+    /// Wraps the stream: blocking, with Nagle's algorithm off.
     fn new(tcp: TcpStream, clock: Clock, idle: Option<Duration>) -> io::Result<Self> {
         tcp.set_nonblocking(false)?;
         tcp.set_nodelay(true)?;
@@ -123,13 +123,13 @@ impl Clocked {
         Ok(Self { tcp, clock, idle })
     }
 
-    /// Allows another silence from now on.
+    /// Changes the maximum time of silence.
     fn set_idle(&mut self, idle: Duration) {
         self.idle = Some(idle);
     }
 
-    /// Repeats `call` until it does something. The clock is looked at before every call, so that
-    /// a peer that sends byte by byte for ever is ended too.
+    /// Repeats `call` until it succeeds or fails. It checks the deadline before every call, so a
+    /// peer that sends single bytes forever is stopped too.
     fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
         let mut waited = Duration::ZERO;
         loop {
@@ -148,7 +148,7 @@ impl Clocked {
         }
     }
 
-    /// The last wait before the deadline is as short as what is left.
+    /// Shortens the last wait before the deadline to the remaining time.
     fn shorten_last_tick(&self) -> io::Result<()> {
         let tick = self.clock.tick()?;
         if tick < TICK {

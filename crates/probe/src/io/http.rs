@@ -1,50 +1,52 @@
-//! As much of HTTP/1.1 as an Upgrade and one GET need: request heads out, heads in, bodies to their end.
+//! The subset of HTTP/1.1 that an Upgrade and one GET need: request heads, response heads, bodies
+//! up to their end.
 
 use std::io::{self, Read};
 
 use crate::signed::Challenge;
 
-/// The head of a response, as far as it matters here.
+/// Head of a response: the status and the headers used here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResponseHead {
     pub(super) status: u16,
-    /// `None` where the end of the connection ends the body.
+    /// Length of the body; `None` if the body ends with the connection.
     pub(super) content_length: Option<u64>,
-    /// The protocols offered or agreed in `Upgrade`.
+    /// The protocols in the `Upgrade` header.
     pub(super) upgrade: Option<String>,
-    /// The single-use token of an `https` station.
+    /// The single-use token from an `https` station.
     pub(super) probe_token: Option<String>,
-    /// What a station wants signed.
+    /// The challenge of a station that requires a signature.
     pub(super) challenge: Option<Challenge>,
 }
 
 impl ResponseHead {
-    /// Whether the server speaks the probe protocol, be it that it agrees or that it refuses.
+    /// Whether the server supports the probe protocol, whether it accepted or refused the request.
     pub(super) fn is_station(&self) -> bool {
         self.upgrade.as_deref().is_some_and(names_probe)
     }
 
-    /// Whether the response has no body whatever its headers say (RFC 9112 §6.3).
+    /// Whether the response has no body, regardless of its headers (RFC 9112 §6.3).
     pub(super) fn has_no_body(&self) -> bool {
         matches!(self.status, 204 | 304)
     }
 }
 
-/// The head of a request that may be an Upgrade.
+/// Head of a request that may be an Upgrade.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RequestHead {
     pub(super) path: String,
     pub(super) upgrade: Option<String>,
 }
 
-/// Whether an `Upgrade` header names the probe protocol in this version.
+/// Whether an `Upgrade` header contains the probe protocol in this version.
 pub(super) fn names_probe(upgrade: &str) -> bool {
     upgrade.split(',').any(|protocol| protocol.trim().eq_ignore_ascii_case(crate::wire::UPGRADE))
 }
 
-/// Reads from `stream` until `parse` finds a whole head; gives it with the bytes read past it.
+/// Reads from `stream` until `parse` finds a complete head. Returns the head and the bytes read
+/// after it.
 ///
-/// `first_byte` is called when the first bytes have come.
+/// It calls `first_byte` when the first bytes arrive.
 pub(super) fn read_head<H>(
     stream: &mut impl Read,
     parse: impl Fn(&[u8]) -> Result<Option<(H, usize)>, String>,
@@ -70,7 +72,8 @@ pub(super) fn read_head<H>(
     }
 }
 
-/// Parses the head of a final response; interim ones (1xx but 101, RFC 9110 §15.2) are skipped.
+/// Parses the head of a final response; interim responses (1xx except 101, RFC 9110 §15.2) are
+/// skipped.
 pub(super) fn parse_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, String> {
     let mut skipped = 0;
     loop {
@@ -95,7 +98,7 @@ fn parse_one_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Str
         if header.name.eq_ignore_ascii_case("content-length") {
             let bytes = value.parse().ok().filter(|_| value.bytes().all(|digit| digit.is_ascii_digit()));
             let bytes = bytes.ok_or_else(|| format!("the content length `{value:.40}` is no number"))?;
-            // Two that differ are an attack or a defect (RFC 9112 §6.3).
+            // Two different lengths are an attack or a defect (RFC 9112 §6.3).
             if head.content_length.replace(bytes).is_some_and(|earlier| earlier != bytes) {
                 return Err("the answer gives two content lengths".to_string());
             }
@@ -110,7 +113,7 @@ fn parse_one_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Str
         }
     }
     if chunked {
-        // The request said `Connection: close`: the end of the connection is the end of the body.
+        // The request had `Connection: close`, so the end of the connection is the end of the body.
         head.content_length = None;
     }
     Ok(Some((head, length)))
@@ -128,7 +131,7 @@ pub(super) fn parse_request(bytes: &[u8]) -> Result<Option<(RequestHead, usize)>
     Ok(Some((RequestHead { path, upgrade }, length)))
 }
 
-/// Whether `text` may stand in a header: visible ASCII without spaces.
+/// Whether `text` is allowed as a header value: visible ASCII without spaces.
 pub(super) fn is_header_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
@@ -137,9 +140,9 @@ fn garbage(message: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
-/// Longest head accepted: servers themselves refuse requests from 8 to 64 KiB.
+/// Maximum length of a head in bytes; servers refuse request heads above 8 to 64 KiB.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
-/// Most headers accepted; servers refuse beyond about a hundred.
+/// Maximum number of headers; servers refuse more than about a hundred.
 const HEADERS_MAX: usize = 128;
 
 #[cfg(test)]

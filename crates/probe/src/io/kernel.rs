@@ -1,16 +1,17 @@
-//! The kernel's view of a connection: `TCP_INFO`, on Linux.
+//! The kernel's view of a connection: `TCP_INFO` on Linux.
 
 use std::os::fd::AsFd;
 
 use crate::TcpInfo;
 
-/// `TCP_INFO` of a connection whose measured part took `elapsed_s`; `None` where not known.
+/// `TCP_INFO` of a connection; the measured part took `elapsed_s`. `None` if the system does not
+/// provide it.
 pub(super) fn tcp_info(tcp: &impl AsFd, elapsed_s: f64) -> Option<TcpInfo> {
     read(tcp, elapsed_s, false)
 }
 
-/// The same after a transfer, whose sender always had data: where the time was too short for the
-/// kernel's clock, nothing is said of what limited it.
+/// `TCP_INFO` after a transfer during which the sender always had data. If the transfer was too
+/// short for the kernel's clock, `limited_by` is `None`.
 pub fn bulk_tcp_info(tcp: &impl AsFd, elapsed_s: f64) -> Option<TcpInfo> {
     read(tcp, elapsed_s, true)
 }
@@ -24,7 +25,7 @@ fn read(tcp: &impl AsFd, elapsed_s: f64, bulk: bool) -> Option<TcpInfo> {
     Some(linux::decode(&bytes, congestion.filter(|name| !name.is_empty()), elapsed_s, bulk))
 }
 
-/// What the kernel has counted of a connection up to now; `None` where not known.
+/// Counters of the kernel for a connection up to now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counters {
     /// Bytes that the peer's kernel has acknowledged over the life of the connection.
@@ -45,7 +46,7 @@ pub(super) fn counters(_tcp: &impl AsFd) -> Option<Counters> {
     None
 }
 
-/// `TCP_INFO` is Linux's own.
+/// Other systems have no Linux `TCP_INFO`.
 #[cfg(not(target_os = "linux"))]
 fn read(_tcp: &impl AsFd, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
     None
@@ -59,11 +60,11 @@ mod linux {
 
     /// `struct tcp_info` up to `tcpi_sndbuf_limited` (Linux 4.10, `include/uapi/linux/tcp.h`).
     ///
-    /// The kernel fills what is asked for and no more, so later fields change nothing here.
+    /// The kernel fills only the requested bytes, so fields added later change nothing.
     const BYTES: usize = 192;
 
     sockopt_impl!(
-        /// The first bytes of `struct tcp_info`.
+        /// The first [`BYTES`] bytes of `struct tcp_info`.
         Info, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, [u8; BYTES]
     );
 
@@ -72,7 +73,7 @@ mod linux {
         let (rtt_us, min_rtt_us) = (u32_at(info, 68), u32_at(info, 148));
         super::Counters {
             acked_bytes: u64_at(info, 120),
-            // Zero, or all ones, until the first sample.
+            // Before the first sample, `rtt` is zero and `min_rtt` is all ones.
             rtt_s: (rtt_us != 0).then(|| seconds(rtt_us)),
             min_rtt_s: (min_rtt_us != u32::MAX).then(|| seconds(min_rtt_us)),
             total_retrans: u32_at(info, 100),
@@ -94,7 +95,7 @@ mod linux {
         let min_rtt_us = u32_at(info, 148);
         let delivery_rate = u64_at(info, 160);
         TcpInfo {
-            // All ones until the first sample.
+            // `min_rtt` is all ones before the first sample.
             min_rtt_s: (min_rtt_us != u32::MAX).then(|| f64::from(min_rtt_us) / 1e6),
             total_retrans: u32_at(info, 100),
             congestion,
@@ -106,12 +107,14 @@ mod linux {
                 u64_at(info, 184),
                 elapsed_s,
             ),
-            // Of an application-limited sample the kernel keeps only the largest: no rate of the path.
+            // The kernel keeps an application-limited sample only if it is larger than the one
+            // before, so it is not the path's rate.
             delivery_rate_bit_s: (!app_limited && delivery_rate != 0).then_some(delivery_rate as f64 * 8.0),
         }
     }
 
-    /// What held the sender for the largest part of the time in which it had data unacknowledged.
+    /// What limited the sender for the largest part of the time in which it had unacknowledged
+    /// data.
     fn limit(
         app_limited: bool,
         bulk: bool,
@@ -133,7 +136,7 @@ mod linux {
         })
     }
 
-    /// The kernel counts these times in jiffies of 1 to 10 ms: of less than one it knows nothing.
+    /// The kernel counts these times in jiffies of 1 to 10 ms, so a shorter time is unknown.
     const BUSY_US_MIN: u64 = 10_000;
 
     fn u32_at(info: &[u8; BYTES], at: usize) -> u32 {
@@ -167,7 +170,7 @@ mod linux {
             assert_eq!(limit(true, false, 9_999, 0, 0, 0.003), Some(Limit::Application));
         }
 
-        /// The C library's own declaration is the witness for every offset used above.
+        /// Checks every offset above against the declaration of the C library.
         #[cfg(target_env = "gnu")]
         #[test]
         fn the_fields_are_where_the_kernel_puts_them() {

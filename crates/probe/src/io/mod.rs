@@ -1,7 +1,7 @@
-//! Doing what was planned: blocking sockets, each experiment on the thread that asks for it.
+//! Runs plans with blocking sockets, each experiment on the thread of its caller.
 //!
-//! Blocking calls on a thread of one's own are the shortest way from the wire to the clock: a
-//! wake-up by a runtime would be measured as network.
+//! Blocking calls on their own thread have the shortest path from the wire to the clock: with an
+//! async runtime, its wake-up delay would be measured as network latency.
 
 mod client;
 mod clock;

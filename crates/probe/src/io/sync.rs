@@ -1,9 +1,9 @@
-//! Locks.
+//! Locking of a [`Mutex`] that ignores poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The content of a lock whose holder may have panicked: every change under our locks is one
-/// statement, so what is inside is whole.
+/// Locks `mutex`, even if an earlier holder panicked: every change under our locks is a single
+/// statement, so the content is consistent.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

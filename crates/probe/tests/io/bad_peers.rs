@@ -1,4 +1,4 @@
-//! Every way in which a peer can be bad, against every experiment, with real sockets.
+//! Misbehaving peers against every experiment, with real sockets.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +10,9 @@ use barograph_probe::{Direction, Experiment, wire};
 
 use crate::common::{LONG, Server, context, pour, read_request, reset, swallow, upgrade};
 
-/// Short, for most of these tests wait for it.
+/// Short, because most of these tests wait for it.
 const DEADLINE: Duration = Duration::from_millis(400);
-/// How much later than its deadline an experiment may end on a busy machine.
+/// Time after its deadline in which an experiment must end on a busy machine.
 const SLACK: Duration = Duration::from_secs(3);
 
 const SESSIONS: [Experiment; 5] = [
@@ -23,10 +23,10 @@ const SESSIONS: [Experiment; 5] = [
     Experiment::Loss { n: 3 },
 ];
 
-/// A way to treat one connection.
+/// Behaviour of a peer on one connection.
 type Behaviour = fn(TcpStream, &AtomicBool);
 
-/// A bad peer from the first byte on, and the failures that may name it: of a session, of a GET.
+/// Peers that misbehave from the first byte, with the allowed failures of a session and of a GET.
 const FROM_THE_FIRST_BYTE: [(&str, Behaviour, &[Failure], &[Failure]); 6] = [
     ("resets", |stream, _| reset(stream), &[Failure::Reset], &[Failure::Reset]),
     (
@@ -65,7 +65,7 @@ const FROM_THE_FIRST_BYTE: [(&str, Behaviour, &[Failure], &[Failure]); 6] = [
     ),
 ];
 
-/// A peer that does the Upgrade and is bad in the session: what it does, and the failures allowed.
+/// Peers that do the Upgrade and then misbehave, with the allowed failures.
 const IN_THE_SESSION: [(&str, Behaviour, &[Failure]); 6] = [
     ("resets", |stream, _| reset(stream), &[Failure::Reset]),
     ("is silent", |mut stream, stop| swallow(&mut stream, stop), &[Failure::TimedOut]),
@@ -104,7 +104,7 @@ fn every_experiment_survives_a_peer_that_is_bad_from_the_first_byte() {
             fails(name, &server.target(), experiment, in_session);
         }
         fails(name, &server.url(), Experiment::ResponseTime, in_get);
-        // A handshake is all that `connect` asks for.
+        // `connect` needs only a handshake.
         let handshake = run_one(&server.target(), Experiment::Connect { n: 2 }, &context(LONG)).remove(0);
         assert_eq!(handshake.result.unwrap().n, 2, "connect to a peer that {name}");
     }
@@ -118,7 +118,7 @@ fn every_experiment_survives_a_peer_that_is_bad_in_the_session() {
             behaviour(stream, stop);
         });
         for experiment in SESSIONS {
-            // Datagrams that nobody answers are no failure of the session.
+            // Unanswered datagrams are not a failure of the session.
             if matches!(experiment, Experiment::Loss { .. }) && name.starts_with("agrees") {
                 fails(name, &server.target(), experiment, &[Failure::Refused]);
             } else {
@@ -161,11 +161,11 @@ fn a_probe_of_a_closed_port_measures_the_host_and_not_a_server() {
     assert_eq!(found, [("connect", Ok(true)), ("first_byte", refused), ("response_time", refused)]);
 }
 
-/// An error of routing is no answer of the target, however fast it comes.
+/// A routing error is not a response of the target, however fast it comes.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_target_without_a_route_is_unreachable_and_not_refused() {
-    // Linux has no route for TCP to a broadcast address, and no packet leaves the host.
+    // Linux has no TCP route to a broadcast address, and no packet leaves the host.
     let nowhere = barograph_probe::Target::parse("255.255.255.255:80").unwrap();
     for experiment in [Experiment::Connect { n: 1 }, Experiment::ResponseTime] {
         fails("has no route", &nowhere, experiment, &[Failure::Unreachable]);
@@ -173,7 +173,7 @@ fn a_target_without_a_route_is_unreachable_and_not_refused() {
     assert_eq!(detect(&nowhere, &context(LONG)).unwrap_err().failure, Failure::Unreachable);
 }
 
-/// A listener whose queue is full drops every further SYN: a connection that never opens.
+/// A listener with a full queue drops every further SYN, so the connection never opens.
 #[test]
 fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -194,7 +194,8 @@ fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
 
 #[test]
 fn a_name_that_does_not_exist_is_unresolved() {
-    // Reserved for this (RFC 6761 §6.4); a resolver out of reach takes longer than the deadline.
+    // This name is reserved for tests (RFC 6761 §6.4). Without a reachable resolver, the query
+    // takes longer than the deadline.
     let nowhere = barograph_probe::Target::parse("nowhere.invalid:80").unwrap();
     fails("has no name", &nowhere, Experiment::Connect { n: 1 }, &[Failure::Unresolved, Failure::TimedOut]);
 }
@@ -237,7 +238,8 @@ fn what_listens_but_is_no_station_is_plain() {
     }
 }
 
-/// Runs the experiment and checks that each of its readings failed, rightly and in time.
+/// Runs the experiment and checks that each of its readings failed, with an allowed failure and in
+/// time.
 fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, failures: &[Failure]) {
     let began = Instant::now();
     let readings = run_one(target, experiment, &context(DEADLINE));
@@ -246,7 +248,7 @@ fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, f
     assert!(took < DEADLINE + SLACK, "{experiment:?} with a peer that {name} took {took:?}");
     for reading in readings {
         match reading.result {
-            // The first byte of a head that never ends did come.
+            // The first byte of an endless head did arrive.
             Ok(_) if reading.quantity == Quantity::FIRST_BYTE => {}
             Ok(measured) => panic!("{experiment:?} with a peer that {name} gave {measured:?}"),
             Err(error) => {
@@ -265,7 +267,7 @@ fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, f
     }
 }
 
-/// Reads the request of a session and gives leave.
+/// Reads the request of a session and accepts it.
 fn agree(stream: &mut TcpStream, stop: &AtomicBool) {
     use std::io::Write;
     hear(stream, stop);
@@ -286,11 +288,11 @@ fn hear(stream: &mut TcpStream, stop: &AtomicBool) {
     }
 }
 
-/// Writes byte by byte, each soon enough that no single wait is long, and never ends.
+/// Writes byte by byte without end, each byte soon enough that no single wait is long.
 fn trickle(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
     use std::io::{ErrorKind, Read, Write};
     let endless = bytes[..bytes.len() - 1].iter().chain(std::iter::repeat(&bytes[bytes.len() - 1]));
-    // The wait between bytes is the read's time-out; the last byte of a frame never comes.
+    // The read's timeout separates the bytes; the last byte of a frame is never sent.
     for byte in endless.take(if bytes[0] == b'H' { usize::MAX } else { bytes.len() - 1 }) {
         if stop.load(Ordering::Relaxed) || stream.write_all(&[*byte]).is_err() {
             return;

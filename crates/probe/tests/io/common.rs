@@ -1,4 +1,4 @@
-//! What these tests share: peers that behave in a given way, and a context in a hurry.
+//! Shared helpers: peers with a given behaviour, and a context with a deadline.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use barograph_probe::{Measured, ProbeError, Reading, Target};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Long enough that no slow machine reaches it in a test that passes.
+/// Longer than any passing test takes on a slow machine.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
 pub(crate) fn context(deadline: Duration) -> Context {
@@ -37,7 +37,7 @@ pub(crate) fn only(mut readings: Vec<Reading>) -> Result<Measured, ProbeError> {
     readings.remove(0).result
 }
 
-/// A session opened by hand, for what the client would not do.
+/// Opens a session without the client, to send what the client would not send.
 pub(crate) fn session(listener: &Listener) -> TcpStream {
     let mut stream = TcpStream::connect(listener.address()).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn reply(stream: &mut TcpStream) -> Reply {
     Reply::decode(&frame).unwrap()
 }
 
-/// Reads up to an empty line; `None` if the stream ends before it.
+/// Reads up to an empty line; `None` if the stream ends before.
 pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -66,17 +66,17 @@ pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-/// The answer that grants an Upgrade.
+/// The response that accepts an Upgrade.
 pub(crate) const SWITCHING: &str =
     "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
 
-/// Reads the head of an Upgrade and grants it.
+/// Reads the head of an Upgrade and accepts it.
 pub(crate) fn upgrade(stream: &mut TcpStream, stop: &AtomicBool) {
     read_request(stream, stop);
     let _ = stream.write_all(SWITCHING.as_bytes());
 }
 
-/// A TLS server with the certificate for loopback.
+/// Configuration of a TLS server with a certificate for loopback.
 pub(crate) fn tls_server() -> Arc<rustls::ServerConfig> {
     let chain = vec![CertificateDer::from_pem_slice(include_bytes!("../data/localhost.pem")).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("../data/localhost.key")).unwrap();
@@ -85,14 +85,14 @@ pub(crate) fn tls_server() -> Arc<rustls::ServerConfig> {
     Arc::new(config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap())
 }
 
-/// A client that trusts that certificate.
+/// Configuration of a TLS client that trusts that certificate.
 pub(crate) fn trust() -> Arc<rustls::ClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(include_bytes!("../data/ca.pem")).unwrap()).unwrap();
     Arc::new(trusting(roots).unwrap())
 }
 
-/// A TCP server on loopback that treats each connection as `behave` does, one after the other.
+/// A TCP server on loopback that serves one connection after the other with `behave`.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -112,7 +112,7 @@ impl Server {
                         return;
                     }
                     let stream = stream.unwrap();
-                    // Every behaviour looks at `stop` at least this often.
+                    // The timeouts make every behaviour check `stop` at least this often.
                     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
                     stream.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
                     behave(stream, &stop);
@@ -134,7 +134,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Wakes the accept.
+        // This connection wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
         let result = self.thread.take().unwrap().join();
         if !thread::panicking() {
@@ -143,7 +143,7 @@ impl Drop for Server {
     }
 }
 
-/// Reads until an empty line, or the peer or the test ends.
+/// Reads until an empty line, or until the peer or the test ends.
 pub(crate) fn read_request(stream: &mut TcpStream, stop: &AtomicBool) -> Vec<u8> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
@@ -157,7 +157,7 @@ pub(crate) fn read_request(stream: &mut TcpStream, stop: &AtomicBool) -> Vec<u8>
     request
 }
 
-/// Reads and forgets until the peer or the test ends.
+/// Reads and discards until the peer or the test ends.
 pub(crate) fn swallow(stream: &mut TcpStream, stop: &AtomicBool) {
     let mut buffer = [0; 4096];
     while !stop.load(Ordering::Relaxed) {
@@ -169,7 +169,7 @@ pub(crate) fn swallow(stream: &mut TcpStream, stop: &AtomicBool) {
     }
 }
 
-/// Writes `bytes` again and again until the peer or the test ends.
+/// Writes `bytes` repeatedly until the peer or the test ends.
 pub(crate) fn pour(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match stream.write(bytes) {
@@ -179,7 +179,7 @@ pub(crate) fn pour(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
     }
 }
 
-/// Closes with a reset: unread data and no lingering.
+/// Closes with a reset: a linger time of zero.
 pub(crate) fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What becomes of a transfer that another program receives.
+//! Result of a transfer that another program receives.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use barograph_probe::wire::{DONE_BYTES, Declined, Done, Reply, Request};
 
 use crate::common::{LONG, reply};
 
-/// What happened, in its order.
+/// Events, in the order in which they happened.
 #[derive(Debug, PartialEq)]
 enum Said {
     Ended,
@@ -20,9 +20,9 @@ enum Said {
 
 #[derive(Clone)]
 struct Plays {
-    /// `None` = it cannot be started.
+    /// Port of the program; `None` if it cannot be started.
     port: Option<u16>,
-    /// `None` = it runs until it is ended.
+    /// Result of the program; `None` if it runs until it is stopped.
     received: Option<Result<u64, NoTest>>,
     said: Sender<Said>,
 }
@@ -62,7 +62,7 @@ impl Consent for Agrees {
     }
 }
 
-/// A session in which such a program was asked for, and what is heard of it.
+/// Opens a session that requests such a program, and returns the receiver of its events.
 fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream, Receiver<Said>, Responder) {
     let (said, heard) = channel();
     let consent: Arc<dyn Consent> = Arc::new(Agrees(Mutex::new(Plays { port, received, said })));

@@ -1,4 +1,4 @@
-//! The experiments against a real responder on loopback.
+//! Experiments against a real responder on loopback.
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
@@ -19,7 +19,7 @@ use crate::common::{
     target, tls_server, trust, upgrade,
 };
 
-/// Of a station that runs until its client ends.
+/// A stop flag that is never set, for a station that runs until its client ends.
 static NEVER: AtomicBool = AtomicBool::new(false);
 
 #[test]
@@ -47,20 +47,22 @@ fn exchanges_on_a_timer_are_all_answered_and_take_their_time() {
     assert!(0.0 < measured.value && measured.value < 0.01, "{}", measured.value);
 }
 
-/// A station that is asked for exchanges, after its `ready`.
+/// A station that accepts a request for exchanges, with `load` in its reply, and then runs
+/// `behave`.
 fn asked(load: u64, behave: impl Fn(&mut TcpStream, &AtomicBool) + Send + 'static) -> Server {
     Server::start(move |mut stream, stop| {
         upgrade(&mut stream, stop);
         let mut request = [0; wire::REQUEST_BYTES];
         stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: load }.encode()).unwrap();
-        // A client that is late on a busy machine is no client that has gone.
+        // On a busy machine, a late client is not a closed connection.
         stream.set_read_timeout(Some(LONG)).unwrap();
         behave(&mut stream, stop);
     })
 }
 
-/// It answers nothing for so long from the third exchange on, and then everything; and is loaded once that is over.
+/// A station that pauses for `stall` at the third exchange, answers all afterwards, and is then
+/// loaded.
 fn stalling(n: usize, stall: Duration) -> Server {
     asked(0, move |stream, stop| {
         for i in 0..n {
@@ -87,8 +89,9 @@ fn who_stalls_is_asked_on_and_every_exchange_shows_it() {
     let server = stalling(25, stall);
     let whole = paced(&server.target(), n, every, &context(LONG));
     assert!(whole.result.is_ok() && whole.loaded_there, "{whole:?}");
-    // The one due at 40 ms is answered at 440 at the earliest, and so are those due at 60, 80, … 380: each took more than
-    // 50 ms, however busy this machine is. A client that waits would have one such.
+    // The exchange due at 40 ms is answered at 440 ms at the earliest, and so are those due at 60,
+    // 80, … 380 ms. Each takes more than 50 ms, however busy this machine is. A client that waits
+    // for answers would see one slow exchange.
     let slow = whole.answered_s.iter().filter(|latency| 0.05 < **latency).count();
     assert!(18 <= slow, "{slow}: {:?}", whole.answered_s);
     drop(server);
@@ -112,7 +115,8 @@ fn nobody_can_answer_an_exchange_before_it_came() {
     assert!(paced.loaded_there && 20 <= paced.missed, "{}", paced.missed);
 }
 
-/// Two small writes meet a delayed acknowledgement: about 40 ms, a thousand loopback round trips.
+/// With two small writes, the delayed acknowledgement adds about 40 ms, a thousand loopback round
+/// trips.
 #[test]
 fn the_stall_of_nagle_is_seen() {
     let listener = listener();
@@ -133,13 +137,13 @@ fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
         let without = only(run_one(&target(listener.address()), experiment, &context(LONG))).unwrap();
         assert_eq!(without.raw.map(f64::to_bits), Some(without.value.to_bits()));
 
-        // A forecast that is true, and one of a path that was busy when it was made.
+        // A correct forecast, and one made while the path was busy.
         for forecast_s in [1e-6, 1.0] {
             let context = Context { rtt_forecast_s: Some(forecast_s), ..context(LONG) };
             let with = only(run_one(&target(listener.address()), experiment, &context)).unwrap();
             let bits = bytes as f64 * 8.0;
             let (raw_s, corrected_s) = (bits / with.raw.unwrap(), bits / with.value);
-            // Only the kernel knows the least round trip.
+            // Only the kernel provides the least round-trip time.
             let least_s = with.tcp_info.as_ref().and_then(|info| info.min_rtt_s).unwrap_or(0.0);
             let idle_s = forecast_s.min(least_s).min(raw_s / 2.0);
             assert!((raw_s - corrected_s - idle_s).abs() < 1e-9, "{raw_s} {corrected_s} {idle_s}");
@@ -156,7 +160,7 @@ fn every_byte_arrives_whatever_is_written_and_read_at_once() {
     let bytes = 200_001;
     for block_bytes in [0, 1, 512, 32 * 1024, usize::MAX] {
         let listener = listener_with(Limits { receive_block_bytes: block_bytes, ..Limits::default() });
-        // A byte a system call is slow, and a few show as much as many.
+        // One byte for each system call is slow, and a few bytes show as much as many.
         let bytes = if block_bytes < 2 { 501 } else { bytes };
         let context = Context { write_bytes: block_bytes, ..context(LONG) };
         let experiment = Experiment::Goodput { direction: Direction::Up, bytes };
@@ -199,13 +203,13 @@ fn datagrams_return() {
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 10 }, &context(LONG));
     let loss = readings[0].result.as_ref().unwrap();
     let rtt = readings[1].result.as_ref().unwrap();
-    // Loopback may drop on a machine out of memory; it does not make datagrams up.
+    // On a machine without free memory, loopback may drop datagrams, but it never invents any.
     assert!(loss.n == 10 && loss.value <= 0.5, "{loss:?}");
     assert_eq!(f64::from(rtt.n), (10.0 * (1.0 - loss.value)).round());
     assert!(0.0 < rtt.value && rtt.value < 0.1, "{rtt:?}");
 }
 
-/// A station whose UDP end loses some, doubles some and lies in between.
+/// A station that loses some datagrams, duplicates some and sends forged ones.
 #[test]
 fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
     let (tcp, udp) = tcp_and_udp();
@@ -238,7 +242,7 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
                 udp.send_to(&answer, from).unwrap();
             }
         }
-        // The session stays open until the client has done its counting.
+        // The session stays open until the client has finished counting.
         let _ = stream.read(&mut [0]);
     });
     let readings = run_one(&target(address), Experiment::Loss { n: 10 }, &context(LONG));
@@ -247,7 +251,7 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
     assert_eq!(readings[1].result.as_ref().unwrap().n, 8);
 }
 
-/// A station that swallows all datagrams; afterwards it is `alive` or gone.
+/// A station that discards all datagrams. Afterwards it answers if `alive`, else it closes.
 fn swallowing(alive: bool) -> Vec<barograph_probe::Reading> {
     let (tcp, udp) = tcp_and_udp();
     let address = tcp.local_addr().unwrap();
@@ -286,7 +290,7 @@ fn a_station_that_is_gone_lost_nothing() {
     }
 }
 
-/// The route back from 127.0.0.2 prefers 127.0.0.1, and the client would drop what comes from there.
+/// The return route from 127.0.0.2 prefers 127.0.0.1, and the client would drop answers from there.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_wildcard_listener_answers_from_the_address_asked() {
@@ -312,14 +316,14 @@ fn datagrams_without_leave_are_not_answered() {
     }
     let stray = Datagram { kind: DatagramKind::Question, nonce: 1, sequence: 0 };
     socket.send(&stray.encode()).unwrap();
-    // The responder has seen all four once it has answered a fifth that came after them.
+    // After the responder has answered a fifth datagram, it has also read the four before it.
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 1 }, &context(LONG));
     assert!(readings[1].result.is_ok());
     socket.set_nonblocking(true).unwrap();
     assert!(socket.recv(&mut [0; 64]).is_err());
 }
 
-/// One that another address uses, or that outlives its session, would be a stranger's.
+/// A grant must not be usable from another address, or after its session.
 #[test]
 #[cfg(target_os = "linux")]
 fn leave_to_send_datagrams_is_bound_to_its_session() {
@@ -351,7 +355,7 @@ fn leave_to_send_datagrams_is_bound_to_its_session() {
     drop(owner);
     until("the session is over", || listener.responder().sessions() == 0);
     own.send(&question(nonce, 3)).unwrap();
-    // The responder has seen it once it has answered another that came after it.
+    // After the responder has answered a later datagram, it has also read this one.
     let readings = run_one(&target(listener.address()), Experiment::Loss { n: 1 }, &context(LONG));
     assert!(readings[1].result.is_ok());
     own.set_nonblocking(true).unwrap();
@@ -402,7 +406,7 @@ fn what_is_beyond_the_limits_is_declined_with_the_limit() {
             assert!(error.message.contains(limit), "{error}");
         }
     }
-    // Within one session the bytes add up.
+    // The bytes of one session are summed.
     let mut stream = session(&listener);
     let up = Request::Goodput { direction: Direction::Up, bytes: 1000 };
     stream.write_all(&up.encode()).unwrap();
@@ -428,7 +432,7 @@ fn one_transfer_at_a_time() {
     let error = only(run_one(&target(listener.address()), second, &context(LONG))).unwrap_err();
     assert_eq!(error.failure, Failure::Declined);
     assert!(error.message.contains("another bulk test"), "{error}");
-    // Small experiments go on beside it.
+    // Small experiments run beside the transfer.
     only(run_one(&target(listener.address()), Experiment::Rtt { n: 3 }, &context(LONG))).unwrap();
 
     drop(first);
@@ -456,7 +460,8 @@ fn a_transfer_that_trickles_gives_its_place_up() {
             assert!(began.elapsed() < LONG / 2, "it still has its place");
             ended = match direction {
                 Direction::Up => slow.write_all(&[0]).is_err(),
-                // What waits in buffers is read too; byte by byte that takes a busy machine too long.
+                // Bytes in buffers are read too; single bytes would take too long on a busy
+                // machine.
                 Direction::Down => !matches!(slow.read(&mut [0; 1024]), Ok(1..)),
             };
         }
@@ -551,7 +556,7 @@ fn a_stop_ends_open_sessions_at_once() {
 
 #[test]
 fn an_experiment_is_stopped_from_outside() {
-    // The peer takes the connection, says nothing, and tells when it is asked.
+    // The peer accepts the connection, answers nothing, and reports when the request has arrived.
     let (asked, was_asked) = mpsc::channel();
     let server = Server::start(move |mut stream, stop| {
         read_request(&mut stream, stop);
@@ -595,7 +600,7 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     let quantities: Vec<_> = probe(&target, 1000, &context).iter().map(|r| r.quantity.to_string()).collect();
     assert_eq!(quantities[..3], ["rtt", "rtt_tls", "rtt_nagle"]);
 
-    // A certificate that nobody vouches for.
+    // A certificate that no trusted authority has signed.
     let distrustful =
         Context { tls: Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap())), ..context };
     let error = only(run_one(&target, Experiment::Rtt { n: 5 }, &distrustful)).unwrap_err();
@@ -603,7 +608,7 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     assert_eq!(detect(&target, &distrustful), Ok(Peer::Plain), "it can still be connected to");
 }
 
-/// Answers every request with `status`, and keeps what it was asked.
+/// Answers every request with `answer` and forwards the requests.
 fn refusing(answer: &'static str) -> (Server, mpsc::Receiver<String>) {
     let (sender, requests) = mpsc::channel();
     let server = Server::start(move |mut stream, stop| {
@@ -662,7 +667,7 @@ fn tcp_and_udp() -> (TcpListener, UdpSocket) {
     }
 }
 
-/// Waits for a state of another thread that nothing announces; never longer than [`LONG`].
+/// Waits at most [`LONG`] for a state of another thread that causes no event.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
@@ -671,7 +676,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The front of a station as far as probes see it: plain HTTP and TLS on one port, a token.
+/// The HTTP server of a station, as probes see it: HTTP and TLS on one port, with a token.
 struct TlsStation {
     address: std::net::SocketAddr,
     _server: Server,

@@ -21,7 +21,7 @@ fn plan(seconds: f64) -> StreamPlan {
 fn a_stream_lasts_as_long_as_it_should_and_counts_what_arrived() {
     let listener = listener();
     let streamed = stream(&target(listener.address()), &plan(0.5), &context(LONG)).unwrap();
-    // A fast machine sends what a responder allows before half a second is over.
+    // A fast machine may send the responder's maximum before half a second is over.
     match streamed.ended {
         Ended::Full => assert!(0.5 <= streamed.duration_s && streamed.bytes < StreamPlan::BYTES_MAX),
         Ended::Bytes => assert_eq!(streamed.bytes, StreamPlan::BYTES_MAX),
@@ -35,7 +35,7 @@ fn a_stream_lasts_as_long_as_it_should_and_counts_what_arrived() {
         assert!(1 < samples.len() && samples.windows(2).all(|pair| pair[0].time_s <= pair[1].time_s));
         assert!(samples.iter().all(|sample| sample.acked_bytes <= streamed.bytes), "{samples:?}");
         let last = samples.last().unwrap();
-        // What is unsent or under way when writing ends is little beside the whole.
+        // At the end of writing, unsent bytes and bytes in flight are a small part.
         assert!(streamed.bytes / 2 <= last.acked_bytes, "{last:?} of {}", streamed.bytes);
         assert!(streamed.tcp_info.is_some());
     }
@@ -57,7 +57,7 @@ fn bytes_are_bounded() {
 fn the_named_congestion_control_is_used_and_another_is_an_error() {
     let listener = listener();
     let with = |name: &str| StreamPlan { congestion: Some(name.to_string()), bytes_max: 1000, ..plan(1.0) };
-    // Every kernel has it, and lets everybody use it.
+    // Every Linux kernel has `reno` and allows it to all users.
     let streamed = stream(&target(listener.address()), &with("reno"), &context(LONG)).unwrap();
     assert_eq!(streamed.tcp_info.unwrap().congestion.as_deref(), Some("reno"));
     let error = stream(&target(listener.address()), &with("no\nsuch"), &context(LONG)).unwrap_err();
@@ -65,14 +65,15 @@ fn the_named_congestion_control_is_used_and_another_is_an_error() {
     assert!(error.message.contains(r"`no\nsuch`"), "{error}");
 }
 
-/// Anything that flows at all is settled under this rule, so that the test does not hang on the machine's load.
+/// Any rate above zero settles under this rule, so that the test does not depend on the machine's
+/// load.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_settled_stream_ends_early_and_says_so() {
     let listener = listener();
     let any = Early { config: Config { rounds: 2, variation_max: 1e9 }, ..Early::default() };
     let plan = StreamPlan { early: Some(any), bytes_max: u64::MAX >> 1, ..plan(15.0) };
-    // The acknowledged end is far beyond what fits in its time, so that only the rule can end it.
+    // The byte limit is far beyond what fits into the time, so only the rule can end the stream.
     let listener_limits =
         Limits { transfer_bytes_max: u64::MAX, session_bytes_max: u64::MAX, ..Limits::default() };
     drop(listener);
@@ -95,7 +96,7 @@ fn what_the_responder_does_not_allow_it_declines() {
     }
 }
 
-/// Streams and transfers share the one place.
+/// Streams and transfers share the single slot.
 #[test]
 fn one_stream_at_a_time() {
     let listener = listener();
@@ -113,7 +114,7 @@ fn one_stream_at_a_time() {
     stream(&target(listener.address()), &StreamPlan { bytes_max, ..plan(0.1) }, &context(LONG)).unwrap();
 }
 
-/// A client that does not keep to what it asked for loses its connection, and the place is free again.
+/// A client that exceeds its request loses its connection, and the slot is free again.
 #[test]
 fn a_client_that_sends_more_or_never_ends_is_ended() {
     let grace = Duration::from_millis(300);
@@ -166,7 +167,7 @@ fn a_responder_that_does_not_know_streams_or_lies_is_named() {
     assert_eq!(error.failure, Failure::Reset, "{error}");
 }
 
-/// A peer that takes nothing: the stream's time passes, and then the deadline.
+/// A peer that reads nothing: the stream's time passes, and then the deadline.
 #[test]
 fn a_peer_that_takes_nothing_ends_with_the_deadline() {
     let stuck = Server::start(|mut stream, stop| {
@@ -202,12 +203,12 @@ fn a_stream_is_stopped_from_outside() {
     cancel.cancel();
     match running.join().unwrap() {
         Err(error) => assert!(error.stopped, "{error}"),
-        // Loopback may carry a gigabyte before this thread has its turn.
+        // Loopback may carry a gigabyte before this thread runs.
         Ok(streamed) => assert_eq!(streamed.ended, Ended::Bytes),
     }
 }
 
-/// Asks for a transfer, which the responder allows.
+/// Requests a transfer that the responder accepts.
 fn ask(stream: &mut TcpStream, request: Request) {
     stream.write_all(&request.encode()).unwrap();
     assert_eq!(reply(stream), Reply::Ready { nonce: 0 });

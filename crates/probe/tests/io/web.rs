@@ -1,4 +1,4 @@
-//! `response_time` and `connect` with HTTP servers that know nothing of Barograph.
+//! `response_time` and `connect` with HTTP servers that are not stations.
 
 use std::io::Write;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,7 +13,7 @@ use barograph_probe::{Experiment, Plan, Reading, Target};
 
 use crate::common::{LONG, Server, context, read_head, read_request, tls_server, trust};
 
-/// Between the first and the last byte of the slow server's response.
+/// Pause between the first and the last byte of the slow server's response.
 const PAUSE: Duration = Duration::from_millis(150);
 
 #[test]
@@ -21,7 +21,7 @@ fn the_first_and_the_last_byte_are_timed_apart() {
     let server = Server::start(|mut stream, stop| {
         read_request(&mut stream, stop);
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").unwrap();
-        // What is measured is a pause, so there has to be one.
+        // The test measures a pause, so the server must pause.
         thread::sleep(PAUSE);
         stream.write_all(b"b").unwrap();
         crate::common::swallow(&mut stream, stop);
@@ -105,12 +105,13 @@ fn https_is_timed_after_its_handshake() {
         if read_head(&mut tls).is_none() {
             return;
         }
-        // No length, and no goodbye of TLS either: the end of the connection is all there is.
+        // The server sends no length and no `close_notify`: only the end of the connection ends the
+        // body.
         let _ = tls.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello");
     });
     let context = barograph_probe::io::Context { tls: Some(trust()), ..context(LONG) };
     for host in ["localhost", "127.0.0.1"] {
-        // A system without a table of hosts may know no `localhost`.
+        // On a system without a hosts file, `localhost` may not resolve.
         if (host, 0).to_socket_addrs().is_err() {
             barograph_sim::say_skipped("https by a name: 'localhost' has no address on this machine");
             continue;
@@ -125,7 +126,7 @@ fn https_is_timed_after_its_handshake() {
 fn https_to_a_server_without_tls_is_garbage() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
         let server = Server::start(move |mut stream, stop| {
-            // Without waiting: a hello of TLS does not end as a request does.
+            // Do not wait for a request: a TLS ClientHello does not end like one.
             let _ = stream.write_all(answer);
             crate::common::swallow(&mut stream, stop);
         });
@@ -138,7 +139,7 @@ fn https_to_a_server_without_tls_is_garbage() {
     }
 }
 
-/// A server of the real world, if this host has it.
+/// An nginx server, if this host has one.
 struct Nginx {
     child: std::process::Child,
     address: std::net::SocketAddr,
@@ -211,7 +212,7 @@ fn answering(response: &'static [u8]) -> Server {
     })
 }
 
-/// First and last byte.
+/// Times to the first and to the last byte.
 fn times(target: &Target) -> [Result<f64, Failure>; 2] {
     let readings = run_one(target, Experiment::ResponseTime, &context(LONG));
     let times = readings

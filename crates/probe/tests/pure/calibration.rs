@@ -1,4 +1,4 @@
-//! What is learned of a path, on paths made up for it.
+//! Calibration on synthetic paths.
 
 use barograph_forecast::{Battery, Config};
 use barograph_probe::calibration::{CHECKPOINTS, Calibration, Estimate, Partials};
@@ -7,7 +7,8 @@ use barograph_probe::stream::{Early, Sample};
 use barograph_sim::Chance;
 use proptest::prelude::*;
 
-/// A path: the logarithm of its rate, how that scatters from test to test, and how a checkpoint's rate does.
+/// A synthetic path: the logarithm of its rate, the deviation between tests, and the same for a
+/// checkpoint's rate.
 struct Path {
     chance: Chance,
     level: f64,
@@ -16,12 +17,12 @@ struct Path {
     ratio_deviation: f64,
 }
 
-/// What became of a test.
+/// How a test ended.
 #[derive(Debug, PartialEq)]
 enum Ending {
     Full,
     Surprise,
-    /// How far off the logarithm of the rate was, and how far it was expected to be.
+    /// Error of the logarithm of the rate, and the error that was expected.
     Early {
         error: f64,
         deviation: f64,
@@ -33,7 +34,7 @@ impl Path {
         Self { chance: Chance::new(seed, 0), level: 18.0, level_deviation, ratio: 0.2, ratio_deviation }
     }
 
-    /// A test as the station makes it, and what is learned from it.
+    /// Runs a test as a station does, and adds it to the calibration.
     fn test(&mut self, calibration: &mut Calibration, is_audit: bool) -> Ending {
         let full = self.level + self.chance.normal() * self.level_deviation;
         let mut partials = Partials::default();
@@ -65,7 +66,8 @@ impl Path {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A path that always gives the same share of its early rate is corrected to what it gives, up to a factor of three.
+    /// A path that always reaches the same multiple of its early rate is corrected, up to a factor
+    /// of three.
     #[test]
     fn a_steady_bias_is_learned(ratio in 0.34..2.99f64, rate in 1e6..1e9f64, tests in 4..20u32) {
         let mut calibration = Calibration::default();
@@ -74,12 +76,13 @@ proptest! {
         }
         let estimate = calibration.expected().unwrap().estimate(0, 0.1, rate).unwrap();
         prop_assert!((estimate.rate_bit_s / (rate * ratio) - 1.0).abs() < 1e-9 && estimate.agrees);
-        // What is far off is not believed, however sure the path is.
+        // A strongly deviating rate is rejected, however well the path is calibrated.
         prop_assert!(!calibration.expected().unwrap().estimate(0, 0.1, rate * 0.5).unwrap().agrees);
     }
 
-    /// Of a path that scatters by 2 % at most, a rate that drops to a half, or rises by half, is noticed by the next test: it
-    /// has its full length. The one after that has it too, and then the path is calibrated anew.
+    /// On a path that varies by at most 2 %, a rate that falls by half or rises by half is detected
+    /// by the next test, which runs to full length. So does the test after it, and then the path is
+    /// calibrated again.
     #[test]
     fn on_a_quiet_path_a_change_by_half_is_noticed_by_the_next_test(seed: u64, rises: bool, quiet in 0.0..0.02f64) {
         let mut path = Path::new(seed, quiet, quiet);
@@ -92,8 +95,8 @@ proptest! {
         prop_assert!(matches!(endings[5], Ending::Early { .. }), "{endings:?}");
     }
 
-    /// A change by 15 % is too small to be told from chance at once; the estimates follow most of it in the first
-    /// test, and are within 2 % after three.
+    /// A change of 15 % is too small to be distinguished from chance at once. The estimates follow
+    /// most of it in the first test and are within 2 % after three.
     #[test]
     fn a_change_by_fifteen_per_cent_is_followed(seed: u64, rises: bool) {
         let mut path = Path::new(seed, 0.0, 0.0);
@@ -108,7 +111,7 @@ proptest! {
         }
     }
 
-    /// Nothing that a path may do makes it panic, or the estimate nonsense.
+    /// No values cause a panic or an invalid estimate.
     #[test]
     fn no_values_make_nonsense(
         tests in prop::collection::vec((any::<u8>(), any::<f64>(), any::<f64>()), 0..50), partial in any::<f64>(),
@@ -137,7 +140,8 @@ proptest! {
     }
 }
 
-/// What scatters hides a change: how many changes by half the next test notices, at each scatter.
+/// Variation hides a change: share of changes by half that the next test detects, for each
+/// deviation.
 #[test]
 fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
     for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)]
@@ -155,8 +159,8 @@ fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
     }
 }
 
-/// Few tests are surprised. The errors are smaller than they were said to be on quiet paths, where the usual deviations are
-/// most of what is said, and somewhat larger where the path scatters much.
+/// Few tests are rejected. On quiet paths the errors are smaller than expected, because the usual
+/// deviations dominate the expectation; on paths with much variation they are somewhat larger.
 #[test]
 fn surprises_are_few_and_errors_are_as_expected() {
     for (scatter, least, most) in
@@ -185,8 +189,9 @@ fn surprises_are_few_and_errors_are_as_expected() {
     }
 }
 
-/// What is recorded of a path whose tests may end early leans on what was recorded before, and is what the next test is
-/// judged by. So it scatters less than full tests do, and the forecast's interval, made of it, holds fewer of them.
+/// If tests may end early, the recorded rate includes the earlier records, and the next test is
+/// checked against them. So the records vary less than full tests do, and the forecast interval,
+/// computed from them, contains fewer of the full rates.
 #[test]
 fn the_loop_through_the_forecast_costs_a_bounded_part_of_the_intervals_coverage() {
     for (scatter, least) in [(0.05, 0.87), (0.1, 0.86), (0.2, 0.84), (0.3, 0.83)] {
@@ -198,19 +203,19 @@ fn the_loop_through_the_forecast_costs_a_bounded_part_of_the_intervals_coverage(
     }
 }
 
-/// What came of forecasts whose tests may end early.
+/// Result of forecasts from tests that may end early.
 #[derive(Debug, Default)]
 struct Loop {
-    /// How many of the full rates lay within the 90 % interval that stood before.
+    /// Share of the full rates within the 90 % interval issued before.
     coverage: f64,
-    /// The standard deviation of the logarithms recorded, over that of full tests.
+    /// Standard deviation of the recorded logarithms, divided by that of full tests.
     scatter: f64,
-    /// How many tests ended early.
+    /// Share of tests that ended early.
     early: f64,
 }
 
 impl Loop {
-    /// Of 20 paths with 200 tests each, after the first 20.
+    /// Results of 20 paths with 200 tests each, without the first 20 tests.
     fn of_paths(scatter: f64, ends_early: bool) -> Self {
         let (mut sums, mut tests) = (Self::default(), 0.0);
         for seed in 0..20 {
@@ -242,8 +247,8 @@ impl Loop {
     }
 }
 
-/// What a station records of a test whose stream is steady at `partial` until it might end, and gives `full` in its full
-/// length.
+/// Returns what a station records for a test with the steady rate `partial` until it may end early,
+/// and the rate `full` in its full length.
 fn recorded(
     calibration: &mut Calibration,
     battery: &Battery,
@@ -285,14 +290,14 @@ fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_
     for _ in 0..Calibration::TESTS_MIN {
         assert_eq!(calibration.expected(), None);
         calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], 1e8);
-        // What is no rate says nothing.
+        // A value that is not a rate changes nothing.
         calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], 0.0);
         calibration.learn_full(&[Some(1e8); CHECKPOINTS.len()], f64::NAN);
     }
     assert!(calibration.expected().is_some());
-    // Nothing arrived before the end of any round.
+    // No data arrived before the end of any round.
     let mut blind = Calibration::default();
-    // Checkpoints that say nothing of a rate that stands still.
+    // The rates at the checkpoints vary, although the full rate is constant.
     let mut wild = Calibration::default();
     for test in 0..20 {
         blind.learn_full(&Partials::default(), 1e8);
@@ -301,5 +306,5 @@ fn a_path_is_tested_at_full_length_until_it_is_known_and_where_no_checkpoint_is_
     assert_eq!((blind.expected(), wild.expected()), (None, None));
 }
 
-/// As the planner draws them.
+/// Interval of audits in the station's planner.
 const AUDIT_EVERY: u32 = 20;

@@ -1,4 +1,4 @@
-//! What needs no socket: the wire format, the rule that ends a stream early, what is learned of a path.
+//! Tests without sockets: the wire format, the early end of a stream, and calibration.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod calibration;

@@ -1,4 +1,4 @@
-//! The rule that ends a stream early, on streams made up for it.
+//! The rule that ends a stream early, on synthetic streams.
 
 use barograph_probe::calibration::{Calibration, Partials};
 use barograph_probe::stop::{Config, Decision, Guard, Reason, Rule};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 const FULL_S: f64 = 5.0;
 
-/// A stream whose rate in bit/s is `rate` of the time, sampled every 5 ms.
+/// A stream with the rate `rate(time)` in bit/s, sampled every 5 ms.
 fn stream(rtt_s: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
     let mut bits = 0.0;
     let steps = (seconds / STEP_S) as u32;
@@ -27,7 +27,7 @@ fn stream(rtt_s: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
     (0..=steps).map(sample).collect()
 }
 
-/// Ten segments, doubled each round trip, up to a link's rate.
+/// Slow start: ten segments, doubled in each round trip, up to the rate of the link.
 fn slow_start(link_bit_s: f64, rtt_s: f64) -> impl Fn(f64) -> f64 {
     move |time_s| (10.0 * 1448.0 * 8.0 / rtt_s * (time_s / rtt_s).exp2()).min(link_bit_s)
 }
@@ -64,14 +64,15 @@ proptest! {
         prop_assert!(within(0.03, rate, link), "{rate} on {link}");
         prop_assert!(startup_s < reason.time_s);
         prop_assert!(link * 0.5 <= slow_start(link, rtt_s)(startup_s), "{startup_s} s is in the midst of start-up");
-        // Slow start, and eight rounds of which none is longer than half a second or two round trips.
+        // The bound is slow start plus eight rounds, none longer than half a second or two round
+        // trips.
         let doubling_s = rtt_s * (link * rtt_s / (10.0 * 1448.0 * 8.0)).log2().max(0.0);
         let round_s = (64.0 * 1448.0 * 8.0 / link).clamp(0.02, 0.5).max(rtt_s);
         prop_assert!(reason.time_s <= doubling_s + 12.0 * (round_s + 2.0 * STEP_S), "{reason:?}");
     }
 
-    /// A rate that falls to a half and climbs back every few rounds has no five rounds that agree. (On a slow
-    /// link a round is as long as such a tooth, and its mean is the right one.)
+    /// If the rate falls by half and recovers every few rounds, no five rounds agree. (On a slow
+    /// link a round is as long as such a period, and its mean is correct.)
     #[test]
     fn a_deep_sawtooth_does_not_settle(link in 1e8..1e9f64, rounds in 3.0..8.0f64, phase in 0.0..1.0f64) {
         let period_s = rounds * 0.02;
@@ -80,7 +81,7 @@ proptest! {
         prop_assert_eq!(unguarded(&stream(0.02, FULL_S, saw)), None);
     }
 
-    /// Stalls of three rounds, five rounds apart at most.
+    /// Stalls of three rounds, at most five rounds apart.
     #[test]
     fn a_stalling_stream_does_not_settle(link in 1e8..1e9f64, apart in 3.2..4.8f64, phase in 0.0..1.0f64) {
         let start = slow_start(link, 0.02);
@@ -91,7 +92,8 @@ proptest! {
         prop_assert_eq!(unguarded(&stream(0.02, FULL_S, stalling)), None);
     }
 
-    /// Whatever the stream does: nothing outside the interval stops it, and once outside it has its full length.
+    /// For any stream: an estimate outside the interval does not stop it, and after one it runs to
+    /// full length.
     #[test]
     fn the_guard_holds(
         rates in prop::collection::vec(0.0..1e9f64, 1..40),
@@ -110,7 +112,7 @@ proptest! {
             let most = rates.iter().copied().fold(0.0, f64::max);
             prop_assert!(0.0 < reason.settled_bit_s && reason.settled_bit_s <= most * 1.001);
         }
-        // One that only watches proposes the same and stops nothing.
+        // A rule that only observes proposes the same rate and stops nothing.
         let (watched, stopped) = watch(&samples, None);
         prop_assert!(!stopped);
         prop_assert_eq!(
@@ -188,12 +190,13 @@ fn what_still_grows_has_not_settled_however_much_may_vary() {
     let growing = slow_start(1e12, 0.1);
     assert_eq!(watch(&stream(0.1, 1.5, &growing), Some(early)).0, None);
     assert!(watch(&stream(0.1, 1.5, slow_start(1e8, 0.1)), Some(early)).0.is_some());
-    // A round of rest after each of growth: no two in a row.
+    // After each round of growth one round without growth: never two in a row.
     let in_steps = |time_s: f64| 1e7 * 1.6f64.powf((time_s / 0.2).floor());
     assert_eq!(watch(&stream(0.1, 1.5, in_steps), Some(early)).0, None);
 }
 
-/// A policer lets a bucket pass at once and then holds the rate: the first second says nothing of the fifth.
+/// A policer passes the bytes of a token bucket at once and then limits the rate, so the first
+/// second does not predict the fifth.
 #[test]
 fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
     let start = slow_start(1e8, 0.02);
@@ -207,11 +210,11 @@ fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
     let guarded = Early { guard: Some(guard), ..Early::default() };
     assert!(!watch(&samples, Some(guarded)).1, "outside the forecast it goes on");
 
-    // What has to be corrected by so much is no measure of the path: it is tested at full length.
+    // Such a large correction is not a measure of the path, so the path is tested at full length.
     assert_eq!(calibrated(&samples).expected(), None);
 }
 
-/// A flow that competes yields after two seconds: the settled rate is half of what comes.
+/// A competing flow yields after two seconds, so the rate settles too low at first.
 #[test]
 fn a_flow_that_has_not_yielded_is_corrected_for() {
     let start = slow_start(1e8, 0.02);
@@ -226,14 +229,14 @@ fn a_flow_that_has_not_yielded_is_corrected_for() {
     assert!(within(0.01, reason.rate_bit_s, full) && at_s < 0.5, "{reason:?} of {full} at {at_s}");
 }
 
-/// What the rule saw of a stream that it had no leave to end.
+/// The rates that a rule records of a stream that it may not end.
 fn partials(samples: &[Sample]) -> Partials {
     let mut rule = Rule::new(None);
     assert!(samples.iter().all(|sample| rule.push(sample) == Decision::Continue) && !rule.surprised());
     *rule.partials()
 }
 
-/// A path that always looks like this.
+/// Calibration of a path on which every test gives these samples.
 fn calibrated(samples: &[Sample]) -> Calibration {
     let mut calibration = Calibration::default();
     for _ in 0..Calibration::TESTS_MIN {
@@ -242,7 +245,7 @@ fn calibrated(samples: &[Sample]) -> Calibration {
     calibration
 }
 
-/// What stopped the stream, and when.
+/// The estimate that stopped the stream, and its time in seconds.
 fn stops(samples: &[Sample], early: Early) -> Option<(Reason, f64)> {
     let mut rule = Rule::new(Some(early));
     samples.iter().find_map(|sample| match rule.push(sample) {
@@ -264,12 +267,12 @@ fn a_calibrated_path_is_not_believed_when_it_is_another() {
         assert!(changed.iter().all(|sample| rule.push(sample) == Decision::Continue), "{share}");
         assert!(rule.surprised(), "{share}");
     }
-    // The forecast alone is enough.
+    // An interval of the forecast that excludes the rate is enough to go on.
     let guard = Some(Guard { lower_bit_s: 2e8, upper_bit_s: 3e8 });
     assert!(stops(&as_ever, Early { guard, ..early }).is_none());
 }
 
-/// On a quiet path the forecast's interval is narrower than the estimate can be.
+/// On a quiet path the forecast interval is narrower than the error of the estimate.
 #[test]
 fn an_interval_of_no_width_lets_what_agrees_with_it_stop() {
     let samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));

@@ -1,4 +1,4 @@
-//! The wire format: laws, kept bytes, and texts that are or are not targets.
+//! The wire format: round trips, kept corpus, and the syntax of targets.
 
 use std::fs;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn the_examples_of_the_specification() {
     assert_eq!(Done { bytes: 65_536, tcp_info: Some(info) }.encode()[..], bytes(expected));
 }
 
-/// Frames that no version 1 sends; each differs from a good one in what its name says.
+/// Invalid frames; each differs from a valid frame in the named field.
 #[test]
 fn what_is_not_defined_is_refused() {
     let changed = |frame: &[u8], at: usize, to: u8| {
@@ -76,7 +76,7 @@ fn what_is_not_defined_is_refused() {
     assert!(Reply::decode(&changed(&full, 15, 1)).is_err(), "only busy and spent say when to ask again");
 }
 
-/// What a fuzzer once found worth keeping, and one of each frame.
+/// Inputs that a fuzzer found, and one of each frame.
 #[test]
 fn the_kept_corpus_holds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/wire");
@@ -199,7 +199,7 @@ proptest! {
         fuzz_wire(&bytes);
     }
 
-    /// Random bytes seldom pass the mark and the length; these do, and change one byte.
+    /// Random bytes rarely pass the check of mark and length, so change one byte of valid frames.
     #[test]
     fn no_almost_good_frame_makes_a_decoder_panic(
         request in requests(), reply in replies(), info in infos(), at in 0..DONE_BYTES, to in any::<u8>(),
@@ -219,7 +219,7 @@ proptest! {
     }
 }
 
-/// The corpus is made of frames of these sizes; a change of one is a new version of the protocol.
+/// The corpus has frames of these sizes; a change of a size needs a new version of the protocol.
 #[test]
 fn sizes() {
     assert_eq!((REQUEST_BYTES, REPLY_BYTES, DONE_BYTES, DATAGRAM_BYTES), (16, 16, 48, 24));

@@ -1,4 +1,4 @@
-//! The example's flags, and the run.
+//! Flags and main function of the example.
 
 use barograph_sim::{
     A_V4, A_V6, B_V4, B_V6, Host, Jitter, Link, LinkSpec, Loss, Network, Queue, RelayOptions, Reorder,
@@ -19,7 +19,7 @@ struct Flags {
     /// Standard deviation of the delay in ms
     #[arg(long, conflicts_with = "replay")]
     jitter: Option<f64>,
-    /// A file of extra delays in seconds, one a packet
+    /// File of extra delays in seconds, one for each packet
     #[arg(long)]
     replay: Option<PathBuf>,
     /// Probability that a packet is lost
@@ -37,16 +37,16 @@ struct Flags {
     /// Spin for this many µs before each departure
     #[arg(long, default_value_t = 0)]
     spin: u64,
-    /// Seed of all chance
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Use a veth pair with only the rate
     #[arg(long, conflicts_with_all = ["delay", "jitter", "replay", "loss", "reorder", "queue_bdp"])]
     veth: bool,
-    /// A shell command for host B; the other starts when it listens on TCP
+    /// Shell command for host B; host A's command starts when it listens on TCP
     #[arg(long)]
     peer: Option<String>,
-    /// The command for host A
+    /// Command for host A
     #[arg(last = true, required = true)]
     command: Vec<String>,
 }
@@ -105,7 +105,7 @@ fn link(flags: &Flags) -> Result<Link, Box<dyn error::Error>> {
     Ok(Link::symmetric_with(spec, options))
 }
 
-/// Waits, at most ten seconds, until a TCP socket listens in the host; it is not touched.
+/// Waits at most ten seconds until a TCP socket listens in the host, without connecting to it.
 fn wait_for_listener(host: &Host) -> Result<(), Box<dyn error::Error>> {
     let started = Instant::now();
     while started.elapsed() < Duration::from_secs(10) {

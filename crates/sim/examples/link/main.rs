@@ -1,12 +1,13 @@
-//! Runs a command at one end of an emulated link, and says whether the run can be believed. Linux, as root.
+//! Runs a command at one end of an emulated link, and reports whether the run is valid. Needs Linux
+//! and root.
 //!
 //! ```sh
 //! cargo run -p barograph-sim --example link -- --rate 50 --delay 10 --loss 0.001 --queue-bdp 1 \
 //!     --peer 'iperf3 -s -1' -- iperf3 -c 192.0.2.2
 //! ```
 //!
-//! The command finds the addresses in `A_V4`, `A_V6`, `B_V4` and `B_V6`. The exit status is the command's; 3
-//! for a void run.
+//! The command finds the addresses in `A_V4`, `A_V6`, `B_V4` and `B_V6`. The exit status is that of
+//! the command, or 3 for a void run.
 
 #[cfg(target_os = "linux")]
 mod linux;

@@ -1,20 +1,20 @@
-//! The account of what the relay moved, how late, and at what cost.
+//! Statistics of the relay: packets, lateness and CPU time.
 
 use crate::report::{Counts, Report};
 use std::time::{Duration, Instant};
 
-/// The account, shared with whoever asks for a report.
+/// Statistics of the relay, shared with the callers of `report`.
 #[derive(Debug)]
 pub(super) struct Ledger {
     pub(super) counts: [Counts; 2],
     started: Instant,
     cpu: Duration,
-    /// Where the present window of CPU use began: time, and CPU time then.
+    /// Start of the current window of CPU use, and the CPU time at that moment.
     window: (Instant, Duration),
     cpu_peak: f64,
     late_bound: Duration,
     late_max: Duration,
-    /// Departures by lateness in steps of [`LATE_STEP`]; the last one holds all above.
+    /// Departures by lateness in steps of [`LATE_STEP`]; the last entry counts all larger values.
     lateness: Box<[u64; LATE_STEPS]>,
 }
 
@@ -43,7 +43,7 @@ impl Ledger {
         self.lateness[step.min(LATE_STEPS - 1)] += 1;
     }
 
-    /// Notes the thread's CPU time so far, and the share of a core when a window is over.
+    /// Records the thread's CPU time so far, and at the end of a window its share of a core.
     pub(super) fn note_cpu(&mut self, cpu: Duration) {
         self.cpu = cpu;
         let (began, cpu_then) = self.window;
@@ -59,7 +59,7 @@ impl Ledger {
         let mut allowed = self.lateness.iter().sum::<u64>() / 100;
         for (step, &count) in self.lateness.iter().enumerate().rev() {
             if count > allowed {
-                // The upper edge of the step, which no packet in it has passed.
+                // The upper edge of the step; no packet in the step was later.
                 return (LATE_STEP * (step as u32 + 1)).min(self.late_max);
             }
             allowed -= count;
@@ -67,7 +67,7 @@ impl Ledger {
         Duration::ZERO
     }
 
-    /// The account so far; the shell adds what it alone can see.
+    /// The statistics so far. The caller adds the values that only it can read.
     pub(super) fn report(&self) -> Report {
         let [forward, back] = self.counts;
         Report {
@@ -87,10 +87,11 @@ impl Ledger {
     }
 }
 
-/// Long enough that one slow start of a flow does not fill it, short enough to catch a busy second.
+/// Window for CPU use: longer than the slow start of one flow, short enough to detect a busy
+/// second.
 const CPU_WINDOW: Duration = Duration::from_millis(250);
 
-/// Lateness is kept to 10 µs up to 10 ms, ten times the default bound.
+/// Resolution and range of the recorded lateness: 10 µs up to 10 ms, ten times the default bound.
 const LATE_STEP: Duration = Duration::from_micros(10);
 const LATE_STEPS: usize = 1000;
 
@@ -102,7 +103,7 @@ mod tests {
     fn lateness_is_told_by_its_percentile_and_bound() {
         let mut ledger = Ledger::new(Duration::from_millis(1));
         for number in 0..200 {
-            // Three of two hundred are 2 ms late: more than 1 %.
+            // Three of two hundred packets are 2 ms late, which is more than 1 %.
             let late = if number < 3 { 2000 } else { 7 };
             ledger.note_departure(0, 10, Duration::from_micros(late));
         }

@@ -1,4 +1,5 @@
-//! What moves the packets: reads them, lets the queues and the models decide, and writes them when they are due.
+//! Main loop of the relay: reads packets, passes them through queues and models, and writes them
+//! when they are due.
 
 use super::ledger::Ledger;
 use crate::sync::lock;
@@ -20,23 +21,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the thread owns.
+/// State of the relay's thread.
 pub(super) struct Shuttle {
     tuns: [File; 2],
     models: [Model; 2],
-    /// The queues from A to B before the link, if there are.
+    /// Queues from A to B before the link; may be empty.
     line: Line<Vec<u8>>,
     has_line: bool,
     under_way: BinaryHeap<Reverse<Packet>>,
     under_way_bytes: usize,
     next_number: u64,
     spin: Duration,
-    /// The epoch of the models' clock.
+    /// Epoch of the models' clock.
     epoch: Instant,
     ledger: Arc<Mutex<Ledger>>,
 }
 
-/// A packet on its way, ordered by departure and then by arrival.
+/// A packet in flight, ordered by departure and then by arrival.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Packet {
     pub(super) at: Duration,
@@ -97,8 +98,8 @@ impl Shuttle {
         }
     }
 
-    /// Reads what has come, up to a batch, and lets the model decide. Breaks when the device is gone: it would
-    /// be readable, and fail, for ever.
+    /// Reads up to a batch of packets and passes them to the queues or the model. Breaks if the
+    /// device is gone, because it would stay readable and fail forever.
     fn take_in(&mut self, direction: usize, ledger: &mut Ledger) -> ControlFlow<()> {
         let mut buffer = [0; BUFFER_BYTES];
         for _ in 0..BATCH {
@@ -126,7 +127,7 @@ impl Shuttle {
         ControlFlow::Continue(())
     }
 
-    /// Lets the link decide about a packet that meets it at `at`.
+    /// Passes a packet that reaches the link at `at` through the model.
     fn send_off(&mut self, direction: usize, at: Duration, bytes: Vec<u8>, counts: &mut Counts) {
         match self.models[direction].carry(at, bytes.len()) {
             Fate::Lost => counts.lost += 1,
@@ -143,7 +144,7 @@ impl Shuttle {
         }
     }
 
-    /// Writes what is due.
+    /// Writes all packets that are due.
     fn put_out(&mut self, ledger: &mut Ledger) {
         while let Some((at, bytes)) = self.line.pop(self.epoch.elapsed()) {
             self.send_off(0, at, bytes, &mut ledger.counts[0]);
@@ -169,7 +170,7 @@ impl Shuttle {
         Some(due.saturating_sub(self.epoch.elapsed()))
     }
 
-    /// Sleeps until a device has packets, the nap is over, or the end has come.
+    /// Sleeps until a device is readable, `nap` is over, or the relay must stop.
     fn wait(&self, stopped: &PipeReader, nap: Option<Duration>) -> Ready {
         let fds = [self.tuns[0].as_fd(), self.tuns[1].as_fd(), stopped.as_fd()];
         let mut polled = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -190,14 +191,15 @@ enum Ready {
     Readable([bool; 2]),
 }
 
-/// The next packet that is due at `now`.
+/// Removes and returns the next packet that is due at `now`.
 fn pop_due(under_way: &mut BinaryHeap<Reverse<Packet>>, now: Duration) -> Option<Packet> {
     let first = under_way.peek_mut()?;
     if first.0.at > now { None } else { Some(PeekMut::pop(first).0) }
 }
 
-/// Whether the destination of an IP packet is a group: 224.0.0.0/4 (RFC 5771) or ff00::/8 (RFC 4291 §2.7).
-/// Hosts announce themselves to groups when they please, which would shift every later packet's luck.
+/// Whether the destination of an IP packet is a multicast address: 224.0.0.0/4 (RFC 5771) or
+/// ff00::/8 (RFC 4291 §2.7). Hosts send multicast at arbitrary times, which would shift the random
+/// draws of all later packets.
 fn is_multicast(packet: &[u8]) -> bool {
     match packet.first().map(|byte| byte >> 4) {
         Some(4) => packet.get(16).is_some_and(|byte| byte >> 4 == 0xe),
@@ -206,18 +208,18 @@ fn is_multicast(packet: &[u8]) -> bool {
     }
 }
 
-/// CPU time of the calling thread; zero where the clock is missing.
+/// CPU time of the calling thread; zero if the clock is missing.
 fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Packets read in one go, so that a flood in one direction cannot hold up departures for long.
+/// Packets read at once, so that a flood in one direction does not delay departures for long.
 const BATCH: usize = 32;
 
-/// The largest IP packet that the device can pass with its MTU, rounded up.
+/// Size of the largest IP packet at the device's MTU, rounded up.
 const BUFFER_BYTES: usize = 2048;
 
-/// Memory for packets under way: a second of 500 Mbit/s.
+/// Memory for packets in flight: a second at 500 Mbit/s.
 const UNDER_WAY_LIMIT_BYTES: usize = 64_000_000;
 
 #[cfg(test)]

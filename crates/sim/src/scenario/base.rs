@@ -1,4 +1,4 @@
-//! The base of links, which has several forms.
+//! The base of links and its forms in TOML.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
@@ -6,25 +6,25 @@ use std::fmt;
 
 use super::Range;
 
-/// The base of links in seconds: a number, `{ min, max }` (log-uniform), `{ median, sigma }` (lognormal) or
-/// `{ uniform = { min, max } }`.
+/// Base of links in seconds: a number, `{ min, max }` (log-uniform), `{ median, sigma }`
+/// (lognormal) or `{ uniform = { min, max } }`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Base {
-    /// Log-uniform.
+    /// Log-uniform distribution over the range.
     Uniform(Range),
-    /// Uniform (not log-uniform).
+    /// Uniform distribution (not log-uniform).
     Flat {
-        /// The least and the greatest.
+        /// Range of the distribution.
         uniform: Range,
     },
-    /// Lognormal.
+    /// Lognormal distribution of the base.
     Lognormal {
-        /// The median.
+        /// Median in seconds, above 0.
         median: f64,
-        /// The deviation of the logarithm.
+        /// Standard deviation of the logarithm.
         sigma: f64,
     },
-    /// All the same.
+    /// The same base for all links.
     Constant(f64),
 }
 
@@ -34,8 +34,8 @@ impl<'de> Deserialize<'de> for Base {
     }
 }
 
-/// Tells the forms apart by their keys, so that an error can name the key that is wrong (serde's untagged
-/// enums only say that nothing matched).
+/// Distinguishes the forms by their keys, so that an error can name the wrong key (serde's untagged
+/// enums only report that no form matched).
 struct Forms;
 
 impl<'de> Visitor<'de> for Forms {
@@ -79,6 +79,6 @@ impl<'de> Visitor<'de> for Forms {
     }
 }
 
-/// All keys; the last one holds a table.
+/// All keys; the value of the last is a table.
 const KEYS: &[&str] = &["min", "max", "median", "sigma", "uniform"];
 const UNIFORM: usize = 4;

@@ -1,14 +1,14 @@
-//! Whether the numbers of a scenario make sense.
+//! Validates the numbers of a scenario.
 
 use std::path::Path;
 
 use super::{Base, Congestion, Duration, Law, LinkLaw, Range, Scenario, Stall};
 
 impl Scenario {
-    /// Checks every field, and gets the trace, if there is one, from `read`, which is given its path.
+    /// Checks every field. If the scenario has a trace, `read` returns its numbers, given its path.
     ///
     /// # Errors
-    /// A sentence that names the key and its range, or that of `read`.
+    /// A sentence with the key and its valid range, or the error of `read`.
     pub fn ready(mut self, read: impl Fn(&Path) -> Result<Vec<f64>, String>) -> Result<Self, String> {
         if let Law::Trace { file, values } = &mut self.link.law {
             *values = read(file)?;
@@ -40,11 +40,13 @@ impl Scenario {
         self.link.check()?;
         for stall in self.stalls() {
             within("stall.probability", stall.probability, 0.0, 1.0)?;
-            // A thousand stalls in a kilobyte is more than anyone means, and each takes its time to draw.
+            // More than a thousand stalls in a kilobyte are not meaningful, and each takes time to
+            // draw.
             within("stall.per_bytes", stall.per_bytes.unwrap_or(1024) as f64, 1024.0, 1e12)?;
             stall.duration_s.check()?;
         }
-        // A tenth gets through at least: a reduction is over when every message has.
+        // At least a tenth of the attempts must succeed, because a reduction ends only after every
+        // message has arrived.
         if let Some(loss) = self.loss {
             within("loss.probability", loss.probability, 0.0, 0.9)?;
             within("loss.gives_up_s", loss.gives_up_s, 1e-3, 1e6)?;
@@ -66,7 +68,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// All kinds of stalls.
+    /// All kinds of stalls of the scenario.
     pub(crate) fn stalls(&self) -> impl Iterator<Item = &Stall> {
         self.stall.iter().chain(&self.more_stalls)
     }
@@ -105,7 +107,7 @@ impl LinkLaw {
 
 impl Congestion {
     fn check(&self) -> Result<(), String> {
-        // Each change of state is worked out one after the other: shorter stays would take for ever.
+        // Each state change is computed one after the other, so shorter states would take too long.
         within("congestion.good_s", self.good_s, 1e-3, f64::INFINITY)?;
         within("congestion.bad_s", self.bad_s, 1e-3, 1e12)?;
         within("congestion.factor", self.factor, 1e-6, 1e6)?;
@@ -133,7 +135,7 @@ impl Duration {
     }
 }
 
-/// Divides by the median; `None` unless all numbers are positive and finite.
+/// Divides the numbers by their median; `None` unless all are positive and finite.
 fn normalise(values: &mut [f64]) -> Option<()> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -144,7 +146,7 @@ fn normalise(values: &mut [f64]) -> Option<()> {
 }
 
 fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), String> {
-    // NaN is within nothing.
+    // NaN is never within a range.
     if min <= value && value <= max {
         Ok(())
     } else if max.is_infinite() {

@@ -1,4 +1,4 @@
-//! One direction of a connection: pieces that arrive at their times, in their order.
+//! One direction of a connection: pieces that arrive at given times, in order.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,25 +12,25 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::sync::lock;
 
-/// What the two ends share.
+/// State shared by both ends of a direction.
 #[derive(Default)]
 pub(super) struct Pipe(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     pieces: VecDeque<(Instant, Vec<u8>)>,
-    /// When the last piece arrives: none overtakes it.
+    /// Arrival time of the last piece; no piece overtakes it.
     last: Option<Instant>,
-    /// When the reader hears that nothing more comes.
+    /// Time at which the reader reads the end of the stream.
     closed: Option<Instant>,
     reset: Option<Instant>,
-    /// Nobody reads any more.
+    /// Whether the reader is gone.
     abandoned: bool,
     reader: Option<Waker>,
 }
 
 impl Pipe {
-    /// `bytes` arrive at `at`, or with the piece before them if that is later.
+    /// Sends `bytes` to arrive at `at`, or with the previous piece if that arrives later.
     pub(super) fn push(&self, bytes: Vec<u8>, at: Instant) {
         let mut state = self.state();
         let at = state.last.map_or(at, |last| last.max(at));
@@ -41,7 +41,8 @@ impl Pipe {
         state.wake();
     }
 
-    /// Nothing more is written. What is under way arrives if `late`, else it is gone.
+    /// Ends the stream for the writer. Pieces in flight still arrive if `late` is true; otherwise
+    /// they are dropped.
     pub(super) fn close(&self, late: bool) {
         let now = Instant::now();
         let mut state = self.state();
@@ -52,7 +53,7 @@ impl Pipe {
         state.wake();
     }
 
-    /// From `at` on the reader gets an error, whatever has not arrived.
+    /// Makes reads fail from `at` on, even if pieces have not arrived.
     pub(super) fn reset(&self, at: Instant) {
         let mut state = self.state();
         state.reset = Some(at);
@@ -75,7 +76,7 @@ impl State {
         }
     }
 
-    /// Reads what has arrived at `now`; else says when to look again, if anything is known to come.
+    /// Reads what has arrived by `now`. The error is the time of the next event, if one is known.
     fn read(&mut self, now: Instant, buffer: &mut ReadBuf<'_>) -> Result<io::Result<()>, Option<Instant>> {
         if let Some((at, bytes)) = self.pieces.front_mut().filter(|(at, _)| *at <= now)
             && self.reset.is_none_or(|reset| *at <= reset)
@@ -146,7 +147,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let mut state = self.pipe.state();
         state.abandoned = true;
-        // With TCP, what arrives where nobody reads is dropped.
+        // As with TCP, data that arrive without a reader are dropped.
         state.pieces.clear();
     }
 }

@@ -291,7 +291,7 @@ fn what_is_lost_or_reset_breaks_and_the_rest_keeps_its_weather() {
         }
     }
     assert!((700..=900).contains(&lost), "{lost}: a tenth, less those that are reset before");
-    // Half of the answers come before the reset would, but none of the lost.
+    // Half of the responses arrive before the reset, but none of the lost ones.
     assert!((1000..=1200).contains(&cut), "{cut}");
 }
 

@@ -1,32 +1,31 @@
-//! How answers scatter around their forecast: a fading histogram, with counts of what was cut off.
+//! Distribution of response times around their forecasts: a histogram that fades, with separate
+//! counts of attempts that were cut off.
 
-/// Bins of the ratio of an answer's time to its forecast, an eighth of an octave each.
+/// Number of bins of the ratio of response time to forecast, an eighth of an octave each.
 pub(super) const BINS: usize = 96;
 
-/// The bin that starts at a ratio of 1: from a quarter of the forecast to 1024 times it, with everything
-/// beyond in the first and the last bin.
+/// Index of the bin that starts at a ratio of 1. The bins reach from a quarter of the forecast to
+/// 1024 times the forecast; the first and the last bin also hold everything beyond.
 pub(super) const ONE: usize = 16;
 
-/// Bins to an octave.
 pub(super) const PER_OCTAVE: f64 = 8.0;
 
-/// The ratio between the edges of a bin, 2^(1/8).
+/// Ratio between the edges of a bin, 2^(1/8).
 pub(super) const STEP: f64 = 1.090_507_732_665_257_7;
 
-/// Counts by bin.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Counts {
-    /// Attempts that were answered in this bin.
+    /// Attempts with a response in this bin.
     pub(super) answered: [f32; BINS],
-    /// Attempts that were given up in this bin, so that the answer would have come later.
+    /// Attempts that were cut off or dropped in this bin; their response would have arrived later.
     pub(super) censored: [f32; BINS],
 }
 
-/// The counts of one link. Each answer makes all before it weigh a little less.
+/// Counts of one link. Each response reduces the weight of all earlier counts a little.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Histogram {
     counts: Counts,
-    /// What an observation weighs now; it grows instead of all others shrinking.
+    /// Weight of a new observation. It grows, so that the older counts need not shrink one by one.
     weight: f32,
 }
 
@@ -56,39 +55,41 @@ impl Histogram {
         }
     }
 
-    /// The counts as they weigh now.
+    /// Counts in units of the current weight.
     pub(super) fn counts(&self) -> Counts {
         let mut counts = self.counts.clone();
         counts.all_mut().for_each(|count| *count /= self.weight);
         counts
     }
 
-    /// What a stored count must be multiplied by, and the stored counts.
+    /// Factor for stored counts, and the stored counts.
     pub(super) fn stored(&self) -> (f64, &Counts) {
         (1.0 / f64::from(self.weight), &self.counts)
     }
 }
 
-/// The bin of a ratio of 2^`octaves`.
+/// Bin of the ratio 2^`octaves`.
 pub(super) fn bin(octaves: f64) -> usize {
     // A cast from a float saturates, and NaN becomes 0.
     let bin = libm::floor(PER_OCTAVE * octaves) as i64;
     bin.saturating_add(ONE as i64).clamp(0, BINS as i64 - 1) as usize
 }
 
-/// The ratio at which a bin starts, in octaves.
+/// Lower edge of a bin, in octaves above the forecast.
 pub(super) fn octaves(bin: usize) -> f64 {
     (bin as f64 - ONE as f64) / PER_OCTAVE
 }
 
-/// An answer weighs half after 350 more: tails are rare, and a path's change slowly.
+/// Growth of the weight with each response. A response has half its weight after 350 more: slow
+/// responses are rare, and their share changes slowly.
 const FADE: f32 = 1.002;
 
-/// Far from what an `f32` loses.
+/// Far below the range where an `f32` loses a count of 1.
 const WEIGHT_MAX: f32 = 1e6;
 
-/// The shape that is assumed before there are answers: 97 % lognormal with a deviation of 0.3 around the
-/// forecast, 3 % a tail of exponent 1 from 2 to 64 times it. Weak, and soon forgotten.
+/// Distribution assumed before there are responses: 97 % lognormal with a deviation of 0.3 around
+/// the forecast, 3 % a tail with exponent 1 from 2 to 64 times the forecast. It has little weight
+/// and fades soon.
 pub(super) const PRIOR: [f32; BINS] = [
     5.31e-06, 1.84e-05, 5.87e-05, 0.000172, 0.000465, 0.00116, 0.00265, 0.00559, 0.0108, 0.0194, 0.0318,
     0.0481, 0.0671, 0.086, 0.101, 0.11, 0.11, 0.101, 0.086, 0.0671, 0.0481, 0.0318, 0.0194, 0.0108, 0.00816,
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn the_prior_is_a_distribution() {
         let sum: f32 = PRIOR.iter().sum();
-        // Shares below a millionth were left out, and the lognormal part below the first bin.
+        // Shares below a millionth and the lognormal part below the first bin are left out.
         assert!((sum - 1.0).abs() < 2e-3, "{sum}");
         let tail: f32 = PRIOR[bin(1.0)..].iter().sum();
         assert!((0.03..0.05).contains(&tail), "{tail}");
@@ -135,7 +136,7 @@ mod tests {
         }
         let counts = histogram.counts();
         assert!(counts.censored[3] < 1e-6, "{}", counts.censored[3]);
-        // The sum of 1.002^-n over all n.
+        // 501 is the sum of 1.002^-n over all n.
         assert!((counts.answered[20] - 501.0).abs() < 2.0, "{}", counts.answered[20]);
     }
 }

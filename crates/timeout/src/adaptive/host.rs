@@ -1,4 +1,4 @@
-//! What the links of one host learn together, without a lock.
+//! State that the links of one host share without a lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,16 +8,16 @@ use core::sync::atomic::Ordering::Relaxed;
 use super::histogram::{BINS, Counts};
 use super::state::{Reader, StateError, Writer};
 
-/// What the links of one host have learned together: how answers scatter, and whether retries help. Cloning
-/// it gives another handle to the same.
+/// What the links of one host have learned together: the distribution of response times around
+/// their forecasts, and whether retries help. A clone is another handle to the same state.
 ///
-/// Links read and add to it once in up to 32 messages, and around retries, by atomic operations; nobody ever
-/// waits.
+/// A link uses it after retries, after slow messages, and once in up to 32 other messages, by
+/// atomic operations. No link ever waits.
 #[derive(Clone, Debug, Default)]
 pub struct Host(Arc<Pool>);
 
 impl Host {
-    /// What it has learned, in a small versioned format that [`Host::load`] reads.
+    /// Saves what was learned, in a small versioned format that [`Host::load`] reads.
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(KIND);
@@ -28,10 +28,10 @@ impl Host {
         writer.bytes()
     }
 
-    /// What [`Host::save`] saved.
+    /// Loads what [`Host::save`] saved.
     ///
     /// # Errors
-    /// [`StateError`] when `saved` is nothing of the kind.
+    /// [`StateError`] if `saved` is not the state of a host.
     pub fn load(saved: &[u8]) -> Result<Self, StateError> {
         let mut reader = Reader::new(saved, KIND)?;
         let host = Self::default();
@@ -43,14 +43,14 @@ impl Host {
         Ok(host)
     }
 
-    /// Adds an observation of some bin.
+    /// Counts an observation in `bin`.
     pub(super) fn count(&self, bin: usize, censored: bool) {
         let cells = if censored { &self.0.censored } else { &self.0.answered };
         change(&cells[bin], |count| count + 1.0);
     }
 
-    /// Adds to what is known of retries: one was made and was quick or not, or, for nothing, the message after
-    /// a slow one was quick or not.
+    /// Counts one piece of evidence on retries. With `retried`, it is a retry that was quick or
+    /// not; otherwise a message after a slow one that was quick or not, which cost no retry.
     pub(super) fn witness(&self, helped: bool, retried: bool) {
         let cells = if retried { &self.0.retried } else { &self.0.passive };
         change(&cells[usize::from(!helped)], |count| count + 1.0);
@@ -66,7 +66,7 @@ impl Host {
         Counts { answered: all(&self.0.answered), censored: all(&self.0.censored) }
     }
 
-    /// Lets old counts fade. Two links that do so at once fade them twice, which does no harm.
+    /// Halves old counts. If two links do so at once, the counts fade twice, which is harmless.
     pub(super) fn fade(&self, counts_total: f64) {
         if COUNTS_MAX < counts_total {
             halve(&self.0.answered);
@@ -82,7 +82,7 @@ impl Host {
     }
 }
 
-/// How often a retry was quick, and how often not; and the same of messages that came after a slow one.
+/// Numbers of quick and of slow retries; and of quick and slow messages after a slow message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
     pub(super) retried: (f64, f64),
@@ -90,8 +90,9 @@ pub(super) struct Evidence {
 }
 
 impl Evidence {
-    /// The share of retries that are quick, from 0 to 1: the mean of a beta distribution that starts uniform
-    /// (Laplace's rule of succession). What cost nothing counts half, and for four retries at most.
+    /// Estimated share of retries that are quick, from 0 to 1: the mean of a beta distribution that
+    /// starts uniform (Laplace's rule of succession). Evidence that cost no retry has half the
+    /// weight, and in total the weight of at most four retries.
     pub(super) fn quick(&self) -> f64 {
         let (quick, slow) = self.passive;
         let weight =
@@ -112,7 +113,7 @@ struct Pool {
 
 impl Default for Pool {
     fn default() -> Self {
-        // All bits 0 are the number 0.
+        // The `f32` 0.0 has the bits 0.
         fn zeros<const N: usize>() -> [AtomicU32; N] {
             core::array::from_fn(|_| AtomicU32::new(0))
         }
@@ -125,7 +126,7 @@ fn read(cell: &AtomicU32) -> f32 {
 }
 
 fn change(cell: &AtomicU32, to: impl Fn(f32) -> f32) {
-    // The function never declines, so the update cannot fail.
+    // The closure always returns `Some`, so the update cannot fail.
     let _ = cell.fetch_update(Relaxed, Relaxed, |bits| Some(to(f32::from_bits(bits)).to_bits()));
 }
 
@@ -133,16 +134,18 @@ fn halve(cells: &[AtomicU32]) {
     cells.iter().for_each(|cell| change(cell, |count| 0.5 * count));
 }
 
-/// Fades after so many observations of all links: as long as a link's own memory, for a handful of links.
+/// Number of observations of all links after which the counts are halved. With a handful of links,
+/// the memory is as long as that of a single link.
 const COUNTS_MAX: f64 = 2000.0;
 
-/// Fades after so much evidence: a path's nature changes within days, not within minutes.
+/// Number of pieces of evidence after which they are halved: the nature of a path changes within
+/// days, not within minutes.
 const EVIDENCE_MAX: f64 = 400.0;
 
-/// The message after a slow one comes later than a retry would: it says half as much, and no more than a few
-/// retries would.
+/// The message after a slow one comes later than a retry would. So it has half the weight of a
+/// retry, and all of them together at most that of four retries.
 const PASSIVE_WEIGHT: f64 = 0.5;
 const PASSIVE_MAX: f64 = 4.0;
 
-/// Marks a saved host.
+/// Kind of a saved state: a host.
 const KIND: u8 = b'H';

@@ -1,35 +1,38 @@
-//! The forecast: how long an answer to so many bytes takes, on a logarithmic scale.
+//! Forecast of the response time from the size of a message, on a logarithmic scale.
 
 use alloc::boxed::Box;
 use barograph_forecast::{Battery, Loss};
 
-/// A latency and a cost per byte: log2 x = level + log2(latency + `per_byte` · bytes), x in seconds.
+/// Latency and cost per byte: log2 x = level + log2(latency + `per_byte` · bytes), with x in
+/// seconds.
 ///
-/// With messages of one size this is an exponentially weighted mean of log2 x. With many it is an extended
-/// Kalman filter (Kalman 1960) of two states, log2 of the latency and log2 of the cost per byte. How much
-/// each has to do with an answer is its share of the time, between 0 and 1, so the filter is well-behaved
-/// wherever it stands. Both drift together, as they do when a path or a host is slow.
+/// For messages of one size this is an exponentially weighted mean of log2 x. For several sizes it
+/// is an extended Kalman filter (Kalman 1960) with two states: log2 of the latency and log2 of the
+/// cost per byte. The derivative of log2 x by a state is that state's share of the time, between 0
+/// and 1, so the filter is stable everywhere. Both states drift together, as they do when a path or
+/// a host is slow.
 #[derive(Clone, Debug)]
 pub(super) struct Level {
-    /// What both states have in common, log2.
+    /// Common part of both states, log2.
     level: f64,
-    /// The states without it, log2: of the latency, and of the cost per byte.
+    /// Rest of each state, log2: of the latency, and of the cost per byte.
     parts: [f64; 2],
-    /// 2 to the power of them.
+    /// 2 to the power of `parts`.
     powers: [f64; 2],
-    /// A size, log2 of its latency and bytes together, and the bytes' share: most links know one size only.
+    /// Cache for the last size, because most links have messages of one size: the size, log2 of its
+    /// latency and cost together, and the share of the cost.
     usual: (u64, f64, f64),
-    /// Covariance of the states in units of an answer's variance: of the latency, of both, of the cost.
+    /// Covariance of the states, in units of the variance of a response: latency, both, cost.
     covariance: [f64; 3],
-    /// Which way the last surprise went that had to be cut down, if the last one had.
+    /// Sign of the last surprise if it was clipped; 0 if not.
     surprised: i8,
-    /// What the level is worth: nothing, a forecast from elsewhere, answers.
+    /// Source of the level.
     pub(super) ground: Ground,
-    /// Forecasts the level instead of the mean above.
+    /// If present, it forecasts the level instead of the mean.
     battery: Option<Box<Battery>>,
 }
 
-/// What a level rests on.
+/// Source of a level: nothing yet, a forecast made elsewhere, or responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ground {
     Nothing,
@@ -53,15 +56,15 @@ impl Level {
         new
     }
 
-    /// All that a level is but its battery, in the order of [`Level::load`].
+    /// State without the battery, in the order of [`Level::load`].
     pub(super) fn save(&self) -> [f64; 6] {
         let [latency, cost] = self.parts;
         let [a, b, c] = self.covariance;
-        // Of a battery its forecast is saved, not its memory.
+        // A battery's forecast is saved, not its memory.
         [self.base(), latency, cost, a, b, c]
     }
 
-    /// What [`Level::save`] saved, of a level with answers.
+    /// Restores what [`Level::save`] returned for a level with responses.
     pub(super) fn load([level, latency, cost, a, b, c]: [f64; 6], bytes: u64) -> Self {
         let mut new = Self { level, parts: [latency, cost], covariance: [a, b, c], ..Self::new() };
         new.ground = Ground::Answers;
@@ -77,7 +80,7 @@ impl Level {
         }
     }
 
-    /// Somebody else's forecast, log2 of seconds, until there are answers.
+    /// Sets a forecast made elsewhere, log2 of seconds. It is used until there are responses.
     pub(super) fn tell(&mut self, forecast: f64) {
         if self.ground != Ground::Answers {
             self.level = forecast;
@@ -85,14 +88,14 @@ impl Level {
         }
     }
 
-    /// log2 of the expected seconds.
+    /// log2 of the expected response time in seconds.
     pub(super) fn forecast(&self, bytes: u64) -> f64 {
-        // What was told was told of no size.
+        // A forecast made elsewhere is of no particular size.
         let sized = if self.ground == Ground::Told { 0.0 } else { self.sized(bytes).0 };
         self.base() + sized
     }
 
-    /// Learns that `bytes` took 2^`y` seconds, where 2^`forecast` were expected.
+    /// Learns that `bytes` took 2^`y` seconds, where 2^`forecast` seconds were expected.
     pub(super) fn learn(&mut self, bytes: u64, y: f64, forecast: f64) {
         if self.ground == Ground::Answers {
             self.follow(bytes, y - forecast);
@@ -104,7 +107,7 @@ impl Level {
         }
     }
 
-    /// The size of the last answer.
+    /// Size of the last message, in bytes.
     pub(super) fn usual_bytes(&self) -> u64 {
         self.usual.0
     }
@@ -114,7 +117,8 @@ impl Level {
         self.place(bytes);
         let (_, sized, share) = self.usual;
         self.level = told.map_or(y, |told| 0.5 * (told + y)) - sized;
-        // The sum is known from here on; how it splits is not, and what the one gains the other loses.
+        // The sum of both parts is known now. How it divides is not: what one part gains the other
+        // loses.
         let (latency, cost) = (-share, 1.0 - share);
         self.covariance = [
             LEVEL_VARIANCE + SPLIT_VARIANCE * latency * latency,
@@ -132,12 +136,13 @@ impl Level {
         let of = |[a, b, c]: [f64; 3]| (a * (1.0 - share) + b * share, b * (1.0 - share) + c * share);
         let variance = |(latency, cost): (f64, f64)| latency * (1.0 - share) + cost * share;
         let [a, b, c] = self.covariance;
-        // A surprise counts as it compares with what was to be expected.
+        // The limit of a surprise grows with the uncertainty of the forecast.
         let expected = 1.0 + variance(of(self.covariance));
         let most = SURPRISE_MAX * libm::sqrt(expected);
         let side = if surprise.abs() < most { 0 } else { surprise.signum() as i8 };
         let surprise = surprise.clamp(-most, most);
-        // Cut down twice in a row the same way, where the forecast was sure, is no accident: the level moved.
+        // Two surprises in a row that were clipped on the same side, although the forecast was
+        // certain: the level has moved.
         let jumped = side != 0 && side == self.surprised && expected < SURE;
         self.surprised = side;
         let drift = LEVEL_DRIFT + if jumped { LEVEL_JUMP } else { 0.0 };
@@ -153,7 +158,7 @@ impl Level {
         let both = ((1.0 - share) * gain_latency + share * gain_cost) * surprise;
         self.level += both;
         let split = [gain_latency * surprise - both, gain_cost * surprise - both];
-        // One size, again and again, moves the level alone.
+        // Messages of one size move the level only.
         if SPLIT_LEAST < split[0].abs().max(split[1].abs()) {
             for (part, split) in self.parts.iter_mut().zip(split) {
                 *part = (*part + split).clamp(-PART_MAX, PART_MAX);
@@ -162,14 +167,14 @@ impl Level {
         }
     }
 
-    /// Works out what depends on the parts and the size.
+    /// Computes the values that depend on the parts and the size.
     fn place(&mut self, bytes: u64) {
         self.powers = self.parts.map(libm::exp2);
         let (sized, share) = self.size(bytes);
         self.usual = (bytes, sized, share);
     }
 
-    /// What the size adds to the level in octaves, and the bytes' share of the time.
+    /// What the size adds to the level in octaves, and the share of the cost of its bytes.
     fn sized(&self, bytes: u64) -> (f64, f64) {
         if bytes == self.usual.0 { (self.usual.1, self.usual.2) } else { self.size(bytes) }
     }
@@ -195,36 +200,38 @@ impl Level {
     }
 }
 
-/// One answer moves the level as if it were an octave off at most, or as much more as the forecast was unsure
-/// (a robust filter clips its innovations, Huber 1964): a stall is no news about the rest.
+/// Clipping: one response moves the level as if it were at most one octave off, or more if the
+/// forecast is uncertain (a robust filter clips its innovations, Huber 1964). A single stall is
+/// little evidence about other messages.
 const SURPRISE_MAX: f64 = 1.0;
 
-/// The variance of a surprise, in units of an answer's (1), below which a forecast is sure of itself: half of
-/// it again is its own.
+/// Variance of a surprise below which a forecast counts as certain, in units of the variance of a
+/// response (1): the forecast itself contributes at most half a unit.
 const SURE: f64 = 1.5;
 
-/// What the level may drift from answer to answer: leads to a gain of 0.1, the middle of those of NWS.
+/// Variance by which the level drifts from response to response. It leads to a gain of 0.1, the
+/// middle of the gains of NWS.
 const LEVEL_DRIFT: f64 = 0.011;
 
-/// What two cut-down surprises in a row add: leads to a gain of about 0.3.
+/// Variance that two clipped surprises in a row add. It leads to a gain of about 0.3.
 const LEVEL_JUMP: f64 = 0.3;
 
-/// After one answer the level is known as well as half another would tell.
+/// Variance of the level after one response.
 const LEVEL_VARIANCE: f64 = 0.5;
 
-/// Before other sizes were seen, 64 kB (the paper's message) take as long as the latency, or by three octaves
-/// more or less.
+/// Before other sizes were seen, 64 kB (the paper's message) are assumed to cost as much time as
+/// the latency, give or take three octaves.
 const REFERENCE_OCTAVES: f64 = 16.0;
 const SPLIT_VARIANCE: f64 = 9.0;
 
-/// How latency and cost compare is a property of the path and hardly drifts.
+/// The ratio of latency and cost is a property of the path and hardly drifts.
 const SPLIT_DRIFT: f64 = 1e-4;
 
-/// A change of the parts too small to see: 0.01 % of an octave.
+/// Smallest change of the parts that matters, in octaves.
 const SPLIT_LEAST: f64 = 1e-4;
 
-/// What cannot be observed is not worth knowing worse than this.
+/// Upper limit of a variance: for what cannot be observed it would grow without bound.
 const VARIANCE_MAX: f64 = 2.0 * SPLIT_VARIANCE;
 
-/// Octaves within which a part stays of the other: a byte costs 2^-64 to 2^64 of any latency there is.
+/// Limit of each part, in octaves from the level. No real latency or cost per byte comes near it.
 pub(super) const PART_MAX: f64 = 64.0;

@@ -1,41 +1,41 @@
-//! The timeouts that make the time to an answer least.
+//! Timeouts with the least expected time to a response.
 
 use super::histogram::{BINS, Counts, ONE, STEP, octaves};
 
-/// What the best timeouts are, each as log2 of its ratio to the forecast.
+/// The best timeouts, each as log2 of its ratio to the forecast.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Optimum {
-    /// Of a first attempt, with no more timeouts than may be.
+    /// Of a first attempt, within the proven budget.
     pub(super) first: f64,
-    /// Of a first attempt, if there were leave for more.
+    /// Of a first attempt, within the full budget.
     pub(super) explore: f64,
     /// Of the first and the second retry.
     pub(super) retries: [f64; 2],
-    /// So long that only answers that never come run into it.
+    /// So long that only missing responses exceed it.
     pub(super) backstop: f64,
-    /// Whether `first` is expected to gain anything.
+    /// Whether `first` is expected to gain time.
     pub(super) pays: bool,
-    /// The shares of attempts that take longer than `first` and than `explore`.
+    /// Share of attempts that take longer than `first`, and than `explore`.
     pub(super) exceed: f64,
     pub(super) exceed_explore: f64,
 }
 
-/// What retries are like.
+/// Properties of the retries of a link.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retries {
-    /// The time to connect anew ÷ the forecast.
+    /// Time to connect again ÷ forecast.
     pub(super) connect: f64,
-    /// How likely a retry is to be a fresh draw. Else it meets the same slowness and takes as long as the
-    /// attempt before would have taken.
+    /// Probability that a retry is a fresh draw. Otherwise it meets the same slowness and takes as
+    /// long as the attempt before it would have taken.
     pub(super) help: f64,
-    /// The largest share of attempts that may be cut off.
+    /// Largest share of attempts that may be cut off.
     pub(super) exceed_max: f64,
-    /// The same for [`Optimum::explore`].
+    /// Largest share for [`Optimum::explore`].
     pub(super) explore_max: f64,
 }
 
 impl Optimum {
-    /// While nothing is known: eight times a forecast that somebody else made.
+    /// Before there are responses: eight times a forecast made elsewhere.
     pub(super) const START: Self = Self {
         first: 3.0,
         explore: 3.0,
@@ -46,7 +46,8 @@ impl Optimum {
         exceed_explore: 0.0,
     };
 
-    /// The share of attempts that take longer than a first timeout that this made; beyond the backstop, none.
+    /// Share of attempts that take longer than `first`; 0 unless `first` is a timeout of this
+    /// optimum.
     pub(super) fn exceed_at(&self, first: f64) -> f64 {
         if first == self.first {
             self.exceed
@@ -57,11 +58,11 @@ impl Optimum {
         }
     }
 
-    /// The best timeouts for attempts that ended as in `counts`, which must not be empty.
+    /// Computes the best timeouts for attempts that ended as in `counts`, which must not be empty.
     pub(super) fn of(counts: &[[f64; BINS]; 2], retries: Retries) -> Self {
         let curve = Curve::of(counts);
-        // Where retries are known to help, a long wait is not only time lost on average: a program waits
-        // for the slowest of its messages, so the square counts too.
+        // Where retries are known to help, a long wait costs more than its mean: a program waits
+        // for the slowest of its messages. So the square of the time counts, too.
         let sure = ((retries.help - SURE_FROM) / SURE_OVER).clamp(0.0, 1.0);
         let scores = curve.scores(&retries, TAIL_FIRST * sure);
         let first = curve.least(&scores, retries.exceed_max, TAIL_FIRST * sure);
@@ -81,27 +82,26 @@ impl Optimum {
     }
 }
 
-/// The distribution of the time of an attempt, in units of its forecast, and its integrals up to the start
-/// of each bin.
+/// Distribution of the time of an attempt in units of its forecast, with its integrals up to the
+/// start of each bin.
 struct Curve {
-    /// Where bins start.
     edge: [f64; BINS + 1],
-    /// S: the share of attempts that take longer.
+    /// S: share of attempts that take longer.
     survival: [f64; BINS + 1],
-    /// ∫ S dt, which is the mean of the time cut off there.
+    /// ∫ S dt: mean of the time of attempts cut off there.
     area: [f64; BINS + 1],
-    /// ∫ 2 t S dt, which is the mean of its square.
+    /// ∫ 2 t S dt: mean of the square of that time.
     area2: [f64; BINS + 1],
-    /// In octaves.
+    /// Backstop, in octaves above the forecast.
     backstop: f64,
 }
 
-/// Mean and mean square of a time.
+/// Mean of a time, and mean of its square.
 type Moments = (f64, f64);
 
 impl Curve {
-    /// The estimator of Kaplan and Meier (1958) from answered and censored counts; those censored within a
-    /// bin are taken to be at risk for half of it.
+    /// Estimator of Kaplan and Meier (1958) from answered and censored counts. Attempts censored
+    /// within a bin count as at risk for half of it.
     fn of([answered, censored]: &[[f64; BINS]; 2]) -> Self {
         let mut curve = Self {
             edge: [FIRST_EDGE; BINS + 1],
@@ -127,26 +127,26 @@ impl Curve {
                 rare = Some(bin + 1);
             }
         }
-        // Twice what only one attempt in a thousand takes.
+        // Twice the time that one attempt in a thousand exceeds.
         let rare = rare.map_or(BACKSTOP_MAX, |bin| octaves(bin) + 1.0);
         curve.backstop = rare.clamp(BACKSTOP_MIN, BACKSTOP_MAX);
         curve
     }
 
-    /// An attempt that is never cut off.
+    /// Time of an attempt that is never cut off.
     fn whole(&self) -> Moments {
         (self.area[BINS], self.area2[BINS])
     }
 
-    /// An attempt that was still running at the start of `bin`, from its start.
+    /// Time of an attempt that was still running at the start of `bin`, from its own start.
     fn slow(&self, bin: usize) -> Moments {
         let (mean, mean2) = self.whole();
         let (survival, edge) = (self.survival[bin].max(NOBODY), self.edge[bin]);
         (edge + (mean - self.area[bin]) / survival, edge * edge + (mean2 - self.area2[bin]) / survival)
     }
 
-    /// Attempts that are each cut off at the start of `bin` and made anew, until one is answered, when each
-    /// is a fresh draw: E = (∫ S dt + c·S) ÷ F, and its second moment.
+    /// Time of attempts that are cut off at the start of `bin` and repeated until a response
+    /// arrives, if each is a fresh draw: E = (∫ S dt + c·S) ÷ F, and its second moment.
     fn renewed(&self, bin: usize, connect: f64) -> Moments {
         let survival = self.survival[bin];
         let spent = self.edge[bin] + connect;
@@ -156,12 +156,12 @@ impl Curve {
         (mean, mean2)
     }
 
-    /// The part of the mean square that comes from answers before `bin`.
+    /// Part of the mean square that comes from responses before `bin`.
     fn answered2(&self, bin: usize) -> f64 {
         self.area2[bin] - self.survival[bin] * self.edge[bin] * self.edge[bin]
     }
 
-    /// What a cut at each bin's start costs on the whole; infinite where it makes no sense.
+    /// Cost of a timeout at the start of each bin; infinite where a timeout makes no sense.
     fn scores(&self, retries: &Retries, tail: f64) -> [f64; BINS] {
         let mut scores = [f64::INFINITY; BINS];
         for (bin, score) in scores.iter_mut().enumerate().skip(ONE + 1) {
@@ -182,9 +182,10 @@ impl Curve {
         scores
     }
 
-    /// The bin with the least cost of those that cut off no more than `exceed_max`, if that is less than the
-    /// cost of no cut. Neighbours count half each: a cut too early costs much more than one too late, and
-    /// where it stands is known no better than that.
+    /// Returns the bin with the least cost, if it cuts off at most `exceed_max` and costs less than
+    /// no timeout. Costs are averaged with those of the neighbours, which count half each: the
+    /// exact minimum is uncertain, and a timeout that is too short costs much more than one that is
+    /// too long.
     fn least(&self, scores: &[f64; BINS], exceed_max: f64, tail: f64) -> Option<usize> {
         let (mean, mean2) = self.whole();
         let mut least = (mean + tail * mean2, None);
@@ -206,8 +207,8 @@ impl Curve {
         least.1
     }
 
-    /// The timeouts of two retries after a cut at the start of `bin`. What the retries before have shown is
-    /// taken into account: one that was slow too makes it likelier that the slowness stays.
+    /// Timeouts of two retries after a timeout at the start of `bin`. They use what earlier retries
+    /// have shown: after a slow retry, it is more likely that the slowness lasts.
     fn ladder(&self, bin: usize, retries: &Retries, tail: f64) -> [f64; 2] {
         let fresh = self.renewed(bin, retries.connect);
         let (mut from, mut help) = (bin, retries.help);
@@ -221,7 +222,8 @@ impl Curve {
                 let spent = self.edge[to] + retries.connect;
                 let if_fresh =
                     cut((self.area[to], self.answered2(to)), self.survival[to], spent, retries, fresh);
-                // The same slowness: no answer before `from`, from there on the tail of the distribution.
+                // The same slowness: no response before `from`, and from there on the tail of the
+                // distribution.
                 let same = self.survival[to] / known;
                 let area = self.edge[from] + (self.area[to] - self.area[from]) / known;
                 let area2 = self.edge[from] * self.edge[from] + (self.area2[to] - self.area2[from]) / known;
@@ -242,8 +244,8 @@ impl Curve {
     }
 }
 
-/// An attempt that has the moments `before` up to its cut, is cut with probability `exceed` after having
-/// `spent` time with the connection set up anew, and then takes `after`.
+/// Moments of an attempt that has the moments `before` up to its timeout, reaches the timeout with
+/// probability `exceed` after `spent` time including the new connection, and then takes `after`.
 fn cut(before: Moments, exceed: f64, spent: f64, retries: &Retries, after: Moments) -> Moments {
     let mean = before.0 + exceed * (retries.connect + after.0);
     let mean2 = before.1 + exceed * (spent * spent + 2.0 * spent * after.0 + after.1);
@@ -254,7 +256,7 @@ fn mix(share: f64, a: Moments, b: Moments) -> Moments {
     (share * a.0 + (1.0 - share) * b.0, share * a.1 + (1.0 - share) * b.1)
 }
 
-/// The counts that an optimum is made of: a link's own, what its host's count for (its own are among them), and the prior.
+/// Sum of the weighted counts of a link, of its host (which include the link's) and of the prior.
 pub(super) fn weighed(
     own: (f64, &Counts),
     host: &Counts,
@@ -271,30 +273,30 @@ pub(super) fn weighed(
     ]
 }
 
-/// Where the first bin starts, two octaves below the forecast.
+/// Start of the first bin, two octaves below the forecast.
 const FIRST_EDGE: f64 = 0.25;
 
-/// A share, or a count, that is nobody.
+/// A share or a count that is practically 0.
 const NOBODY: f64 = 1e-9;
 
-/// One attempt in a thousand: what takes longer is taken to be lost.
+/// Share of attempts that count as lost: one in a thousand.
 const RARE: f64 = 1e-3;
 
-/// The backstop in octaves: 8 to 64 times the forecast.
+/// Range of the backstop in octaves: 8 to 64 times the forecast.
 const BACKSTOP_MIN: f64 = 3.0;
 const BACKSTOP_MAX: f64 = 6.0;
 
-/// A timeout that cuts off most attempts is none.
+/// Largest share that a timeout may cut off.
 const CUTS_MOST: f64 = 0.6;
 
-/// The prior counts as four answers.
+/// The prior has the weight of four responses.
 const PRIOR_WEIGHT: f64 = 4.0;
 
-/// From which help on the square counts, and over how much of it the weight grows.
+/// The square of the time counts from this probability of help on, and fully this much later.
 const SURE_FROM: f64 = 0.75;
 const SURE_OVER: f64 = 0.15;
 
-/// What the square of a time weighs against the time, in units of the forecast: little where it decides
-/// on cutting at all, as much where it decides on how long a retry may take.
+/// Weight of the square of a time relative to the time, in units of the forecast: small for the
+/// decision whether to cut off at all, 1 for the timeouts of retries.
 const TAIL_FIRST: f64 = 0.3;
 const TAIL_RETRY: f64 = 1.0;

@@ -1,19 +1,19 @@
-//! What is learned, as bytes: `BT`, a version, a kind, then little-endian numbers.
+//! Binary format of saved states: `BT`, a version, a kind, then little-endian numbers.
 
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Why a saved state was not loaded.
+/// Reason why a saved state was not loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StateError {
-    /// It does not start as a saved state does, or is one of another kind.
+    /// The bytes do not begin like a saved state, or the state is of another kind.
     Unknown,
-    /// It was written in a version of the format that this code does not know.
+    /// The format has a version that this code does not support.
     Version(u8),
-    /// It has the wrong length.
+    /// The number of bytes is wrong.
     Length(usize),
-    /// A number in it, at this offset, is not one that could have been saved.
+    /// The number at this offset is out of its range.
     Number(usize),
 }
 
@@ -55,7 +55,7 @@ impl Writer {
     }
 }
 
-/// Reads numbers and lets none through that could do harm.
+/// Reads numbers and rejects those out of range.
 pub(super) struct Reader<'a> {
     saved: &'a [u8],
     at: usize,
@@ -73,15 +73,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A count: not negative, and no more than anyone counts.
+    /// Reads a count: not negative, and at most [`COUNT_MAX`].
     pub(super) fn count(&mut self) -> Result<f32, StateError> {
         let at = self.at;
         let count = f32::from_le_bytes(self.take()?);
-        // NaN is in no range.
+        // NaN is in no range, so it is rejected.
         if (0.0..=COUNT_MAX).contains(&count) { Ok(count) } else { Err(StateError::Number(at)) }
     }
 
-    /// A number from `min` to `max`.
+    /// Reads a number from `min` to `max`.
     pub(super) fn double(&mut self, min: f64, max: f64) -> Result<f64, StateError> {
         let at = self.at;
         let number = f64::from_le_bytes(self.take()?);
@@ -103,5 +103,5 @@ impl<'a> Reader<'a> {
 const MAGIC: [u8; 2] = *b"BT";
 const VERSION: u8 = 1;
 
-/// Counts fade to some 500, and those of a host to 2000: this is none.
+/// Counts fade to about 500, and those of a host to 2000. A larger number is damage.
 const COUNT_MAX: f32 = 1e7;

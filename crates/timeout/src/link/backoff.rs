@@ -1,8 +1,8 @@
-//! How long to wait after a failure: twice as long each time, within bounds, with jitter from a seed.
+//! Waits after failures: each is twice as long, within limits, with jitter from a seed.
 
 use std::time::Duration;
 
-/// The waits of one link; equal seeds give equal waits.
+/// Waits of one link. Equal seeds give equal waits.
 #[derive(Debug)]
 pub(super) struct Backoff {
     min: Duration,
@@ -15,8 +15,9 @@ impl Backoff {
         Self { min, max, state: seed }
     }
 
-    /// The wait after the given number of failures in a row, at least 1: between half and the whole of
-    /// `min · 2^(failures − 1)`, at most `max` (and two hours). The jitter keeps links apart that failed together.
+    /// Wait after `failures` failures in a row, at least 1: a random half to whole of `min ·
+    /// 2^(failures − 1)`, at most `max` and two hours. The jitter separates links that failed
+    /// together.
     pub(super) fn wait(&mut self, failures: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
         let whole = self.min.saturating_mul(doubled).min(self.max).min(crate::LIMIT);
@@ -24,7 +25,8 @@ impl Backoff {
         whole.mul_f64(0.5 + 0.5 * share)
     }
 
-    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014,
+    /// §2).
     fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;

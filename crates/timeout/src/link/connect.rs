@@ -1,4 +1,4 @@
-//! Where connections come from: TCP, or whatever a closure makes.
+//! Sources of connections: TCP, or closures.
 
 use std::future::Future;
 use std::io;
@@ -11,12 +11,12 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, ToSocketAddrs, lookup_host};
 
-/// Makes connections to one target. Closures that return a future of a stream do, too.
+/// Makes connections to one target. A closure that returns a future of a stream implements it, too.
 pub trait Connect: Send + Sync {
-    /// A connection: bytes in order, both ways.
+    /// Stream of a connection: ordered bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send;
 
-    /// Connects once. Dropping the future gives up; there is no need for a timer in it.
+    /// Connects once. Dropping the future cancels that. The caller bounds the time.
     fn connect(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -33,12 +33,12 @@ where
     }
 }
 
-/// Takes connections. Closures that return a future of a stream do, too.
+/// Accepts connections. A closure that returns a future of a stream implements it, too.
 pub trait Accept: Send + Sync {
-    /// A connection: bytes in order, both ways.
+    /// Stream of a connection: ordered bytes in both directions.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
-    /// The next connection. Dropping the future loses none.
+    /// Returns the next connection. Dropping the future loses no connection.
     fn accept(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -55,9 +55,11 @@ where
     }
 }
 
-/// Connects to `host:port` over TCP, without delay of small segments (TCP_NODELAY) and with SO_KEEPALIVE at
-/// the system's defaults. All addresses of the host are tried in turn, and the next connection begins with
-/// the one that worked, or after the one that was given up.
+/// Connects to `host:port` over TCP, with TCP_NODELAY, and with SO_KEEPALIVE at the system's
+/// defaults.
+///
+/// All addresses of the host are tried in turn. The next connection begins with the address that
+/// worked, or after the address that was abandoned.
 #[derive(Debug)]
 pub struct Tcp {
     target: String,
@@ -65,7 +67,7 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// `target` is `host:port`; an IPv6 address stands in brackets.
+    /// Creates a connector to `target`, which is `host:port`. An IPv6 address has brackets.
     #[must_use]
     pub fn new(target: impl Into<String>) -> Self {
         Self { target: target.into(), next: AtomicUsize::new(0) }
@@ -81,7 +83,7 @@ impl Connect for Tcp {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for turn in 0..addresses.len() {
             let index = first.wrapping_add(turn) % addresses.len();
-            // Whoever is given up while connecting must not be the first to be tried again.
+            // An address that is abandoned while connecting must not be tried first again.
             self.next.store(index + 1, Ordering::Relaxed);
             match TcpStream::connect(addresses[index]).await {
                 Ok(stream) => {
@@ -102,7 +104,7 @@ impl Accept for TcpListener {
     async fn accept(&self) -> io::Result<TcpStream> {
         loop {
             let (stream, _) = TcpListener::accept(self).await?;
-            // A peer that is gone already is no fault of the listener: on to the next.
+            // If the peer has gone already, the listener is not at fault: accept the next one.
             if prepare(&stream).is_ok() {
                 return Ok(stream);
             }
@@ -110,7 +112,7 @@ impl Accept for TcpListener {
     }
 }
 
-/// Listens on the first of `addresses` that can be had.
+/// Listens on the first of `addresses` that is available.
 pub(super) async fn listen(addresses: impl ToSocketAddrs) -> io::Result<TcpListener> {
     TcpListener::bind(addresses).await
 }
@@ -120,5 +122,5 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     SockRef::from(stream).set_keepalive(true)
 }
 
-/// A name with more addresses than anyone can wait for is cut short.
+/// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;

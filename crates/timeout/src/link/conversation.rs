@@ -1,4 +1,4 @@
-//! The sender's side of one connection.
+//! The sender's side of a connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -14,17 +14,17 @@ use super::wire::{
     Welcome, WireError,
 };
 
-/// A connection on which messages may go. Whoever gives up on an exchange drops it, for then a message or
-/// an acknowledgement may be half-way.
+/// A connection that is ready for messages. A caller that abandons an exchange drops the
+/// connection, because a message or an acknowledgement may be half transferred.
 #[derive(Debug)]
 pub(super) struct Conversation<S> {
     stream: S,
-    /// The longest message the receiver takes, in bytes.
+    /// Length of the longest message that the receiver accepts, in bytes.
     pub(super) message_bytes_max: u32,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
-    /// Hello and welcome on a new connection.
+    /// Exchanges hello and welcome on a new connection.
     pub(super) async fn open(mut stream: S, sender: SenderId) -> Result<Self, TryError> {
         let mut frame = [0; WELCOME_BYTES];
         let answered: io::Result<()> = async {
@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
             Welcome::Ready { message_bytes_max } => Ok(Self { stream, message_bytes_max }),
             Welcome::Full => Err(TryError::Full),
             Welcome::Stopping => Err(TryError::Stopping),
-            // It claims to speak this version, and that it does not.
+            // The frame has this version, but its status denies that.
             Welcome::OtherVersion => Err(WireError::Version(VERSION).into()),
         }
     }
@@ -72,7 +72,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
         self.stream.flush().await
     }
 
-    /// Whether nothing came since the last acknowledgement, as it should be before the next message.
+    /// Checks that nothing arrived since the last acknowledgement, as required before a message.
     pub(super) async fn quiet(&mut self) -> Result<(), TryError> {
         poll_fn(|context| Poll::Ready(self.heard(context))).await
     }
@@ -91,6 +91,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Conversation<S> {
     }
 }
 
-/// Up to so many bytes a message is copied behind its header, so that both leave in one segment; beyond, the
-/// copy would cost more than a segment.
+/// Messages up to this length are copied behind their header, so that both leave in one segment.
+/// For longer messages the copy would cost more than a segment.
 const JOINED_BYTES_MAX: usize = 16 * 1024;

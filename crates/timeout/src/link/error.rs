@@ -1,82 +1,83 @@
-//! What goes wrong on the sender's side: with one try, and with a message.
+//! Errors of the sender: of one attempt, and of a message.
 
 use std::io;
 use std::time::Duration;
 
 use super::wire::{VERSION, WireError};
 
-/// Why a message was not sent, or may not have been.
+/// Reason why a message was not sent, or may not have been handled.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum SendError {
-    /// It is longer than this link or its peer allows. It was not sent.
+    /// The message exceeds the limit of this link or its peer. It was not sent.
     #[error("a message of {bytes} bytes is longer than the {max} that are allowed")]
     TooLarge {
-        /// Its length, in bytes.
+        /// Length of the message, in bytes.
         bytes: usize,
-        /// What is allowed, in bytes.
+        /// Length that is allowed, in bytes.
         max: u32,
     },
-    /// The peer speaks another version of the protocol. The message was not sent.
+    /// The peer has another version of the protocol. The message was not sent.
     #[error("the peer speaks version {theirs} of the link protocol, this is version {VERSION}")]
     Version { theirs: u8 },
-    /// No try was acknowledged: the last of them, or no connection could be set up for long. The message may have been handled nevertheless, and no copy of it that is
-    /// still under way will be once a later message was.
+    /// No attempt was acknowledged, or no connection could be set up within `unreachable_max`. The
+    /// message may have been handled nevertheless. A copy that is still on its way will not be
+    /// handled once a later message was.
     #[error("no acknowledgement in {attempts} tries, {timeouts} of them timed out; the last: {last}")]
     Unacknowledged {
-        /// Tries made; 0 when no connection was ever set up.
+        /// Attempts made; 0 if no connection was ever set up.
         attempts: u32,
-        /// How many of them ran into their timeout.
+        /// Attempts that timed out.
         timeouts: u32,
-        /// How the last one ended.
+        /// Error of the last attempt or set-up.
         #[source]
         last: TryError,
     },
-    /// The receiver has handled a later message of this sender, so that it will not handle this one: the
-    /// sender's identity is in use twice, or its count began too low.
+    /// The receiver has handled a later message of this sender, so it will not handle this one: the
+    /// sender's identity is used twice, or its identifiers began too low.
     #[error("message {id} comes after a later one of the same sender")]
     Stale { id: u64 },
-    /// Identifiers are 64 bits wide, and all are used.
+    /// All identifiers of 64 bits are used.
     #[error("the identifiers of this sender are used up")]
     IdsSpent,
 }
 
-/// Why one try failed.
+/// Reason why one attempt failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TryError {
-    /// No acknowledgement in the time the estimator gave.
+    /// No acknowledgement arrived within the timeout of the estimator.
     #[error("timed out after {0:?}")]
     TimedOut(Duration),
-    /// The connection was not set up.
+    /// The connection could not be set up.
     #[error("not connected")]
     Connect(#[source] io::Error),
-    /// The connection was not set up in time, hello and welcome included.
+    /// The connection, including hello and welcome, was not set up in time.
     #[error("setting up the connection timed out after {0:?}")]
     ConnectTimedOut(Duration),
-    /// The receiver declined, for it is full.
+    /// The receiver declined because it is full.
     #[error("the receiver has no room for another connection")]
     Full,
-    /// The receiver declined, for it is shutting down.
+    /// The receiver declined because it is shutting down.
     #[error("the receiver is shutting down")]
     Stopping,
-    /// The connection broke, or the receiver closed it instead of acknowledging.
+    /// The connection broke, or the receiver closed it without an acknowledgement.
     #[error("the connection broke")]
     Broken(#[source] io::Error),
     #[error("message {acknowledged} was acknowledged instead of message {sent}")]
     WrongMessage { sent: u64, acknowledged: u64 },
-    /// The peer spoke unasked, as one does that acknowledges twice.
+    /// The peer sent bytes between messages, such as a second acknowledgement.
     #[error("the peer spoke unasked")]
     Stray,
-    /// What the peer sent is no frame of the protocol.
+    /// The peer sent bytes that are not a frame of the protocol.
     #[error("the peer breaks the protocol")]
     Wire(#[from] WireError),
 }
 
 impl TryError {
-    /// Whether the peer broke the protocol, rather than the network a connection.
+    /// Whether the peer broke the protocol. Otherwise the network broke a connection.
     #[must_use]
     pub fn is_protocol(&self) -> bool {
         matches!(self, Self::WrongMessage { .. } | Self::Stray | Self::Wire(_))

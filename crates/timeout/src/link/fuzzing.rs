@@ -1,14 +1,14 @@
-//! Entry points for fuzzers: plain functions that must hold for any bytes.
+//! Entry points for fuzzers: plain functions with assertions that must hold for any bytes.
 
 use std::vec::Vec;
 
 use super::wire::{Acknowledgement, Assembler, CHUNK_BYTES, HEADER_BYTES, Header, Hello, Welcome};
 
-/// Decodes `data` as every frame and as a stream of messages in pieces of any size; whatever is accepted
-/// must survive a round trip, and nothing may be held that has not arrived.
+/// Decodes `data` as every frame, and as a stream of messages in pieces of any size. What decodes
+/// must encode to the same bytes, and no memory is allocated for bytes that have not arrived.
 ///
 /// # Panics
-/// When a decoder breaks one of these promises: a defect.
+/// If an assertion fails, which is a defect.
 pub fn fuzz_wire(data: &[u8]) {
     if let Some(frame) = data.first_chunk()
         && let Ok(hello) = Hello::decode(frame)
@@ -32,7 +32,7 @@ pub fn fuzz_wire(data: &[u8]) {
     }
 }
 
-/// The messages of `stream`, fed in pieces of at most `piece` bytes, encoded again.
+/// Decodes the messages of `stream`, in pieces of at most `piece` bytes, and encodes them again.
 fn assemble(stream: &[u8], piece: usize) -> Vec<u8> {
     let mut assembler = Assembler::new(MESSAGE_MAX);
     let (mut again, mut rest) = (Vec::new(), stream);
@@ -57,5 +57,5 @@ fn assemble(stream: &[u8], piece: usize) -> Vec<u8> {
     again
 }
 
-/// Long enough that inputs reach beyond it, and beyond one chunk.
+/// So large that inputs can exceed it, and that it exceeds one chunk.
 const MESSAGE_MAX: u32 = 64 * 1024;

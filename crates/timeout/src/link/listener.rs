@@ -1,4 +1,4 @@
-//! The receiving end: takes connections, within bounds, and serves each in a task.
+//! The receiver: accepts connections, within limits, and serves each in a task.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,27 +21,29 @@ use super::room::Room;
 use super::serve::{Shared, part, serve};
 use super::wire::{HEADER_BYTES, SenderId, Welcome};
 
-/// What a [`Listener`] allows. Each bound is on what peers can make it hold.
+/// Limits of a [`Listener`]. Each limits what peers can make it store.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
-    /// Connections at a time; more are declined.
+    /// Most connections at a time; more are declined.
     pub connections_max: usize,
-    /// The longest message, in bytes; it must fit into `buffered_bytes_max`, too.
+    /// Length of the longest message, in bytes. It must fit into `buffered_bytes_max`, too.
     pub message_bytes_max: u32,
-    /// What the messages of all connections may take together, in bytes, from their first byte until the
-    /// handler has returned; a connection that would need more is closed, and its sender tries again.
+    /// Most bytes of the messages of all connections together, from the first byte of a message
+    /// until the handler has returned. A connection that would need more is closed, and its sender
+    /// tries again.
     pub buffered_bytes_max: usize,
-    /// How many senders are remembered, so that none of their messages is handled twice. Whom it has not
-    /// heard of for longest is forgotten first, and never who is connected.
+    /// Most senders that are remembered, so that none of their messages is handled twice. The
+    /// sender that has been idle longest is forgotten first; a connected sender never is.
     pub senders_max: usize,
-    /// How long a new connection may take to say hello.
+    /// Longest wait for the hello of a new connection.
     pub hello_max: Duration,
-    /// How long a connection may stay silent between messages.
+    /// Longest silence of a connection between messages.
     pub idle_max: Duration,
-    /// How long a connection may stay silent within a message, and between messages once its sender has
-    /// said hello on another; at most `idle_max`. It bounds how long a sender that vanished holds memory.
+    /// Longest silence of a connection within a message, and also between messages once its sender
+    /// has sent hello on another connection; at most `idle_max`. It limits how long a sender that
+    /// disappeared occupies memory.
     pub stall_max: Duration,
-    /// How long a shut-down waits for handlers that are at work.
+    /// Longest time that a shut-down waits for running handlers.
     pub grace: Duration,
 }
 
@@ -52,52 +54,53 @@ impl Default for ListenConfig {
             message_bytes_max: 64 * 1024 * 1024,
             // Four of the longest messages, or 256 kB for each connection.
             buffered_bytes_max: 4 * (64 * 1024 * 1024 + HEADER_BYTES),
-            // Some 200 bytes each: 13 MB when full.
+            // About 200 bytes each: 13 MB in total.
             senders_max: 65_536,
-            // A hello fits one segment: time for TCP to resend it three times (RFC 6298: after 1, 2 and 4 s).
+            // A hello fits into one segment: TCP has time to resend it three times (RFC 6298: after
+            // 1, 2 and 4 s).
             hello_max: Duration::from_secs(10),
-            // When TCP's keepalive starts to doubt the connection (RFC 9293 §3.8.4).
+            // The idle time after which TCP keepalive probes the connection (RFC 9293 §3.8.4).
             idle_max: crate::LIMIT,
-            // By then TCP has resent what is lost five times (RFC 6298: after 1, 2, 4, 8 and 16 s).
+            // TCP has time to resend lost data five times (RFC 6298: after 1, 2, 4, 8 and 16 s).
             stall_max: Duration::from_secs(60),
-            // What service managers allow for stopping is mostly longer (systemd: 90 s).
+            // Service managers mostly allow more time for stopping (systemd: 90 s).
             grace: Duration::from_secs(30),
         }
     }
 }
 
-/// A message, as it is handed to the handler.
+/// A message, as the handler receives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Who sent it. Nothing proves that: the protocol does not authenticate.
+    /// Identity that the sender claims; the protocol does not authenticate it.
     pub from: SenderId,
-    /// Its identifier, which rises from message to message of a sender.
+    /// Identifier, which increases from message to message of a sender.
     pub id: u64,
-    /// What it says.
+    /// Content of the message.
     pub bytes: Vec<u8>,
 }
 
-/// What a [`Listener`] has counted since it was made.
+/// Counters of a [`Listener`] since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListenCounters {
-    /// Connections that were accepted, those included that were then declined.
+    /// Accepted connections, including those declined afterwards.
     pub connections: u64,
-    /// Connections that were declined because there was no room, for them or their messages.
+    /// Connections declined because there was no room for them or for their messages.
     pub declined: u64,
-    /// Connections that did not say hello, or not in time, or not in this version.
+    /// Connections without a valid hello of this version in time.
     pub strangers: u64,
-    /// Messages the handler has accepted.
+    /// Messages that the handler accepted.
     pub handled: u64,
-    /// Messages the handler has not accepted, or in which it panicked.
+    /// Messages that the handler rejected, or on which it panicked.
     pub rejected: u64,
     /// Copies that were acknowledged and not handled again.
     pub duplicates: u64,
-    /// Copies that came after a later message of their sender.
+    /// Copies that arrived after a later message of their sender.
     pub stale: u64,
-    /// Connections that were closed for a breach of the protocol.
+    /// Connections closed because the sender broke the protocol.
     pub protocol_errors: u64,
-    /// Times that no connection could be accepted, such as for want of descriptors.
+    /// Errors of accepting connections, for example for lack of file descriptors.
     pub accept_errors: u64,
 }
 
@@ -118,7 +121,8 @@ pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Takes messages from any number of links and hands each to a handler once (`docs/spec/link.md`).
+/// Receives messages from any number of links and passes each to a handler once
+/// (`docs/spec/link.md`).
 #[derive(Debug)]
 pub struct Listener<A> {
     accept: A,
@@ -129,28 +133,28 @@ pub struct Listener<A> {
 }
 
 impl Listener<TcpListener> {
-    /// Listens on the first of `addresses` that can be had; port 0 asks the system for one.
+    /// Listens on the first of `addresses` that is available; for port 0 the system chooses a port.
     ///
     /// # Errors
-    /// When there is no such address, it is taken, or not allowed.
+    /// If none of the addresses exists, is free and may be used.
     pub async fn bind(addresses: impl ToSocketAddrs, config: ListenConfig) -> io::Result<Self> {
         Ok(Self::new(listen(addresses).await?, config))
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// If the system cannot report the address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.accept.local_addr()
     }
 }
 
 impl<A: Accept> Listener<A> {
-    /// Takes the connections that `accept` gives.
+    /// Creates a listener for the connections that `accept` returns.
     #[must_use]
     pub fn new(accept: A, mut config: ListenConfig) -> Self {
-        // What could never be buffered is better refused beforehand than again and again.
+        // A message that could never be buffered is better refused at once than again and again.
         let room = u32::try_from(config.buffered_bytes_max.saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
         config.message_bytes_max = config.message_bytes_max.min(room);
         Self {
@@ -162,15 +166,16 @@ impl<A: Accept> Listener<A> {
         }
     }
 
-    /// Serves until `shutdown` is ready. Then no message is begun, handlers at work have
-    /// [`ListenConfig::grace`] to end, and what they accept is still acknowledged.
+    /// Serves until `shutdown` is ready. Then no further message is begun, running handlers have
+    /// [`ListenConfig::grace`] to end, and messages that they accept are still acknowledged.
     ///
-    /// `handler` is called once for each message, for one message of a sender at a time and in their order.
-    /// `Ok` accepts it: only then it is acknowledged. `Err` – and a panic – closes the connection without
-    /// acknowledgement, so that the sender tries again, and the message is handled again. While it is at
-    /// work, nothing more is read from that connection: a slow handler slows its senders down.
+    /// `handler` is called once for each message: for one message of a sender at a time, in the
+    /// order of their identifiers. `Ok` accepts the message, which is then acknowledged. `Err` or a
+    /// panic closes the connection without acknowledgement, so that the sender sends the message
+    /// again and it is handled again. While the handler runs, nothing more is read from its
+    /// connection, so a slow handler slows its senders down.
     ///
-    /// Who drops this future drops the handlers at work as well; their messages count as not handled.
+    /// Dropping this future drops running handlers, too; their messages count as not handled.
     pub async fn serve<H, R, E>(&self, handler: H, shutdown: impl Future<Output = ()>)
     where
         H: Fn(Message) -> R + Send + Sync + 'static,
@@ -209,7 +214,7 @@ impl<A: Accept> Listener<A> {
                 },
             }
         }
-        // Each connection hears that its other half is gone.
+        // Dropping the senders signals each connection to stop.
         drop(stops);
         let all = async {
             while let Some(ended) = tasks.join_next_with_id().await {
@@ -222,7 +227,7 @@ impl<A: Accept> Listener<A> {
         parting.shutdown().await;
     }
 
-    /// What was counted so far.
+    /// Counters since the listener was created.
     #[must_use]
     pub fn counters(&self) -> ListenCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -239,13 +244,13 @@ impl<A: Accept> Listener<A> {
         }
     }
 
-    /// How many senders are remembered now.
+    /// Number of senders remembered now.
     #[must_use]
     pub fn senders(&self) -> usize {
         self.memory.len()
     }
 
-    /// Says that there is no room, unless too many are being told.
+    /// Declines a connection with a reply, unless too many replies are in progress.
     fn decline(&self, mut stream: A::Stream, parting: &mut JoinSet<()>) {
         count(&self.counts.connections);
         count(&self.counts.declined);
@@ -254,7 +259,7 @@ impl<A: Accept> Listener<A> {
         }
     }
 
-    /// Which task has ended.
+    /// Returns the task that ended, and counts a panic.
     fn ended(&self, ended: Result<(Id, ()), JoinError>) -> Id {
         match ended {
             Ok((id, ())) => id,
@@ -268,15 +273,16 @@ impl<A: Accept> Listener<A> {
     }
 }
 
-/// Whether accepting failed for a fault of the connection that was to be accepted, so that the next one may
-/// fare better at once.
+/// Whether the error concerns only the connection that was to be accepted, so that the next may be
+/// accepted at once.
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// Connections that are told at a time that there is no room for them, each for a second at most.
+/// Most replies to declined connections at a time. Each takes at most a second.
 const PARTING_MAX: usize = 64;
 
-/// What accepting fails for otherwise – descriptors, memory – is not mended at once: do not spin.
+/// Pause after other errors of accepting. A lack of file descriptors or memory lasts for a while,
+/// so the loop must not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! Which messages were handled: one number a sender, for a bounded number of senders.
+//! Record of handled messages: one number a sender, for a bounded number of senders.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex as Lock};
@@ -8,25 +8,26 @@ use tokio::sync::{Mutex, oneshot};
 use super::wire::SenderId;
 use crate::sync::lock;
 
-/// What is known of one sender.
+/// State of one sender.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
-    /// The identifier of the last message that was handled, 0 before the first. Whoever handles a message
-    /// holds it locked, so that a copy waits for the outcome of the copy before it.
+    /// Identifier of the last message that was handled, 0 before the first. It is locked while a
+    /// message is handled, so that a copy waits for the outcome of the copy before it.
     pub(super) last: Mutex<u64>,
-    /// Dropped when a newer connection of this sender says hello.
+    /// Dropped when a newer connection of this sender sends hello.
     newest: Lock<Option<oneshot::Sender<()>>>,
 }
 
 impl Sender {
-    /// A connection of this sender said hello. What is returned is ready (with an error) when another does.
+    /// Records that a connection of this sender sent hello. The receiver that is returned is ready,
+    /// with an error, when another connection does.
     pub(super) fn arrive(&self) -> oneshot::Receiver<()> {
         let (newest, overtaken) = oneshot::channel();
         *lock(&self.newest) = Some(newest);
         overtaken
     }
 
-    /// A connection has dropped what [`Sender::arrive`] gave it.
+    /// Records that a connection has dropped the receiver that [`Sender::arrive`] returned.
     pub(super) fn leave(&self) {
         let mut newest = lock(&self.newest);
         if newest.as_ref().is_some_and(oneshot::Sender::is_closed) {
@@ -35,8 +36,9 @@ impl Sender {
     }
 }
 
-/// As a sender has one message under way at a time, the last identifier tells all: an equal one is a
-/// duplicate, and a smaller one is of a message that its sender has done with.
+/// Senders and their last identifiers. A sender has one message in progress at a time, so the last
+/// identifier suffices: an equal one is a duplicate, and a smaller one belongs to a message that
+/// its sender has abandoned.
 #[derive(Debug)]
 pub(super) struct Memory {
     senders_max: usize,
@@ -46,7 +48,7 @@ pub(super) struct Memory {
 #[derive(Debug, Default)]
 struct Known {
     senders: HashMap<SenderId, (Arc<Sender>, u64)>,
-    /// The senders by when they were last here, on a clock that ticks with every use.
+    /// The senders by their last use, on a clock that advances with every use.
     order: BTreeMap<u64, SenderId>,
     tick: u64,
 }
@@ -56,9 +58,9 @@ impl Memory {
         Self { senders_max, known: Lock::default() }
     }
 
-    /// What is known of `sender`, which is now the latest. For a new one that sender is forgotten which was
-    /// not here for longest; a sender that is connected – whose [`Sender`] someone holds – never is. `None`
-    /// if all are connected.
+    /// Returns the state of `sender`, which becomes the most recently used. If there is no room for
+    /// a new sender, the one that has been idle longest is forgotten. A connected sender, which
+    /// holds a handle to its [`Sender`], is never forgotten; `None` if all are connected.
     pub(super) fn of(&self, sender: SenderId) -> Option<Arc<Sender>> {
         let mut known = lock(&self.known);
         known.tick += 1;
@@ -112,7 +114,7 @@ mod tests {
         *connected.last.lock().await = 7;
         *memory.of(sender(2)).expect("room").last.lock().await = 8;
         *memory.of(sender(3)).expect("room").last.lock().await = 9;
-        // Sender 2 is here again, so 3 is the longest idle.
+        // Sender 2 is used again, so sender 3 has been idle longest.
         assert_eq!(*memory.of(sender(2)).expect("known").last.lock().await, 8);
         assert_eq!(*memory.of(sender(4)).expect("room is made").last.lock().await, 0);
         assert_eq!(memory.len(), 3);

@@ -1,10 +1,11 @@
-//! Messages over TCP, each cut off when its timeout has passed, sent again, and handled once.
+//! Messages over TCP. Each attempt is cut off at its timeout, the message is sent again, and it is
+//! handled once.
 //!
-//! This is the messaging of Allen, Wolski and Plank (2002, §3): a message is acknowledged by the receiving
-//! application. When the acknowledgement does not come in the time that the link's estimator gives, the
-//! sender closes the connection, makes another, and sends the message again. Messages carry identifiers, so
-//! that one that arrives twice is handled once. `docs/spec/link.md` specifies what goes over the wire, and
-//! what is promised.
+//! This is the messaging of Allen, Wolski and Plank (2002, §3). The receiving application
+//! acknowledges each message. If the acknowledgement does not arrive within the timeout that the
+//! link's estimator gives, the sender closes the connection, opens another and sends the message
+//! again. Messages have identifiers, so a message that arrives twice is handled once.
+//! `docs/spec/link.md` specifies the wire format and the guarantees.
 //!
 //! ```
 //! use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message};
@@ -19,7 +20,8 @@
 //!     async move { hand_on.send(message.bytes).await }
 //! };
 //! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-//! let serving = tokio::spawn(async move { listener.serve(handler, async { _ = stopped.await }).await });
+//! let serving =
+//!     tokio::spawn(async move { listener.serve(handler, async { _ = stopped.await }).await });
 //!
 //! let mut link = Link::tcp(target, LinkConfig::default(), Adaptive::default());
 //! let receipt = link.send(b"17 hPa and falling").await?;
@@ -32,7 +34,8 @@
 //! # }
 //! ```
 //!
-//! It does not authenticate or encrypt, and a receiver that restarts has forgotten what it handled.
+//! The protocol neither authenticates nor encrypts, and a receiver that restarts no longer knows
+//! what it has handled.
 
 mod backoff;
 mod connect;

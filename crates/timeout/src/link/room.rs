@@ -1,8 +1,8 @@
-//! How many bytes all messages of a listener may take together: one number, and no lock.
+//! Limit for the bytes of all messages of a listener: one number, without a lock.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What is left of it.
+/// Number of bytes that are left.
 #[derive(Debug)]
 pub(super) struct Room(AtomicUsize);
 
@@ -11,13 +11,13 @@ impl Room {
         Self(AtomicUsize::new(bytes))
     }
 
-    /// Nothing yet.
+    /// Starts a reservation of 0 bytes.
     pub(super) fn hold(&self) -> Held<'_> {
         Held { room: self, bytes: 0 }
     }
 }
 
-/// What one message holds, until it is dropped.
+/// Bytes reserved for one message, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Held<'a> {
     room: &'a Room,
@@ -25,11 +25,11 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Takes so many bytes more; `false` if there is no room for them. Never waits: connections that each
-    /// hold a part and wait for the rest would wait for each other.
+    /// Reserves `bytes` more; returns `false` if they are not available. It never waits:
+    /// connections that each hold a part and wait for the rest would wait for each other.
     #[must_use]
     pub(super) fn more(&mut self, bytes: usize) -> bool {
-        // Only the number is shared, and nothing that other threads would read by it.
+        // Only this number is shared, and it orders no other memory.
         let taken = self
             .room
             .0

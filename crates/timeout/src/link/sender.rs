@@ -1,4 +1,4 @@
-//! The sending end: one message at a time, each with a timeout of its own.
+//! The sender: one message at a time, with a timeout for each attempt.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,43 +13,47 @@ use super::trial::Trial;
 use super::wire::{Header, SenderId, Verdict, WireError};
 use crate::{Attempt, Decision, Ended, Exchange, Rfc6298, Timeout};
 
-/// What a [`Link`] is to do.
+/// Configuration of a [`Link`].
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// How many tries a message has, the first send included; 0 counts as 1. Setting up a connection is no
-    /// try: see `unreachable_max`.
+    /// Maximum number of attempts of a message, the first included; 0 counts as 1. The set-up of a
+    /// connection is not an attempt: see `unreachable_max`.
     pub tries: u32,
-    /// The longest message that is sent, in bytes; the receiver's own limit holds besides.
+    /// Length of the longest message that is sent, in bytes. The receiver has its own limit, too.
     pub message_bytes_max: u32,
-    /// How long a message waits for a receiver to which no connection can be set up – it is not there,
-    /// refuses, is full, or is shutting down – before it is given up. This begins with each try anew; a
-    /// set-up that has begun by then still runs for its time.
+    /// How long a message waits for a receiver to which no connection can be set up, because it is
+    /// not running, refuses, is full or is shutting down. Then the message is given up. This time
+    /// starts again with each attempt. The last set-up may exceed it by up to 3 s, and the first by
+    /// the time of its own timer.
     pub unreachable_max: Duration,
-    /// The shortest wait after a try or a set-up that failed; after one that timed out there is none. Between
-    /// set-ups it is 10 ms at least.
+    /// Shortest wait after an attempt or a set-up that failed. There is no wait after one that
+    /// timed out. Between set-ups the wait is at least 10 ms.
     pub backoff_min: Duration,
-    /// The longest such wait.
+    /// Longest wait after an attempt or a set-up that failed.
     pub backoff_max: Duration,
-    /// Who this link is; drawn at random unless set. Two links must never have the same.
+    /// Identity of this link; drawn at random unless set. Two links must never have the same
+    /// identity.
     pub sender: Option<SenderId>,
-    /// The identifier of the first message, at least 1. A link that goes on under an earlier one's `sender`
-    /// must begin above all that the earlier one used.
+    /// Identifier of the first message, at least 1. A link that continues under the `sender` of an
+    /// earlier link must begin above all identifiers that the earlier link used.
     pub first_id: u64,
-    /// The seed of the jitter of waits; taken from `sender` unless set.
+    /// Seed of the jitter of waits; derived from `sender` unless set.
     pub seed: Option<u64>,
 }
 
 impl Default for LinkConfig {
     fn default() -> Self {
         Self {
-            // The paper's bound on resends (Allen, Wolski, Plank 2002, §4).
+            // The paper's limit for resends (Allen, Wolski, Plank 2002, §4).
             tries: 5,
-            // Ample for messages; what is larger should be cut into pieces, each acknowledged.
+            // Ample for messages. Larger data should be divided into messages, each with its
+            // acknowledgement.
             message_bytes_max: 64 * 1024 * 1024,
-            // A receiver that is started anew is mostly back within seconds, and one that shuts down has gone
-            // after its grace of as long.
+            // A receiver that restarts is mostly back within seconds. One that shuts down has ended
+            // after its grace period of the same length.
             unreachable_max: Duration::from_secs(30),
-            // Ask soon, then seldom: 50, 100, 200 ms and so on, nine times in the first 15 s.
+            // First soon, then rarely: waits of 50, 100, 200 ms and so on make at least nine
+            // set-ups in the first 15 s.
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             sender: None,
@@ -59,66 +63,69 @@ impl Default for LinkConfig {
     }
 }
 
-/// How a message was sent.
+/// Result of a message that was acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The message's identifier.
+    /// Identifier of the message.
     pub id: u64,
-    /// Tries it took.
+    /// Number of attempts, at least 1.
     pub attempts: u32,
-    /// How many of them ran into their timeout.
+    /// Number of attempts that timed out.
     pub timeouts: u32,
-    /// From the call of [`Link::send`] to the acknowledgement, connections and waits included.
+    /// Time from the call of [`Link::send`] to the acknowledgement, including connections and
+    /// waits.
     pub took: Duration,
-    /// The response time of the last try. That of a duplicate is the time to its acknowledgement, not what the
-    /// copy that was handled took.
+    /// Response time of the last attempt. For a duplicate, this is the time to its acknowledgement,
+    /// not the time of the copy that was handled.
     pub response: Duration,
-    /// Whether the receiver had handled an earlier copy, and acknowledged this one as its duplicate.
+    /// Whether the receiver had handled an earlier copy and acknowledged this copy as a duplicate.
     pub duplicate: bool,
 }
 
-/// What a [`Link`] has counted since it was made.
+/// Counters of a [`Link`] since it was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LinkCounters {
-    /// Messages that [`Link::send`] was called with, and did not refuse at once.
+    /// Messages that were passed to [`Link::send`] and not refused at once.
     pub messages: u64,
-    /// Of these, those that were acknowledged.
+    /// Messages that were acknowledged.
     pub acknowledged: u64,
-    /// Tries that began; those not included that got no connection.
+    /// Attempts that began. A failed set-up counts only if the peer broke the protocol.
     pub attempts: u64,
-    /// Of these, those that were not their message's first.
+    /// Attempts other than the first of their message.
     pub retries: u64,
-    /// Tries that ran into their timeout.
+    /// Attempts that timed out.
     pub timeouts: u64,
-    /// Tries that failed otherwise.
+    /// Attempts that failed without a timeout.
     pub failures: u64,
-    /// Times the peer broke the protocol: spoke unasked, acknowledged another message, sent garbage.
+    /// Number of times that the peer broke the protocol: it sent bytes between messages,
+    /// acknowledged another message, or sent an invalid frame.
     pub protocol_errors: u64,
-    /// Messages acknowledged as duplicates. An acknowledgement that comes after its try was cut off cannot
-    /// be seen, so false timeouts cannot be counted here; these are messages of which an earlier copy had
-    /// arrived and was handled, so a longer timeout might have spared the retry.
+    /// Messages that were acknowledged as duplicates: an earlier copy had arrived and was handled,
+    /// so a longer timeout might have avoided the retry. False timeouts cannot be counted, because
+    /// an acknowledgement that arrives after its attempt was cut off is not seen.
     pub duplicates: u64,
     /// Connections that were set up.
     pub connections: u64,
-    /// Connections that could not be set up: refused, declined, broken or not in time.
+    /// Connections that could not be set up: refused, declined, broken or timed out.
     pub unreachable: u64,
 }
 
-/// Sends messages to one target, each of which its receiver handles once (`docs/spec/link.md`).
+/// Sends messages to one target. The receiver handles each message once (`docs/spec/link.md`).
 ///
-/// One message is under way at a time: [`Link::send`] borrows the link until the receiver has accepted the
-/// message, which is the back-pressure. Its clock is tokio's, whose timers are exact to 1 ms.
+/// One message is in progress at a time: [`Link::send`] borrows the link until the receiver has
+/// accepted the message, which is the back-pressure. The clock is tokio's, with timers accurate to
+/// 1 ms.
 pub struct Link<C: Connect, E: Timeout> {
     connector: C,
     config: LinkConfig,
     sender: SenderId,
     estimator: E,
-    /// Times the setting up of connections, apart from the attempts.
+    /// Timer of connection set-ups, separate from the timeouts of attempts.
     set_up: Rfc6298,
     backoff: Backoff,
-    /// Present only between messages: an attempt that is dropped takes its connection with it.
+    /// Present only between messages: an attempt that is dropped drops its connection, too.
     idle: Option<Conversation<C::Stream>>,
     next_id: u64,
     began: Instant,
@@ -127,7 +134,7 @@ pub struct Link<C: Connect, E: Timeout> {
 }
 
 impl<E: Timeout> Link<Tcp, E> {
-    /// A link to `host:port` over TCP. It connects when there is something to send.
+    /// Creates a link to `host:port` over TCP. It connects with the first message.
     #[must_use]
     pub fn tcp(target: impl Into<std::string::String>, config: LinkConfig, estimator: E) -> Self {
         Self::new(Tcp::new(target), config, estimator)
@@ -135,7 +142,7 @@ impl<E: Timeout> Link<Tcp, E> {
 }
 
 impl<C: Connect, E: Timeout> Link<C, E> {
-    /// A link over whatever `connector` makes. It connects when there is something to send.
+    /// Creates a link over connections that `connector` makes. It connects with the first message.
     #[must_use]
     pub fn new(connector: C, config: LinkConfig, estimator: E) -> Self {
         let sender = config.sender.unwrap_or_else(SenderId::random);
@@ -156,14 +163,16 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         }
     }
 
-    /// Sends `message` and waits until the receiver has accepted it: as long as the estimator gives; then
-    /// closes the connection, connects anew and sends it again, under the same identifier.
+    /// Sends `message` and waits until the receiver has accepted it. If that takes longer than the
+    /// estimator's timeout, it closes the connection, connects again and sends the message again
+    /// under the same identifier.
     ///
-    /// Dropping the future gives the message up and leaves the link as good as before. Whether the receiver
-    /// has handled the message is then unknown; once it has handled a later one, it will not any more.
+    /// Dropping the future cancels the message and leaves the link usable. The receiver may or may
+    /// not have handled the message; after it has handled a later message, it will not handle this
+    /// one.
     ///
     /// # Errors
-    /// [`SendError`]; the link stays usable after each of them.
+    /// [`SendError`]. The link stays usable after each of them.
     pub async fn send(&mut self, message: &[u8]) -> Result<Receipt, SendError> {
         let began = Instant::now();
         let header = Header { length: self.length_of(message)?, id: self.claim_id()? };
@@ -193,31 +202,32 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         }
     }
 
-    /// The timeout that a first try of a message of so many bytes would get now, and why.
+    /// Returns the timeout that the first attempt of a message of `bytes` would have now, and the
+    /// reason.
     #[must_use]
     pub fn decide(&self, bytes: u64) -> Decision {
         self.estimator.decide(&Exchange::new(bytes, self.config.tries).attempt(Duration::ZERO))
     }
 
-    /// The decision under which the last try ran; `None` before the first.
+    /// Decision for the last attempt; `None` before the first.
     #[must_use]
     pub fn last_decision(&self) -> Option<&Decision> {
         self.last.as_ref()
     }
 
-    /// What was counted so far.
+    /// Counters since the link was created.
     #[must_use]
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }
 
-    /// Who this link is to its receiver.
+    /// Identity of this link at its receiver.
     #[must_use]
     pub fn sender(&self) -> SenderId {
         self.sender
     }
 
-    /// The identifier of the next message.
+    /// Identifier of the next message.
     #[must_use]
     pub fn next_id(&self) -> u64 {
         self.next_id
@@ -229,24 +239,24 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         self.idle.is_some()
     }
 
-    /// The estimator, to save what it has learned or to feed a station.
+    /// The estimator, for example to save what it has learned or to report to a station.
     #[must_use]
     pub fn estimator(&self) -> &E {
         &self.estimator
     }
 
-    /// The estimator, to start it from a forecast made elsewhere.
+    /// The estimator, for example to start it from a forecast made elsewhere.
     pub fn estimator_mut(&mut self) -> &mut E {
         &mut self.estimator
     }
 
-    /// The estimator, when the link is not needed any more.
+    /// Returns the estimator and closes the link.
     #[must_use]
     pub fn into_estimator(self) -> E {
         self.estimator
     }
 
-    /// Closes the connection; the next message connects anew.
+    /// Closes the connection. The next message connects again.
     pub fn close(&mut self) {
         self.idle = None;
     }
@@ -259,14 +269,14 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         }
     }
 
-    /// Identifiers are claimed before anything is sent, so that no two messages ever share one.
+    /// Claims an identifier before anything is sent, so that no two messages ever have the same.
     fn claim_id(&mut self) -> Result<u64, SendError> {
         let id = self.next_id;
         self.next_id = id.checked_add(1).ok_or(SendError::IdsSpent)?;
         Ok(id)
     }
 
-    /// One try: a connection if there is none, and the exchange on it.
+    /// Makes one attempt: sets up a connection if there is none, and makes the exchange on it.
     async fn one_try(&mut self, run: &mut Run<'_>) -> Result<(Attempt, Outcome), SendError> {
         let ready = self.reach(run).await?;
         let now = self.began.elapsed();
@@ -311,7 +321,8 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         self.last = Some(decision);
         let trial = Trial::begin(&mut self.estimator, attempt);
         match timeout(decision.timeout, conversation.exchange(run.header, run.message)).await {
-            // It helped nothing: had the first copy not been cut off, its answer would be here now as well.
+            // The retry gained nothing: the response to the first copy would have arrived now as
+            // well.
             Ok(Ok(Verdict::Waited)) if 0 < attempt.number => {
                 let took = trial.end(Ended::Superseded);
                 let first = Attempt { number: 0, elapsed: Duration::ZERO, ..attempt };
@@ -332,13 +343,13 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         }
     }
 
-    /// A connection, waited for while the receiver cannot be reached. A peer that does not speak the protocol
-    /// is reached, and fails the try.
+    /// Returns a connection, and waits while the receiver cannot be reached. A peer that does not
+    /// use the protocol counts as reached, and fails the attempt.
     async fn reach(&mut self, run: &Run<'_>) -> Result<Result<Conversation<C::Stream>, TryError>, SendError> {
         let (began, max) = (Instant::now(), self.config.unreachable_max);
         let mut failed = 0;
         loop {
-            // The first set-up has all its time: what bounds it is its own timer.
+            // The first set-up has the full time of its own timer.
             let left = if failed == 0 { Duration::MAX } else { max.saturating_sub(began.elapsed()) };
             let error = match self.conversation(left.max(SET_UP_FLOOR)).await {
                 Err(error) if !error.is_protocol() => error,
@@ -358,7 +369,7 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         }
     }
 
-    /// The idle connection if it is still of use, or a new one, set up within `most`.
+    /// Returns the idle connection if it is still usable, or a new one, set up within `most`.
     async fn conversation(&mut self, most: Duration) -> Result<Conversation<C::Stream>, TryError> {
         if let Some(mut idle) = self.idle.take() {
             match idle.quiet().await {
@@ -411,25 +422,24 @@ impl<C: Connect, E: Timeout> fmt::Debug for Link<C, E> {
     }
 }
 
-/// A message while it is being sent.
+/// State of a message while it is sent.
 struct Run<'a> {
     header: Header,
     message: &'a [u8],
-    /// Tries that began.
     attempts: u32,
-    /// Of these, those that timed out.
+    /// Attempts that timed out.
     timeouts: u32,
-    /// Tries that failed otherwise.
+    /// Attempts that failed without a timeout.
     failures: u32,
     exchange: Option<Exchange>,
 }
 
-/// What the receiver said, and its response time; or why there is no answer.
+/// Verdict of the receiver with the response time, or the error of the attempt.
 type Outcome = Result<(Verdict, Duration), TryError>;
 
-/// A connection is never given up before TCP could resend once, after 1 s (RFC 6298 §2), what may be lost of
-/// the handshake, and once of the hello.
+/// Shortest timeout of a set-up: TCP has time to resend a lost handshake packet once, after 1 s
+/// (RFC 6298 §2), and the hello once.
 const SET_UP_FLOOR: Duration = Duration::from_secs(3);
 
-/// A receiver that is not there is not asked without a pause, even where there is no other back-off.
+/// Shortest wait between set-ups, even if the back-off is 0.
 const SET_UP_WAIT_MIN: Duration = Duration::from_millis(10);

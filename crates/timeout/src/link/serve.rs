@@ -1,4 +1,4 @@
-//! The receiver's side of one connection.
+//! The receiver's side of a connection.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use super::wire::{
     Acknowledgement, Assembler, HELLO_BYTES, Header, Hello, SenderId, Verdict, Welcome, WireError,
 };
 
-/// What all connections of a listener share.
+/// State that all connections of a listener share.
 pub(super) struct Shared<H> {
     pub(super) handler: H,
     pub(super) config: Arc<ListenConfig>,
@@ -26,22 +26,23 @@ pub(super) struct Shared<H> {
     pub(super) counts: Arc<Counts>,
 }
 
-/// Why a connection was closed.
+/// Reason why a connection was closed.
 enum Closed {
-    /// It ended, broke, or was silent for too long; or this end is shutting down.
+    /// The connection ended, broke or was silent for too long; or this end is shutting down.
     Ended,
-    /// It did not say hello.
+    /// No valid hello arrived.
     Stranger,
-    /// There is no room.
+    /// No room for the connection or its message.
     Full,
-    /// It broke the protocol.
+    /// The sender broke the protocol.
     Protocol,
-    /// The handler did not accept a message.
+    /// The handler rejected a message.
     Rejected,
 }
 
-/// Serves one connection until it is closed, and counts why it was. `stopping` is ready when the listener
-/// shuts down: one for each connection, as connections that share one share a lock.
+/// Serves one connection until it is closed, and counts the reason. `stopping` is ready when the
+/// listener shuts down. Each connection has its own, because connections that share one share a
+/// lock.
 pub(super) async fn serve<S, H, R, E>(stream: S, shared: Arc<Shared<H>>, stopping: oneshot::Receiver<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
@@ -62,7 +63,7 @@ where
 struct Service<'a, S, H> {
     stream: S,
     shared: &'a Shared<H>,
-    /// Not to be polled again after it was ready.
+    /// Must not be polled again after it was ready.
     stopping: oneshot::Receiver<()>,
 }
 
@@ -86,12 +87,11 @@ where
             Ok(never) => match never {},
         };
         known.leave();
-        // Who leaves was here until now.
+        // A sender that disconnects was active until now.
         self.shared.memory.of(sender);
         closed
     }
 
-    /// Waits for the hello.
     async fn greet(&mut self) -> Result<SenderId, Closed> {
         let mut frame = [0; HELLO_BYTES];
         self.fill(&mut frame).await.map_err(|()| Closed::Stranger)?;
@@ -116,7 +116,7 @@ where
         Err(())
     }
 
-    /// Message by message, until something closes the connection.
+    /// Handles message after message until the connection is closed.
     async fn messages(&mut self, sender: SenderId, known: &Sender) -> Result<Never, Closed> {
         let mut newer = Newer { overtaken: known.arrive(), known: false };
         let message_bytes_max = self.shared.config.message_bytes_max;
@@ -131,7 +131,7 @@ where
         }
     }
 
-    /// The next message, and the room that it takes.
+    /// Reads the next message, and reserves memory for it.
     async fn message(
         &mut self,
         assembler: &mut Assembler,
@@ -141,7 +141,7 @@ where
         let mut chunk = Vec::new();
         loop {
             let room = assembler.room();
-            // Between messages a connection holds a header's worth, not a chunk.
+            // Between messages, a connection holds the bytes of a header and not of a chunk.
             if chunk.len() < room {
                 chunk.resize(room, 0);
             }
@@ -155,11 +155,12 @@ where
                 read = read => read,
                 _ = &mut newer.overtaken, if !newer.known => {
                     newer.known = true;
-                    // Its sender has given this message up: a whole copy comes on the newer connection.
+                    // The sender has abandoned this message: a whole copy arrives on the newer
+                    // connection.
                     if assembler.is_amid() {
                         return Err(Closed::Ended);
                     }
-                    // A whole copy may still be under way here; if nothing comes soon, nothing will.
+                    // A whole copy may still arrive here. If nothing arrives soon, nothing will.
                     continue;
                 }
             };
@@ -176,8 +177,9 @@ where
         }
     }
 
-    /// Handles a message unless it was handled before. A copy waits here for the outcome of the one before
-    /// it, but not for longer than its sender does: else an impatient one would fill all places with copies.
+    /// Handles a message unless it was handled before. A copy waits for the outcome of the copy
+    /// before it, but not longer than its sender does; otherwise an impatient sender would fill all
+    /// connections with copies.
     async fn judge(&mut self, message: Message, last: &Mutex<u64>) -> Result<Verdict, Closed> {
         let id = message.id;
         let mut byte = [0];
@@ -211,7 +213,8 @@ where
         }
     }
 
-    /// Frames of this side are short: who does not take one soon takes none.
+    /// Writes a frame. The frames of the receiver are short: a peer that does not accept one soon
+    /// reads nothing.
     async fn write(&mut self, frame: &[u8]) -> io::Result<()> {
         let written = async {
             self.stream.write_all(frame).await?;
@@ -221,16 +224,17 @@ where
     }
 }
 
-/// Whether the sender has said hello on a newer connection: it has given up what comes on this one.
+/// Whether the sender has sent hello on a newer connection, so that it has abandoned what arrives
+/// on this one.
 struct Newer {
-    /// Not to be polled again after it was ready.
+    /// Must not be polled again after it was ready.
     overtaken: oneshot::Receiver<()>,
     known: bool,
 }
 
-/// Says `frame` to a peer that is not to stay, so that it can hear it: a socket that is closed while
-/// something in it is unread resets the connection, and what was said may be lost with it (RFC 9293 §3.10.4,
-/// RFC 2525 §2.17). So what the peer has said, most likely hello, is read.
+/// Sends `frame` to a peer that is declined, and makes sure that the peer can read it. If a socket
+/// is closed with unread bytes in it, the connection is reset, and the frame may be lost (RFC 9293
+/// §3.10.4, RFC 2525 §2.17). So the bytes of the peer, most likely a hello, are read first.
 pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, frame: &[u8]) {
     let said = async {
         stream.write_all(frame).await?;
@@ -243,18 +247,18 @@ pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, fram
         }
         io::Result::Ok(())
     };
-    // Who has gone need not hear it.
+    // A peer that has gone does not need the frame.
     let _ = timeout(PART_MAX, said).await;
 }
 
-/// The peer closes when it has heard, one round trip later.
+/// The peer closes when it has read the frame, one round trip later.
 const PART_MAX: Duration = Duration::from_secs(1);
 
-/// A hello comes in one read or two; more is no hello.
+/// A hello arrives in one read or two; more is not a hello.
 const PART_READS_MAX: usize = 8;
 
-/// No value: a loop that ends with an error alone.
+/// A type without values: the loop ends only with an error.
 enum Never {}
 
-/// A frame of 16 bytes goes into the socket's buffer at once unless the peer reads nothing.
+/// A frame of 16 bytes fits into the socket's buffer at once unless the peer reads nothing.
 const WRITE_MAX: Duration = Duration::from_secs(10);

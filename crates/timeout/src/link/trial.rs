@@ -1,4 +1,4 @@
-//! An attempt while it runs: however it ends, also by being dropped, the estimator is told once.
+//! An attempt while it runs. However it ends, also if it is dropped, the estimator records it once.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::{Attempt, Ended, Timeout};
 
-/// Records [`Ended::Superseded`] when it is dropped before it has ended otherwise.
+/// Records [`Ended::Superseded`] if it is dropped before it has ended otherwise.
 pub(super) struct Trial<'a, E: Timeout> {
     estimator: &'a mut E,
     attempt: Attempt,
@@ -19,7 +19,7 @@ impl<'a, E: Timeout> Trial<'a, E> {
         Self { estimator, attempt, began: Instant::now(), ended: false }
     }
 
-    /// Ends it with what `how` makes of the time it took, which is returned.
+    /// Records how the attempt ended, with `how` of its time, and returns that time.
     pub(super) fn end(mut self, how: fn(Duration) -> Ended) -> Duration {
         let took = self.began.elapsed();
         self.ended = true;

@@ -1,4 +1,5 @@
-//! The wire format of the link protocol (`docs/spec/link.md`): pure, and bounded by what has arrived.
+//! Wire format of the link protocol (`docs/spec/link.md`). It does no I/O, and its memory is
+//! bounded by the bytes that have arrived.
 
 use std::array;
 use std::fs::File;
@@ -9,9 +10,9 @@ use std::process;
 use std::time::SystemTime;
 use std::vec::Vec;
 
-/// Opens the first frame of each direction.
+/// First bytes of the first frame in each direction.
 pub const MAGIC: [u8; 4] = *b"BGLK";
-/// The version of the protocol that this code speaks.
+/// Version of the protocol that this code implements.
 pub const VERSION: u8 = 1;
 /// Size of a [`Hello`], in bytes.
 pub const HELLO_BYTES: usize = 24;
@@ -21,34 +22,36 @@ pub const WELCOME_BYTES: usize = 16;
 pub const HEADER_BYTES: usize = 16;
 /// Size of an [`Acknowledgement`], in bytes.
 pub const ACKNOWLEDGEMENT_BYTES: usize = 16;
-/// How much of a message is read at a time: what a peer can make the receiver set aside unsent.
+/// Most bytes of a message that are read at a time: memory that a peer can make the receiver
+/// allocate without sending anything.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
 const MESSAGE_MARK: u8 = 0xC1;
 const ACKNOWLEDGEMENT_MARK: u8 = 0xC2;
 
-/// Who sends: 128 bits drawn once for each link, under which message identifiers are counted.
+/// Identity of a sender: 128 bits drawn once for each link. Message identifiers are counted under
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SenderId(pub [u8; 16]);
 
 impl SenderId {
-    /// A fresh one, drawn from the system anew: a process that was forked and a virtual machine that was
-    /// cloned must not draw what their twin draws, or each loses the other's messages as duplicates.
+    /// Draws a new identity from the system. A forked process or a cloned virtual machine must not
+    /// draw the same, because each would then lose messages as duplicates of the other's.
     #[must_use]
     pub fn random() -> Self {
         Self(drawn().unwrap_or_else(mixed))
     }
 }
 
-/// From the system's generator, where it is a file.
+/// Draws from the system's random number generator, if it is a file.
 fn drawn() -> Option<[u8; 16]> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").ok()?.read_exact(&mut bytes).ok()?;
     Some(bytes)
 }
 
-/// Elsewhere from the randomness that seeds hash maps, which is drawn once a thread, mixed with what tells
-/// twins apart.
+/// Otherwise mixes the randomness that seeds hash maps, which is drawn once a thread, with the
+/// process identifier and the time, which differ between forked processes and cloned machines.
 #[expect(
     clippy::disallowed_methods,
     reason = "an identity is drawn, once a link; no decision hangs on the time"
@@ -59,100 +62,101 @@ fn mixed() -> [u8; 16] {
     array::from_fn(|i| halves[i / 8][i % 8])
 }
 
-/// The sender's first frame: who it is.
+/// First frame of the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// Who sends on this connection.
+    /// Identity of the sender on this connection.
     pub sender: SenderId,
 }
 
-/// The receiver's answer to a [`Hello`].
+/// The receiver's reply to a [`Hello`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Welcome {
-    /// Messages may come.
+    /// The receiver is ready for messages.
     Ready {
-        /// The longest message that the receiver takes, in bytes.
+        /// Length of the longest message that the receiver accepts, in bytes.
         message_bytes_max: u32,
     },
-    /// The sender's version is not spoken here; the receiver's is in the frame.
+    /// The receiver does not support the sender's version; the frame has the receiver's.
     OtherVersion,
-    /// There is no room for another connection.
+    /// The receiver has no room for another connection.
     Full,
     /// The receiver is shutting down.
     Stopping,
 }
 
-/// Stands before each message.
+/// Header in front of each message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The message's identifier: at least 1, and greater than those before it of the same sender.
+    /// Identifier of the message: at least 1, and greater than all earlier ones of the same sender.
     pub id: u64,
     /// Length of the message that follows, in bytes.
     pub length: u32,
 }
 
-/// What the receiver did with a message.
+/// How the receiver treated a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was handled now.
+    /// The message was handled now.
     Handled,
-    /// An earlier copy had been handled before this one came; it was not handled again.
+    /// An earlier copy had been handled before this copy arrived. This copy was not handled.
     Duplicate,
-    /// An earlier copy was being handled when this one came. This one waited for the outcome, and was not
-    /// handled again.
+    /// An earlier copy was being handled when this copy arrived. This copy waited for the outcome
+    /// and was not handled.
     Waited,
-    /// A later message of the same sender was handled already; this one was not handled, and will not be.
+    /// A later message of the same sender was handled already. This message was not handled and
+    /// never will be.
     Stale,
 }
 
 impl Verdict {
-    /// Whether an earlier copy was handled, and this one not.
+    /// Whether an earlier copy was handled and this copy was not.
     #[must_use]
     pub fn is_duplicate(self) -> bool {
         matches!(self, Self::Duplicate | Self::Waited)
     }
 }
 
-/// The receiver's answer to a message.
+/// The receiver's reply to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// The message's identifier.
+    /// Identifier of the message.
     pub id: u64,
-    /// What was done with it.
+    /// How the message was treated.
     pub verdict: Verdict,
 }
 
-/// Why bytes are no frame of this protocol.
+/// Reason why bytes are not a frame of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The peer does not speak this protocol.
+    /// The peer does not use this protocol.
     #[error("the first bytes are {0:02x?}, which is not the link protocol")]
     Magic([u8; 4]),
-    /// The peer speaks another version of it.
+    /// The peer has another version of the protocol.
     #[error("version {0} of the link protocol is not version {VERSION}")]
     Version(u8),
-    /// No such frame is defined.
+    /// The frame has a mark or status that is not defined.
     #[error("no frame of the link protocol has the mark or status {0:#04x} here")]
     Undefined(u8),
     /// A reserved byte is not zero.
     #[error("a reserved byte is not zero")]
     Reserved,
-    /// Messages are counted from 1.
+    /// Identifiers begin at 1.
     #[error("a message has the identifier 0")]
     NoId,
-    /// A message is longer than allowed. Nothing was set aside for it.
+    /// A message exceeds the limit. No memory was allocated for it.
     #[error("a message of {length} bytes is longer than {max}")]
     TooLong {
-        /// What its header says, in bytes.
+        /// Length in its header, in bytes.
         length: u32,
-        /// What is allowed, in bytes.
+        /// Length that is allowed, in bytes.
         max: u32,
     },
 }
 
 impl Hello {
-    /// As it goes over the wire.
+    /// Returns the frame as bytes on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let mut frame = [0; HELLO_BYTES];
@@ -163,7 +167,7 @@ impl Hello {
     }
 
     /// # Errors
-    /// [`WireError`] when it is no hello of this version.
+    /// [`WireError`] if the bytes are not a hello of this version.
     pub fn decode(frame: &[u8; HELLO_BYTES]) -> Result<Self, WireError> {
         opening(frame[..5].try_into().expect("five bytes"))?;
         zero(&frame[5..8])?;
@@ -172,7 +176,7 @@ impl Hello {
 }
 
 impl Welcome {
-    /// As it goes over the wire.
+    /// Returns the frame as bytes on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; WELCOME_BYTES] {
         let (status, number) = match *self {
@@ -190,7 +194,7 @@ impl Welcome {
     }
 
     /// # Errors
-    /// [`WireError`] when it is no welcome of this version.
+    /// [`WireError`] if the bytes are not a welcome of this version.
     pub fn decode(frame: &[u8; WELCOME_BYTES]) -> Result<Self, WireError> {
         opening(frame[..5].try_into().expect("five bytes"))?;
         zero(&frame[6..8])?;
@@ -208,7 +212,7 @@ impl Welcome {
 }
 
 impl Header {
-    /// As it goes over the wire.
+    /// Returns the frame as bytes on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut frame = [0; HEADER_BYTES];
@@ -219,7 +223,7 @@ impl Header {
     }
 
     /// # Errors
-    /// [`WireError`] when it is no header, or announces more than `max` bytes.
+    /// [`WireError`] if the bytes are not a header, or announce more than `max` bytes.
     pub fn decode(frame: &[u8; HEADER_BYTES], max: u32) -> Result<Self, WireError> {
         if frame[0] != MESSAGE_MARK {
             return Err(WireError::Undefined(frame[0]));
@@ -234,7 +238,7 @@ impl Header {
 }
 
 impl Acknowledgement {
-    /// As it goes over the wire.
+    /// Returns the frame as bytes on the wire.
     #[must_use]
     pub fn encode(&self) -> [u8; ACKNOWLEDGEMENT_BYTES] {
         let mut frame = [0; ACKNOWLEDGEMENT_BYTES];
@@ -250,7 +254,7 @@ impl Acknowledgement {
     }
 
     /// # Errors
-    /// [`WireError`] when it is no acknowledgement.
+    /// [`WireError`] if the bytes are not an acknowledgement.
     pub fn decode(frame: &[u8; ACKNOWLEDGEMENT_BYTES]) -> Result<Self, WireError> {
         if frame[0] != ACKNOWLEDGEMENT_MARK {
             return Err(WireError::Undefined(frame[0]));
@@ -267,8 +271,8 @@ impl Acknowledgement {
     }
 }
 
-/// Puts messages together from whatever pieces arrive. It never holds much more than has arrived, whatever
-/// length was announced.
+/// Assembles messages from pieces of any size. It holds little more than has arrived, whatever
+/// length a header announced.
 #[derive(Debug)]
 pub struct Assembler {
     max: u32,
@@ -278,13 +282,14 @@ pub struct Assembler {
 }
 
 impl Assembler {
-    /// For messages of at most `max` bytes.
+    /// Creates an assembler for messages of at most `max` bytes.
     #[must_use]
     pub fn new(max: u32) -> Self {
         Self { max, head: [0; HEADER_BYTES], head_have: 0, body: None }
     }
 
-    /// How many bytes to read next: at least 1, at most [`CHUNK_BYTES`], and none of the message after this.
+    /// Number of bytes to read next: at least 1, at most [`CHUNK_BYTES`], and none beyond this
+    /// message.
     #[must_use]
     pub fn room(&self) -> usize {
         match &self.body {
@@ -293,16 +298,17 @@ impl Assembler {
         }
     }
 
-    /// Whether a message has begun and is not complete.
+    /// Whether a message has begun and is incomplete.
     #[must_use]
     pub fn is_amid(&self) -> bool {
         self.head_have != 0
     }
 
-    /// Takes bytes from the front of `input`, up to the end of a message, which is returned.
+    /// Removes bytes from the front of `input`, up to the end of a message, and returns the
+    /// message.
     ///
     /// # Errors
-    /// [`WireError`] when this is no message; the connection is of no use afterwards.
+    /// [`WireError`] if the bytes are not a message. The connection is then unusable.
     pub fn push(&mut self, input: &mut &[u8]) -> Result<Option<(Header, Vec<u8>)>, WireError> {
         if self.body.is_none() {
             let taken = take(input, HEADER_BYTES - self.head_have);
@@ -329,7 +335,7 @@ fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
     taken
 }
 
-/// The first five bytes of either direction are the same in every version.
+/// Checks the first five bytes of a direction, which are the same in every version.
 fn opening(bytes: [u8; 5]) -> Result<(), WireError> {
     let [magic @ .., version] = bytes;
     match (magic == MAGIC, version == VERSION) {

@@ -1,34 +1,34 @@
-//! How many copies of requests may be sent, over all targets together.
+//! Budget of copies of requests, shared by all targets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What bounds the copies – retries and hedges together – of all calls to a set of targets.
+/// Limit for the copies of all calls to a set of targets, retries and hedges together.
 ///
-/// Over any stretch of calls at most `burst + share × calls` copies are sent, and fewer than one more for
-/// each target (what a target has earned is handed in one whole copy at a time). A call that finds the
-/// budget empty is not cut off: it goes on as its last try.
+/// Over any sequence of calls, at most `burst + share × calls` copies are sent, plus less than one
+/// for each target, because a target adds its earnings to the budget one whole copy at a time. A
+/// call that finds the budget empty is not cut off: it continues as its last attempt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Budget {
-    /// Copies that each call earns, 0 to 1; what lies outside is taken as the nearer bound, NaN as 0.
+    /// Copies that each call earns, 0 to 1. Values outside count as the nearer limit, NaN as 0.
     pub share: f64,
-    /// Copies that may be sent at once: what the budget starts with, and the most that it saves up.
+    /// Copies that may be sent at once. The budget starts with this many, and never holds more.
     pub burst: u32,
 }
 
 impl Default for Budget {
-    /// A fifth of the calls, as the retry budgets of Finagle and Linkerd; and ten at once, for a client
-    /// whose first calls are slow.
+    /// A fifth of the calls, as the retry budgets of Finagle and Linkerd; and ten at once, for a
+    /// client that starts with slow calls.
     fn default() -> Self {
         Self { share: 0.2, burst: 10 }
     }
 }
 
-/// A token bucket: calls put in, copies take out. Counts in [`COPY`]ths.
+/// Token bucket: calls add to it and copies take from it. The unit is 1/[`COPY`] of a copy.
 #[derive(Debug)]
 pub(super) struct Bucket {
     left: AtomicU64,
     most: u64,
-    /// What one call earns.
+    /// Earnings of one call.
     pub(super) per_call: u64,
 }
 
@@ -41,24 +41,24 @@ impl Bucket {
     }
 
     pub(super) fn put(&self, earned: u64) {
-        // Nothing else is ordered by this number: relaxed is enough, here and below.
+        // Relaxed suffices, here and below, because this number orders no other memory.
         let add = |left: u64| Some(left.saturating_add(earned).min(self.most));
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// Takes the cost of one copy, if it is there.
+    /// Takes the cost of one copy, if the budget covers it.
     pub(super) fn take(&self) -> bool {
         let take = |left: u64| left.checked_sub(COPY);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Copies that could be sent at once now.
+    /// Copies that could be sent now.
     pub(super) fn left(&self) -> f64 {
         self.left.load(Ordering::Relaxed) as f64 / COPY as f64
     }
 }
 
-/// One copy, in the bucket's units: a share is kept to a millionth.
+/// One copy in the bucket's unit: shares are exact to a millionth.
 pub(super) const COPY: u64 = 1_000_000;
 
 #[cfg(test)]

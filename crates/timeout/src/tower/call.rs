@@ -1,4 +1,4 @@
-//! A call under way, as a future.
+//! The future of a call.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -16,31 +16,32 @@ use super::flight::{Flight, Which};
 use super::layer::Policy;
 
 pin_project! {
-    /// A call to an [`AdaptiveTimeout`](super::AdaptiveTimeout). Dropping it drops what is under way.
+    /// Future of a call to an [`AdaptiveTimeout`](super::AdaptiveTimeout). Dropping it drops its
+    /// attempts.
     #[project = Parts]
     pub struct Call<S, K, Req, C>
     where
         S: Service<Req>,
     {
-        // The attempt sent first, or its retry.
+        // The first attempt, or its latest retry.
         #[pin]
         first: Option<S::Future>,
-        // The copy beside it.
+        // The hedge beside it.
         #[pin]
         copy: Option<S::Future>,
-        // Made when the call has to wait; most calls to a service at hand need none.
+        // Created when the call has to wait; most calls to a nearby service do not wait.
         #[pin]
         alarm: Option<Sleep>,
         flight: Flight,
         again: Option<Again<S, K, Req>>,
         getting_ready: bool,
-        // What was no answer, while the other copy may yet bring one.
+        // Result that is not a response, kept while the other attempt runs.
         held: Option<Result<S::Response, S::Error>>,
         classify: C,
     }
 }
 
-/// What another attempt needs.
+/// Parts that a further attempt needs.
 pub(super) struct Again<S, K, Req> {
     pub(super) service: S,
     pub(super) request: Req,
@@ -48,7 +49,7 @@ pub(super) struct Again<S, K, Req> {
     pub(super) hedge: bool,
 }
 
-/// What came of something that was polled: the call's result, or a change after which all is polled anew.
+/// Outcome of a poll: the call's result, or a change after which everything is polled again.
 enum Step<T> {
     Done(T),
     Changed,
@@ -85,7 +86,7 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut parts = self.project();
         loop {
-            // An answer that is there is taken, even if it is overdue.
+            // A response that has arrived is returned, even if it is overdue.
             if let Poll::Ready(result) = parts.poll_attempts(context) {
                 return Poll::Ready(result.map_err(Into::into));
             }
@@ -117,7 +118,7 @@ where
     S::Error: Into<BoxError>,
     C: Classify<S::Response, S::Error>,
 {
-    /// The first result that ends the call, if there is one.
+    /// Returns the first result that ends the call, if there is one.
     fn poll_attempts(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
         for which in [Which::First, Which::Copy] {
             let slot = match which {
@@ -136,7 +137,8 @@ where
         Poll::Pending
     }
 
-    /// An attempt came to an end: the call's result, unless another attempt may bring a better one.
+    /// Records the end of an attempt. Returns the call's result, unless another attempt may bring a
+    /// better one.
     fn settle(
         &mut self,
         which: Which,
@@ -157,7 +159,7 @@ where
         Some(result)
     }
 
-    /// Sends the next attempt when the service is ready for it. Done is the service's error.
+    /// Sends the next attempt when the service is ready for it. `Done` holds the service's error.
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Step<S::Error>> {
         let Some(again) = self.again else { return Poll::Pending };
         let ready = ready!(again.service.poll_ready(context));
@@ -173,7 +175,7 @@ where
         Poll::Ready(Step::Changed)
     }
 
-    /// Gives back what was taken for a copy, if one is waited for that will not be sent.
+    /// Returns a copy to the budget if it waits for the service and will not be sent.
     fn refund(&mut self) {
         if let Some(again) = self.again
             && core::mem::take(self.getting_ready)
@@ -198,7 +200,8 @@ where
         *self.again = copy.map(|request| Again { service, request, policy, hedge });
     }
 
-    /// There is no answer by the time that was set: cut off, send again, or run on. Done is the error.
+    /// Acts when the alarm fires: cuts off, sends again, or lets the attempt continue. `Done` holds
+    /// the error.
     fn ring(&mut self) -> Step<Result<S::Response, BoxError>> {
         let now = Instant::now();
         let elapsed = match (self.flight.deadline_passed(now), &self.again) {
@@ -229,7 +232,7 @@ where
         };
         self.first.set(None);
         self.copy.set(None);
-        // A response that was no answer says more than that there was none.
+        // A result that is not a response is more useful to the caller than [`Elapsed`].
         Step::Done(self.held.take().map_or(Err(elapsed.into()), |held| held.map_err(Into::into)))
     }
 }

@@ -1,13 +1,12 @@
-//! What counts as an answer.
+//! Classification of results: response or failure.
 
-/// Says of a result whether it is an answer, from whose time an estimator learns, or a failure, whose time
-/// says nothing about how long an answer takes.
+/// Classifies a result as a response or a failure. The estimator learns the time of responses only.
 pub trait Classify<Response, Error> {
-    /// Whether `result` is an answer.
+    /// Whether `result` counts as a response.
     fn is_answer(&self, result: Result<&Response, &Error>) -> bool;
 }
 
-/// Every response is an answer, and no error is.
+/// Every `Ok` counts as a response, and no `Err` does.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Successes;
 
@@ -17,7 +16,7 @@ impl<Response, Error> Classify<Response, Error> for Successes {
     }
 }
 
-/// What a function says is an answer; see
+/// Classifies with a function; see
 /// [`AdaptiveTimeoutLayer::answered_if`](super::AdaptiveTimeoutLayer::answered_if).
 #[derive(Clone, Copy, Debug)]
 pub struct AnsweredIf<F>(pub(super) F);

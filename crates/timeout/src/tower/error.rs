@@ -1,4 +1,4 @@
-//! A call that took too long.
+//! Error of a call that took too long.
 
 use core::error::Error;
 use core::fmt;
@@ -6,44 +6,46 @@ use core::time::Duration;
 
 use crate::{Decision, Reason};
 
-/// The error of a call that had no answer in time: how long it might take, and on what grounds.
+/// Error of a call without a response in time, with the timeout and its reason.
 ///
-/// Calls fail with a boxed error, as tower's own middleware does; [`Elapsed::find`] finds this one in it.
+/// Calls fail with a boxed error, as tower's own middleware does; [`Elapsed::find`] finds this
+/// error in it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Elapsed {
-    /// How long the last attempt was allowed.
+    /// Timeout of the last attempt.
     pub timeout: Duration,
-    /// The forecast of the response time when that was decided, if there was one.
+    /// Forecast of the response time when the timeout was decided, if there was one.
     pub forecast: Option<Duration>,
-    /// Why the timeout was what it was.
+    /// Reason for the timeout.
     pub reason: Reason,
-    /// Attempts made, at least 1.
+    /// Number of attempts, at least 1.
     pub attempts: u32,
-    /// From the start of the first attempt to the end.
+    /// Time from the start of the first attempt to the end of the call.
     pub elapsed: Duration,
     /// What ended the call.
     pub by: Cause,
 }
 
-/// What ended a call that had no answer.
+/// What ended a call without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The timeout of its last attempt.
+    /// The timeout of the last attempt.
     Timeout,
-    /// The deadline that was set by hand.
+    /// The deadline that the caller set.
     Deadline,
-    /// The service had not become ready for the next attempt within the limit of a last try.
+    /// The service did not become ready for the next attempt within the limit of a last attempt.
     NotReady,
 }
 
 impl Elapsed {
-    /// Finds it in an error or in what caused that error, where a client has wrapped it in its own.
+    /// Finds this error in `error` or in its chain of sources, for clients that wrap it in their
+    /// own.
     #[must_use]
     pub fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
         let mut next = Some(error);
-        // A chain of causes that is longer, or a circle, is somebody's mistake.
+        // A longer chain of sources, or a cyclic one, is a defect elsewhere.
         for _ in 0..DEPTH {
             let error = next?;
             if let Some(found) = error.downcast_ref::<Self>() {
@@ -80,5 +82,5 @@ impl fmt::Display for Elapsed {
 
 impl Error for Elapsed {}
 
-/// Clients nest their errors three or four deep.
+/// Most sources that are searched. Clients nest errors three or four deep.
 const DEPTH: usize = 32;

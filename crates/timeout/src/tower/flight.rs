@@ -1,5 +1,5 @@
-//! What is known of a call under way: which attempts run, since when, how long they may. It tells the target
-//! how each ended – also those that run when the call is dropped.
+//! State of a call: which attempts run, since when, and how long they may take. It records the end
+//! of each attempt at the target, also of those that run when the call is dropped.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,29 +10,29 @@ use super::error::{Cause, Elapsed};
 use super::target::{Kind, Target};
 use crate::{Attempt, Decision, Ended};
 
-/// A call under way.
+/// State of a call.
 pub(super) struct Flight {
     target: Arc<Target>,
     bytes: u64,
     tries: u32,
-    /// Attempts begun, at least 1.
+    /// Attempts that began, at least 1.
     attempts: u32,
     began: Instant,
-    /// The end of all attempts, if one was set.
+    /// Deadline of all attempts, if one is set.
     deadline: Option<Instant>,
-    /// The attempt sent first, or its retry.
+    /// The first attempt, or its latest retry.
     first: Option<Running>,
-    /// The copy beside it.
+    /// The hedge beside it.
     copy: Option<Running>,
-    /// The decision for the newest attempt.
+    /// Decision for the newest attempt.
     decision: Decision,
-    /// The timeout that the attempt before the newest ran into, if one did.
+    /// Timeout that the attempt before the newest exceeded, if it did.
     passed: Option<Duration>,
-    /// When to do something about a call that has no answer by then.
+    /// Time at which a call without a response is cut off or copied.
     alarm: Instant,
 }
 
-/// What a call sets out with.
+/// Parameters of a call.
 pub(super) struct Plan {
     pub(super) bytes: u64,
     pub(super) tries: u32,
@@ -45,7 +45,7 @@ struct Running {
     since: Instant,
 }
 
-/// Which of two attempts that run side by side.
+/// One of the two attempts that may run at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     First,
@@ -53,7 +53,7 @@ pub(super) enum Which {
 }
 
 impl Flight {
-    /// The first attempt begins; also what is to be put into the budget.
+    /// Begins the first attempt; also returns the earnings to add to the budget.
     pub(super) fn begin(target: Arc<Target>, plan: &Plan, now: Instant, earns: u64) -> (Self, u64) {
         let attempt = Attempt { bytes: plan.bytes, number: 0, tries: plan.tries, elapsed: Duration::ZERO };
         let (decision, earned) = target.begin(&attempt, Kind::First, now, earns);
@@ -84,12 +84,12 @@ impl Flight {
         self.set_alarm(now, self.decision.timeout);
     }
 
-    /// No attempt comes after this one.
+    /// Makes the newest attempt the last.
     pub(super) fn make_last(&mut self) {
         self.tries = self.attempts;
     }
 
-    /// The same for the attempt that would begin next.
+    /// Makes the next attempt the last.
     pub(super) fn make_next_last(&mut self) {
         self.tries = self.attempts + 1;
     }
@@ -106,7 +106,7 @@ impl Flight {
         &self.target
     }
 
-    /// The deadline has passed: every attempt is given up.
+    /// If the deadline has passed, drops every attempt.
     pub(super) fn deadline_passed(&mut self, now: Instant) -> Option<Elapsed> {
         self.deadline.is_some_and(|deadline| deadline <= now).then(|| {
             self.end_all(now, Ended::Superseded);
@@ -114,20 +114,20 @@ impl Flight {
         })
     }
 
-    /// The newest attempt has passed its timeout and is the last: every attempt is cut off.
+    /// Cuts off every attempt, because the newest has reached its timeout and is the last.
     pub(super) fn time_out(&mut self, now: Instant) -> Elapsed {
         self.end_all(now, Ended::TimedOut);
         Elapsed::new(&self.decision, self.attempts, now - self.began, Cause::Timeout)
     }
 
-    /// The service did not become ready for the next attempt.
+    /// Cuts off every attempt, because the service did not become ready for the next one.
     pub(super) fn give_up_getting_ready(&mut self, now: Instant) -> Elapsed {
         self.end_all(now, Ended::TimedOut);
         Elapsed::new(&self.decision, self.attempts, now - self.began, Cause::NotReady)
     }
 
-    /// The attempt is overdue: it is cut off, or left running while a copy is sent, which may wait for the
-    /// service to get ready for as long as a last try may take.
+    /// Cuts off the overdue attempt, or lets it run beside a hedge. The copy may wait for the
+    /// service to become ready as long as a last attempt may take.
     pub(super) fn overdue(&mut self, hedge: bool, now: Instant, limit: Duration) {
         self.passed = Some(self.decision.timeout);
         if !hedge {
@@ -138,7 +138,7 @@ impl Flight {
         self.set_alarm(now, limit);
     }
 
-    /// The attempt is overdue and no copy may be sent: it runs on, as the last.
+    /// Lets the overdue attempt continue as the last, because no copy may be sent.
     pub(super) fn run_on(&mut self, now: Instant) {
         self.make_last();
         if let Some(running) = &mut self.first {
@@ -155,7 +155,7 @@ impl Flight {
         self.first.is_some() || self.copy.is_some()
     }
 
-    /// An attempt was answered, so any other is dropped.
+    /// Records that an attempt got its response, and drops the other.
     pub(super) fn answered(&mut self, which: Which, now: Instant) {
         let running = match which {
             Which::First => self.first,
@@ -163,7 +163,8 @@ impl Flight {
         };
         self.end(which, now, Ended::Answered);
         if let (Which::First, Some(running), Some(passed)) = (which, running, self.passed) {
-            // Only a hedge lets a first attempt run on, beside a copy: it was overdue, and yet the sooner.
+            // Only beside a hedge does a first attempt continue. Here it was overdue, and yet the
+            // faster one.
             let observed = running.attempt.number == 0;
             if observed || now - running.since > passed {
                 self.target.count_false(observed);
@@ -203,17 +204,17 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        // The caller lost interest: that is no timeout.
+        // The caller has dropped the call, which is not a timeout.
         if self.is_running() {
             self.end_all(Instant::now(), Ended::Superseded);
         }
     }
 }
 
-/// `instant + duration`, or so far off that it never comes where a clock cannot hold that.
+/// Returns `instant + duration`, or a time that never comes if the clock cannot represent it.
 fn later(instant: Instant, duration: Duration) -> Instant {
     instant.checked_add(duration).unwrap_or_else(|| instant + NEVER)
 }
 
-/// A year: beyond any call, and within what clocks and tokio's timer hold.
+/// A year: longer than any call, and within the range of clocks and of tokio's timer.
 const NEVER: Duration = Duration::from_secs(365 * 86_400);

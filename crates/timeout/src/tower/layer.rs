@@ -1,4 +1,4 @@
-//! The layer, and what can be set on it.
+//! The layer and its settings.
 
 use core::fmt;
 use core::hash::Hash;
@@ -13,17 +13,18 @@ use super::targets::Targets;
 
 /// Gives each call to a service a timeout that is learned for its target.
 ///
-/// `K` tells targets apart, `Req` is the request, `C` says what counts as an answer. Name the request's type
-/// in the closure: `|request: &Request<_>| …`. See the [module](super) for what happens when.
+/// `K` identifies a target, `Req` is the request, and `C` decides which results are responses. Name
+/// the request's type in the closure: `|request: &Request<_>| …`. The [module](super) describes the
+/// behaviour.
 pub struct AdaptiveTimeoutLayer<K, Req, C = Successes> {
     policy: Policy<K, Req>,
     classify: C,
 }
 
-/// What a layer's user says of a request.
+/// Function of the caller about a request.
 type Rule<Req, T> = Arc<dyn Fn(&Req) -> T + Send + Sync>;
 
-/// What a layer was told, and its targets.
+/// Settings of a layer, and its targets.
 pub(super) struct Policy<K, Req> {
     pub(super) key: Rule<Req, K>,
     pub(super) bytes: Option<Rule<Req, u64>>,
@@ -32,26 +33,28 @@ pub(super) struct Policy<K, Req> {
     pub(super) targets: Targets<K>,
 }
 
-/// How requests may be sent again, and which.
+/// How requests may be sent again, and which ones.
 pub(super) struct Resend<Req> {
     pub(super) how: How,
     idempotent: Rule<Req, bool>,
     copy: Rule<Req, Option<Req>>,
 }
 
-/// What is done about an overdue attempt.
+/// Action on an overdue attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum How {
-    /// Cancel it and call again, this many attempts in all.
+    /// Cancel the attempt and call again, with this many attempts in total.
     Retry { tries: u32 },
-    /// Send one copy beside it.
+    /// Send one copy beside the attempt.
     Hedge,
 }
 
 impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
-    /// A layer with targets of its own, told apart by `key`: an authority, a pair of host and route.
+    /// Creates a layer with its own targets. `key` returns the target of a request, such as its
+    /// authority, or host and route.
     ///
-    /// The key is made for each call, so it should be cheap; what a peer can choose should be short.
+    /// The key is computed for each call, so it should be cheap. Parts that a peer can choose
+    /// should be short.
     pub fn new<F>(key: F) -> Self
     where
         F: Fn(&Req) -> K + Send + Sync + 'static,
@@ -59,7 +62,8 @@ impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
         Self::sharing(&Targets::default(), key)
     }
 
-    /// A layer that learns together with others, or whose targets were set up otherwise than by default.
+    /// Creates a layer that shares `targets` with other layers, or uses targets with other
+    /// settings.
     pub fn sharing<F>(targets: &Targets<K>, key: F) -> Self
     where
         F: Fn(&Req) -> K + Send + Sync + 'static,
@@ -71,20 +75,20 @@ impl<K: Clone + Eq + Hash, Req> AdaptiveTimeoutLayer<K, Req> {
 }
 
 impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
-    /// How many bytes a request moves, sent and answered together, as far as that is known beforehand.
-    /// Unless set, all requests are taken to be of one size.
+    /// Sets the number of bytes that a request transfers in both directions together, as far as
+    /// known beforehand. Unless set, all requests count as equally large.
     #[must_use]
     pub fn bytes(mut self, bytes: impl Fn(&Req) -> u64 + Send + Sync + 'static) -> Self {
         self.policy.bytes = Some(Arc::new(bytes));
         self
     }
 
-    /// Cancels a call that is overdue and calls again, at most `tries` attempts in all (0 counts as 1); in
-    /// place of a [`hedge`](Self::hedge) set before.
+    /// Cancels an overdue call and calls again, with at most `tries` attempts in total (0 counts as
+    /// 1). Replaces an earlier [`hedge`](Self::hedge).
     ///
-    /// Only requests that are `idempotent` – the server may receive them twice without harm – are sent
-    /// again, and only if `copy` gives a copy (`http::Request::clone`, `reqwest::Request::try_clone`). Others
-    /// are cut off as early as without `retry`, and their caller is told.
+    /// Only `idempotent` requests, which the server may receive twice without harm, are sent again,
+    /// and only if `copy` returns a copy (`http::Request::clone`, `reqwest::Request::try_clone`).
+    /// Other requests are cut off as early as without `retry`, and fail with an error.
     #[must_use]
     pub fn retry(
         self,
@@ -95,11 +99,11 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
         self.resend(How::Retry { tries: tries.max(1) }, Arc::new(idempotent), Arc::new(copy))
     }
 
-    /// Sends one copy of a call that is overdue, without cancelling it, and takes the first answer; in place
-    /// of a [`retry`](Self::retry) set before.
+    /// Sends one copy beside an overdue call, and returns the first response. Replaces an earlier
+    /// [`retry`](Self::retry).
     ///
-    /// Only requests that are `idempotent` – the server may receive them twice, and at once, without harm –
-    /// are sent again, and only if `copy` gives a copy. Others run to the limit.
+    /// Only `idempotent` requests, which the server may receive twice and at the same time without
+    /// harm, are sent again, and only if `copy` returns a copy. Other requests run to the limit.
     #[must_use]
     pub fn hedge(
         self,
@@ -109,18 +113,21 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
         self.resend(How::Hedge, Arc::new(idempotent), Arc::new(copy))
     }
 
-    /// No call takes longer than this, all its attempts together, from its first attempt on. What the
-    /// deadline cuts is no timeout to the estimator, which learns only "longer than so".
+    /// Limits the time of all attempts of a call together, from its first attempt on. The estimator
+    /// does not count an attempt cut off by the deadline as a timeout; it learns only that the
+    /// response would have taken longer.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.policy.deadline = Some(deadline);
         self
     }
 
-    /// What counts as an answer, if not every response and no error: a status 503 may be a failure, a
-    /// refusal by the application an answer. What is no answer is passed through all the same.
+    /// Decides which results count as responses, instead of every `Ok` and no `Err`. For example, a
+    /// status 503 may be a failure, and a refusal by the application a response. Results that are
+    /// not responses are passed through, too.
     ///
-    /// Under [`hedge`](Self::hedge), what is no answer does not win while the other copy is under way.
+    /// Under [`hedge`](Self::hedge), such a result is not returned while the other copy is still
+    /// running.
     #[must_use]
     pub fn answered_if<Response, Error, F>(self, answered: F) -> AdaptiveTimeoutLayer<K, Req, AnsweredIf<F>>
     where
@@ -129,7 +136,7 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
         AdaptiveTimeoutLayer { policy: self.policy, classify: AnsweredIf(answered) }
     }
 
-    /// A handle to the targets of this layer: metrics, saving, loading.
+    /// Returns a handle to the targets of this layer, for metrics, saving and loading.
     #[must_use]
     pub fn targets(&self) -> Targets<K> {
         self.policy.targets.clone()
@@ -154,12 +161,12 @@ where
 }
 
 impl<Req> Resend<Req> {
-    /// A copy of a request that may be sent twice.
+    /// Returns a copy of a request that may be sent twice.
     pub(super) fn copy(&self, request: &Req) -> Option<Req> {
         if (self.idempotent)(request) { (self.copy)(request) } else { None }
     }
 
-    /// Attempts in all of a request that may be sent again.
+    /// Maximum number of attempts of a request that may be sent again.
     pub(super) fn tries(&self) -> u32 {
         match self.how {
             How::Retry { tries } => tries,
@@ -167,8 +174,9 @@ impl<Req> Resend<Req> {
         }
     }
 
-    /// Attempts, as the estimator is told, of a request that may not: where others are cut off, this is cut
-    /// off early too, and the caller has the second try. Beside a hedge nothing is ever cut off early.
+    /// Number of attempts given to the estimator for a request that may not be sent again. With
+    /// retries it is cut off early, too, and the caller can make the second attempt. With hedges no
+    /// call is cut off early.
     pub(super) fn tries_alone(&self) -> u32 {
         match self.how {
             How::Retry { .. } => PLAIN_TRIES,
@@ -218,5 +226,5 @@ impl<K, Req, C> fmt::Debug for AdaptiveTimeoutLayer<K, Req, C> {
     }
 }
 
-/// The caller is told early, and has the second try.
+/// The call fails early, and the caller can make the second attempt.
 pub(super) const PLAIN_TRIES: u32 = 2;

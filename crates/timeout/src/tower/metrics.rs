@@ -1,4 +1,4 @@
-//! What has been learned and done, to be shown.
+//! Snapshots of targets, and their OpenMetrics text.
 
 use core::fmt::{self, Display, Write};
 use core::time::Duration;
@@ -12,9 +12,9 @@ use crate::Decision;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Metrics<K> {
-    /// Each target, in no order.
+    /// Each target, in no particular order.
     pub targets: Vec<TargetMetrics<K>>,
-    /// Copies that may be sent at once now.
+    /// Copies that may be sent now.
     pub budget_left: f64,
     /// Targets that were forgotten for lack of room.
     pub forgotten: u64,
@@ -24,19 +24,22 @@ pub struct Metrics<K> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TargetMetrics<K> {
-    /// The target.
+    /// Key of the target.
     pub key: K,
-    /// How long a call of the last one's size might take now, on which forecast with which error, and why.
+    /// Decision for a call of the last call's size: timeout, forecast, error and reason.
     pub decision: Decision,
-    /// What happened so far.
+    /// Counters of the target's attempts.
     pub counts: Counts,
 }
 
 impl<K> TargetMetrics<K> {
-    /// The share of attempts that were overdue or cut off although they would have been answered soon, from
-    /// 0 to 1. Under hedging it is observed: the overdue attempt answered before its copy did. Where attempts are
-    /// cut off it is estimated from how long retries took ([`Counts::false_estimated`]). A call that fails
-    /// with its first timeout leaves nothing to tell by, so there it stays 0. `None` before any attempt.
+    /// Share of attempts with a false timeout, after which the response would have arrived soon, 0
+    /// to 1; `None` before any attempt.
+    ///
+    /// With hedging it is observed: the response of the overdue attempt arrived before that of the
+    /// hedge. With retries it is estimated from their response times ([`Counts::false_estimated`]).
+    /// For calls that fail with their first timeout it stays 0, because nothing shows whether that
+    /// was false.
     #[must_use]
     pub fn false_timeout_share(&self) -> Option<f64> {
         let Counts { false_observed, false_estimated, attempts, .. } = self.counts;
@@ -45,11 +48,11 @@ impl<K> TargetMetrics<K> {
 }
 
 impl<K: Display> Metrics<K> {
-    /// Writes all of it as OpenMetrics 1.0 text, the content type of which is
+    /// Writes the snapshot as OpenMetrics 1.0 text, with the content type
     /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
     ///
     /// # Errors
-    /// Those of `out`; a `String` has none.
+    /// Errors of `out`; a `String` has none.
     pub fn write_openmetrics(&self, out: &mut impl Write) -> fmt::Result {
         let targets: Vec<_> = self
             .targets
@@ -116,7 +119,7 @@ const COUNTERS: [Counter; 6] = [
     }),
 ];
 
-/// A label's value (OpenMetrics 1.0, §ABNF: `escaped-char`).
+/// Escapes the value of a label (OpenMetrics 1.0, §ABNF: `escaped-char`).
 fn escaped(key: &impl Display) -> String {
     key.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

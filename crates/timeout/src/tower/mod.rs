@@ -1,8 +1,9 @@
-//! Middleware: a timeout for each call to a service that learns, per target, how long answers take.
+//! Middleware: gives each call to a service a timeout that is learned from the response times of
+//! its target.
 //!
-//! [`AdaptiveTimeoutLayer`] wraps any [`tower_service::Service`]. A function of yours gives each request its
-//! target; each target has an [`Adaptive`](crate::Adaptive) estimator, and all of them share one
-//! [`Host`](crate::Host).
+//! [`AdaptiveTimeoutLayer`] wraps any [`tower_service::Service`]. A function of the caller returns
+//! the target of each request. Each target has an [`Adaptive`](crate::Adaptive) estimator, and all
+//! of them share one [`Host`](crate::Host).
 //!
 //! ```
 //! use barograph_timeout::tower::AdaptiveTimeoutLayer;
@@ -10,61 +11,69 @@
 //! use std::time::Duration;
 //! use tower::ServiceBuilder;
 //!
-//! let layer = AdaptiveTimeoutLayer::new(|request: &Request<String>| request.uri().authority().cloned())
-//!     .bytes(|request| request.body().len() as u64)
-//!     .retry(3, |request| request.method().is_idempotent(), |request| Some(request.clone()))
-//!     .deadline(Duration::from_secs(30));
+//! let layer =
+//!     AdaptiveTimeoutLayer::new(|request: &Request<String>| request.uri().authority().cloned())
+//!         .bytes(|request| request.body().len() as u64)
+//!         .retry(3, |request| request.method().is_idempotent(), |request| Some(request.clone()))
+//!         .deadline(Duration::from_secs(30));
 //! let targets = layer.targets();
 //! let client = ServiceBuilder::new().layer(layer).service(tower::service_fn(
 //!     async |request: Request<String>| Ok::<_, std::io::Error>(request.into_body()),
 //! ));
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-//! # let request = Request::builder().method(Method::GET).uri("http://here/").body("hello".into()).unwrap();
-//! # let answer = runtime.block_on(async { tower::ServiceExt::oneshot(client, request).await.unwrap() });
+//! # let request =
+//! #     Request::builder().method(Method::GET).uri("http://here/").body("hello".into()).unwrap();
+//! # let answer = runtime
+//! #     .block_on(async { tower::ServiceExt::oneshot(client, request).await.unwrap() });
 //! # assert_eq!(answer, "hello");
 //! println!("{:?}", targets.metrics());
 //! ```
 //!
 //! # What happens to a call that takes longer than its timeout
 //!
-//! | set | request | what happens |
-//! |---|---|---|
-//! | neither | any | it fails with [`Elapsed`], early: as the first of two tries, so that the caller may try again |
-//! | [`retry`] | may be sent again | it is cancelled (its future dropped) and sent again; the last try runs to the limit |
-//! | [`hedge`] | may be sent again | a copy is sent beside it; the first answer wins, the other is dropped |
-//! | [`retry`] | may not | it fails with [`Elapsed`], as early as with neither |
-//! | [`hedge`] | may not | nothing: its only try runs to the limit, as nothing is cut off beside a hedge |
+//! - With neither [`retry`] nor [`hedge`], it fails early with [`Elapsed`], as the first of two
+//!   attempts, so that the caller may try again.
+//! - With [`retry`], a request that may be sent again is cancelled (its future is dropped) and sent
+//!   again; the last attempt runs to the limit. Another request fails with [`Elapsed`], as early as
+//!   with neither.
+//! - With [`hedge`], a copy of a request that may be sent again is sent beside it; the first
+//!   response wins, and the other call is dropped. The only attempt of another request runs to the
+//!   limit.
 //!
-//! The limit is [`Config::limit`](crate::Config::limit), two hours unless set: a caller that wants an end
-//! sooner sets a [`deadline`]. Copies are bounded by one [`Budget`], retries and hedges together. An overdue
-//! call that finds it empty is not cut off: it runs on as its last try. A copy that is never sent, because the
-//! service does not get ready for it, is given back. Errors of the service are passed
-//! through; they are never a reason to send again (`tower::retry` is for that, outside of this layer).
+//! The limit is [`Config::limit`](crate::Config::limit), two hours unless set. A caller that needs
+//! an end sooner sets a [`deadline`]. One [`Budget`] bounds all copies, retries and hedges
+//! together. An overdue call that finds it empty is not cut off: it continues as its last attempt.
+//! A copy that is never sent, because the service does not become ready for it, is returned to the
+//! budget. Errors of the service are passed through and never cause a retry (`tower::retry`,
+//! outside this layer, does that).
 //!
 //! # What is timed
 //!
-//! An attempt runs from `call` to the response (for HTTP: to its head, not to the end of its body). Waiting
-//! for `poll_ready` – a limit on concurrency, a connection of its own that a service sets up there – is no
-//! part of it, neither for the first attempt nor for later ones. What a service does inside of `call` cannot
-//! be told apart: a pooling HTTP client connects there. Where a connector is at hand, [`Targets::connected`]
-//! takes how long that took. Tokio's timer counts in milliseconds, so a timeout fires up to 1 ms late, and no
-//! timeout of this layer is shorter than 2 ms: a shorter one would mostly be false.
+//! An attempt runs from `call` to the response; for HTTP, to the head of the response, not to the
+//! end of its body. Waiting for `poll_ready` is not part of any attempt, for example for a
+//! concurrency limit or for a connection that the service sets up there. What a service does inside
+//! `call` cannot be separated: a pooling HTTP client connects there. A caller with its own
+//! connector reports the time of connecting to [`Targets::connected`].
 //!
-//! Dropping the call drops what is under way, and the estimator learns "longer than so", not "timed out".
+//! Tokio's timer counts in milliseconds, so a timeout fires up to 1 ms late. No timeout of this
+//! layer is shorter than 2 ms, because most shorter ones would be false.
+//!
+//! Dropping the call drops its attempts. The estimator then learns that the response would have
+//! taken longer, not that the attempt timed out.
 //!
 //! # What calls share
 //!
-//! A call locks its own target twice, for as long as an estimator computes (tens to hundreds of ns), and
-//! takes no other lock besides the runtime's timer, if it waits: its target is found in a table that is read
-//! without one. Targets share, in memory
-//! that calls write to, only the budget's counter, which a target touches once for each whole copy that its
-//! calls have earned (every fifth, by default; never without retry and hedge). A call to a target not seen
-//! before locks the table to write to it. Cloning a service, as many stacks do for each request, and calls
-//! that may be copied, count references to what all clones share. What a [`Host`](crate::Host) shares is the
-//! estimator's.
+//! A call locks its own target twice, while an estimator computes (tens to hundreds of ns). It
+//! takes no other lock besides the runtime's timer, if it waits: the table of targets is read
+//! without a lock. A call to a new target locks the table to write to it.
 //!
-//! The number of targets is bounded ([`Settings::max_targets`]): the eighth that was idle longest is
-//! forgotten when there is no room.
+//! Targets share the budget's counter. A target adds to it once for each whole copy that its calls
+//! have earned: every fifth call by default, never without retry and hedge. Clones of a service,
+//! which many stacks make for each request, and calls that may be copied, count references to
+//! shared state. The estimators also share what a [`Host`](crate::Host) holds.
+//!
+//! The number of targets is bounded ([`Settings::max_targets`]). If there is no room, the eighth of
+//! the targets that was idle longest is forgotten.
 //!
 //! [`retry`]: AdaptiveTimeoutLayer::retry
 //! [`hedge`]: AdaptiveTimeoutLayer::hedge
@@ -92,5 +101,5 @@ pub use service::AdaptiveTimeout;
 pub use target::Counts;
 pub use targets::{Settings, Targets};
 
-/// The error of a call: [`Elapsed`], or what the service's own error was.
+/// Error of a call: [`Elapsed`], or the service's own error.
 pub type BoxError = std::boxed::Box<dyn core::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The service: finds the target, starts the first attempt.
+//! The service: finds the target and starts the first attempt.
 
 use core::fmt;
 use core::hash::Hash;
@@ -15,11 +15,10 @@ use super::classify::{Classify, Successes};
 use super::flight::{Flight, Plan};
 use super::layer::{How, PLAIN_TRIES, Policy};
 
-/// A service each of whose calls has a timeout that is learned for its target; see the [module](super).
+/// A service that gives each call a timeout learned for its target; see the [module](super).
 ///
-/// Its calls need a tokio runtime with time enabled, and
-/// an inner service that can be cloned, for the attempts after the first; others go behind
-/// `tower::buffer::Buffer`.
+/// Calls need a tokio runtime with time enabled. Later attempts need an inner service that can be
+/// cloned; `tower::buffer::Buffer` makes any service cloneable.
 pub struct AdaptiveTimeout<S, K, Req, C = Successes> {
     inner: S,
     policy: Arc<Policy<K, Req>>,
@@ -66,7 +65,7 @@ where
         let Some(copy) = copy.filter(|_| tries > 1) else {
             return Call::new(self.inner.call(request), flight, None, self.classify.clone());
         };
-        // The service that is ready is the one to call; its clone has yet to become so.
+        // The service that is ready must make this call; its clone is not ready yet.
         let clone = self.inner.clone();
         let mut ready = mem::replace(&mut self.inner, clone);
         let first = ready.call(request);

@@ -1,7 +1,8 @@
-//! Targets by key: read without a lock, written under one.
+//! Table of targets by key: read without a lock, written under one.
 //!
-//! A [`Table`] only grows, by setting cells that were empty, so readers need no lock and write nothing that
-//! other readers read. What would need more – room, forgetting – puts a new table in its place.
+//! A [`Table`] only grows, by setting cells that were empty. So readers need no lock and write
+//! nothing that other readers read. To grow beyond its buckets or to forget targets, it is
+//! replaced.
 
 use core::hash::{BuildHasher, Hash};
 use std::boxed::Box;
@@ -14,11 +15,11 @@ use arc_swap::ArcSwap;
 use super::target::Target;
 use crate::sync::lock;
 
-/// The current table, and how to change it.
+/// The current table, and its writer's state.
 #[derive(Debug)]
 pub(super) struct Directory<K> {
     table: ArcSwap<Table<K>>,
-    /// Held by who changes the table or puts another in its place.
+    /// Locked while the table is changed or replaced.
     numbers: Mutex<Numbers>,
     hasher: RandomState,
     most: usize,
@@ -30,7 +31,7 @@ struct Numbers {
     forgotten: u64,
 }
 
-/// Chains of entries; an entry never moves.
+/// Hash table of chained entries. An entry never moves.
 #[derive(Debug)]
 struct Table<K> {
     buckets: Box<[Cell<K>]>,
@@ -47,7 +48,7 @@ struct Entry<K> {
 }
 
 impl<K: Clone + Eq + Hash> Directory<K> {
-    /// Room for `most` targets, at least 1.
+    /// Creates a table for at most `most` targets; 0 counts as 1.
     pub(super) fn new(most: usize) -> Self {
         Self {
             table: ArcSwap::from_pointee(Table::new(FIRST_BUCKETS)),
@@ -57,7 +58,8 @@ impl<K: Clone + Eq + Hash> Directory<K> {
         }
     }
 
-    /// The target of `key`; one that `make` makes, if there is none. No lock is taken for one that was there.
+    /// Returns the target of `key`, or inserts the one that `make` creates. Finding a target takes
+    /// no lock.
     pub(super) fn find(&self, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
         let hash = self.hasher.hash_one(&key);
         if let Ok(target) = self.table.load().find(hash, &key) {
@@ -66,7 +68,7 @@ impl<K: Clone + Eq + Hash> Directory<K> {
         self.find_or_insert(hash, key, make)
     }
 
-    /// The target of `key` if there is one.
+    /// Returns the target of `key`, if there is one.
     pub(super) fn peek(&self, key: &K) -> Option<Arc<Target>> {
         self.table.load().find(self.hasher.hash_one(key), key).ok().cloned()
     }
@@ -80,7 +82,6 @@ impl<K: Clone + Eq + Hash> Directory<K> {
         lock(&self.numbers).length
     }
 
-    /// Targets that were forgotten for lack of room.
     pub(super) fn forgotten(&self) -> u64 {
         lock(&self.numbers).forgotten
     }
@@ -124,8 +125,8 @@ impl<K: Clone + Eq> Table<K> {
         table
     }
 
-    /// Without the eighth of the targets that has been idle longest, and how many that is. An eighth, so that
-    /// a stream of keys that never come again pays for a new table only once in so many.
+    /// Returns a table without the eighth of the targets that was idle longest, and the number
+    /// removed. An eighth, so that many keys used only once do not each cost a new table.
     fn without_idlest(&self) -> (Self, usize) {
         let mut used: Vec<_> = self.entries().map(|entry| (entry.target.used(), entry)).collect();
         used.sort_by_key(|(used, _)| *used);
@@ -133,9 +134,10 @@ impl<K: Clone + Eq> Table<K> {
         (Self::of(used.iter().skip(gone).map(|(_, entry)| *entry), self.buckets.len()), gone)
     }
 
-    /// The target, or the empty cell in which it would be.
+    /// Returns the target, or the empty cell where it would be.
     fn find(&self, hash: u64, key: &K) -> Result<&Arc<Target>, &Cell<K>> {
-        // The number of buckets is a power of two, so the cast cuts off what the mask would.
+        // The number of buckets is a power of two, so the cast drops only bits that the mask would
+        // drop.
         let mut cell = &self.buckets[hash as usize & (self.buckets.len() - 1)];
         while let Some(entry) = cell.get() {
             if entry.hash == hash && entry.key == *key {
@@ -163,7 +165,7 @@ impl<K: Clone + Eq> Table<K> {
     }
 }
 
-/// A power of two; enough for most programs, and a kilobyte.
+/// Initial number of buckets, a power of two: enough for most programs, and one kilobyte.
 const FIRST_BUCKETS: usize = 64;
 
 #[cfg(test)]
@@ -196,7 +198,7 @@ mod tests {
                 found.send(())
             });
             let found = wait.recv_timeout(Duration::from_secs(20));
-            // Unlocked before any panic, or the scope would wait for ever.
+            // Unlock before any panic, or the scope would wait forever.
             drop(locked);
             assert_eq!(found, Ok(()));
         });
@@ -207,7 +209,7 @@ mod tests {
         let directory = Directory::new(80);
         let began = Instant::now();
         for n in 0..80_u32 {
-            // The later the key, the longer idle.
+            // The greater the key, the longer it has been idle.
             let used = began - Duration::from_secs(n.into());
             directory.find(n, || Target::new(Adaptive::default(), used));
         }

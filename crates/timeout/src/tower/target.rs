@@ -1,4 +1,4 @@
-//! What is known of one target. Calls to it lock it twice, for as long as an estimator computes.
+//! State of one target. A call locks it twice, while an estimator computes.
 
 use std::sync::Mutex;
 
@@ -9,35 +9,35 @@ use crate::sync::lock;
 use crate::{Adaptive, Attempt, Decision, Ended, Timeout};
 use core::time::Duration;
 
-/// What happened to the attempts at one target.
+/// Counters of the attempts at one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Attempts begun: calls, retries and hedges.
+    /// Attempts that began: calls, retries and hedges.
     pub attempts: u64,
-    /// Attempts that were answered.
+    /// Attempts that got their response.
     pub answered: u64,
     /// Attempts cut off by their timeout.
     pub timed_out: u64,
-    /// Attempts given up for another reason: another copy answered first, the caller dropped the call, or
-    /// its deadline passed.
+    /// Attempts dropped for another reason: the response to another copy arrived first, the caller
+    /// dropped the call, or its deadline passed.
     pub superseded: u64,
-    /// Attempts that failed.
+    /// Attempts that failed with an error.
     pub failed: u64,
-    /// Attempts that were copies sent after the one before had been cut off.
+    /// Copies sent after the attempt before was cut off.
     pub retries: u64,
-    /// Attempts that were copies sent beside one that was overdue.
+    /// Copies sent beside an overdue attempt.
     pub hedges: u64,
-    /// Copies that were due and not sent, because the budget was empty.
+    /// Copies that were due but not sent, because the budget was empty.
     pub withheld: u64,
-    /// Overdue attempts that answered before the copy sent beside them did: observed.
+    /// Overdue attempts that got their response before their hedge did: observed false timeouts.
     pub false_observed: u64,
-    /// Attempts cut off although they would presumably have been answered soon: estimated. A cut is taken
-    /// to have been false when the retry itself took longer than the timeout that made the cut.
+    /// Attempts that were cut off although their response would have arrived soon: estimated false
+    /// timeouts. A timeout counts as false if the retry itself took longer than that timeout.
     pub false_estimated: u64,
 }
 
-/// What an attempt is among those of its call.
+/// Role of an attempt in its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     First,
@@ -53,9 +53,9 @@ struct State {
     estimator: Adaptive,
     counts: Counts,
     used: Instant,
-    /// Earned for the budget and not handed in yet.
+    /// Earnings not yet added to the budget.
     earned: u64,
-    /// The size of the last call, for which metrics tell the timeout.
+    /// Size of the last call, for which metrics report the timeout.
     bytes: u64,
 }
 
@@ -71,7 +71,7 @@ impl Target {
         Self(Mutex::new(State { estimator, counts: Counts::default(), used: now, earned: 0, bytes: 0 }))
     }
 
-    /// An attempt begins: how long it may take, and what is to be put into the budget.
+    /// Begins an attempt. Returns its decision, and the earnings to add to the budget.
     pub(super) fn begin(&self, attempt: &Attempt, kind: Kind, now: Instant, earns: u64) -> (Decision, u64) {
         let mut state = lock(&self.0);
         state.used = now;
@@ -82,7 +82,7 @@ impl Target {
             Kind::Retry => state.counts.retries += 1,
             Kind::Hedge => state.counts.hedges += 1,
         }
-        // Whole copies only, so that most calls leave alone what all targets share.
+        // Only whole copies, so that most calls do not access the counter that all targets share.
         state.earned += earns;
         let whole = state.earned / COPY * COPY;
         state.earned -= whole;
@@ -96,13 +96,13 @@ impl Target {
             Ended::TimedOut(_) => state.counts.timed_out += 1,
             Ended::Superseded(_) => state.counts.superseded += 1,
             Ended::Failed(_) => state.counts.failed += 1,
-            // It has not ended yet.
+            // The attempt has not ended yet.
             Ended::Overdue(_) => {}
         }
         state.estimator.record(attempt, ended);
     }
 
-    /// No copy may be sent in place of this attempt: how long it may take as the last.
+    /// Counts a copy that may not be sent, and returns the decision for `attempt` as the last.
     pub(super) fn withhold(&self, attempt: &Attempt) -> Decision {
         let mut state = lock(&self.0);
         state.counts.withheld += 1;
@@ -115,7 +115,7 @@ impl Target {
         *count += 1;
     }
 
-    /// All that was earned for the budget since the last time.
+    /// Returns the earnings since the last time.
     pub(super) fn hand_in(&self) -> u64 {
         core::mem::take(&mut lock(&self.0).earned)
     }
@@ -140,7 +140,7 @@ impl Target {
         lock(&self.0).used
     }
 
-    /// What it counted, and how long a first attempt of the last call's size may take now.
+    /// Returns the counters, and the decision for a first attempt of the last call's size.
     pub(super) fn snapshot(&self) -> (Counts, Decision) {
         let state = lock(&self.0);
         let next = Attempt { bytes: state.bytes, number: 0, tries: 2, elapsed: Duration::ZERO };
@@ -148,7 +148,7 @@ impl Target {
     }
 }
 
-/// No timeout is shorter: two ticks of tokio's timer, whose wheel has slots of 1 ms. What is due in less fires
-/// at the end of a slot, and calls that are woken by the same turn of the runtime look overdue when they are
-/// not: of timeouts below it most would be false.
+/// Shortest timeout: two ticks of tokio's timer, which has slots of 1 ms. A shorter timeout fires
+/// at the end of its slot, and calls that the same turn of the runtime wakes up seem overdue, so
+/// most such timeouts would be false.
 const LEAST: Duration = Duration::from_millis(2);

@@ -1,4 +1,4 @@
-//! The targets of one or more layers, and what is set for all of them.
+//! The targets of one or more layers, and their settings.
 
 use core::fmt;
 use core::hash::Hash;
@@ -14,16 +14,16 @@ use super::table::Directory;
 use super::target::Target;
 use crate::{Adaptive, Config, Host, StateError};
 
-/// What is set for a set of targets.
+/// Settings of a set of targets.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How each target's estimator is to work.
+    /// Configuration of each target's estimator.
     pub estimator: Config,
-    /// What the targets learn together, with other links of this host if they are given the same.
+    /// State that the targets share; other links of the same host may be given it, too.
     pub host: Host,
-    /// How many targets are known at a time, at least 1; those idle longest are forgotten beyond.
+    /// Most targets at a time, at least 1. Beyond that, those idle longest are forgotten.
     pub max_targets: usize,
-    /// Copies of requests that may be sent.
+    /// Budget of copies of requests.
     pub budget: Budget,
 }
 
@@ -38,9 +38,10 @@ impl Default for Settings {
     }
 }
 
-/// What has been learned about each target; cloning it gives another handle to the same.
+/// What was learned about each target. A clone is another handle to the same state.
 ///
-/// Layers that [share](super::AdaptiveTimeoutLayer::sharing) it learn together, and share one budget.
+/// Layers that [share](super::AdaptiveTimeoutLayer::sharing) it learn together and share one
+/// budget.
 pub struct Targets<K>(Arc<Inner<K>>);
 
 struct Inner<K> {
@@ -51,17 +52,17 @@ struct Inner<K> {
 }
 
 impl<K: Clone + Eq + Hash> Targets<K> {
-    /// Targets of which nothing is known.
+    /// Creates an empty set of targets.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let Settings { estimator: config, host, max_targets, budget } = settings;
-        // An estimator that counted on more copies than are to be had would cut off too early.
+        // An estimator that expects more copies than the budget allows would cut off too early.
         let config = Config { budget: config.budget.min(budget.share), ..config };
         let directory = Directory::new(max_targets);
         Self(Arc::new(Inner { config, host, directory, bucket: Bucket::new(budget) }))
     }
 
-    /// How many targets are known.
+    /// Number of known targets.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.directory.length()
@@ -73,8 +74,8 @@ impl<K: Clone + Eq + Hash> Targets<K> {
         self.len() == 0
     }
 
-    /// What is known now. Targets are locked one after another, so that their counts may differ by the
-    /// calls in between.
+    /// Returns a snapshot. Targets are locked one after another, so their counters may differ by
+    /// the calls in between.
     #[must_use]
     pub fn metrics(&self) -> Metrics<K> {
         let targets = self.0.directory.all().into_iter().map(|(key, target)| {
@@ -88,29 +89,29 @@ impl<K: Clone + Eq + Hash> Targets<K> {
         }
     }
 
-    /// Setting up a connection to `key` took so long, which is no part of any attempt's time; ignored for a
-    /// target to which there was no call yet.
+    /// Records the time to set up a connection to `key`, which is not part of any attempt. Ignored
+    /// for a target that was never called.
     pub fn connected(&self, key: &K, took: Duration) {
         if let Some(target) = self.0.directory.peek(key) {
             target.connected(took);
         }
     }
 
-    /// Starts a target from a forecast made elsewhere, such as a station's for this pair, and its error;
-    /// ignored once the target has answers of its own.
+    /// Starts a target from a forecast made elsewhere, such as a station's for this pair, and its
+    /// error. Ignored once the target has responses of its own.
     pub fn start_from(&self, key: K, forecast: Duration, error: Duration) {
         self.find(key, Instant::now()).start_from(forecast, error);
     }
 
-    /// What has been learned of each target, as [`Adaptive::save`] saves it, for [`Targets::load_all`].
+    /// Saves each target as [`Adaptive::save`] does, for [`Targets::load_all`].
     #[must_use]
     pub fn save_all(&self) -> Vec<(K, Vec<u8>)> {
         self.0.directory.all().into_iter().map(|(key, target)| (key, target.save())).collect()
     }
 
-    /// Loads what [`Targets::save_all`] saved, in place of what is known of those targets; gives back the
-    /// keys whose state was damaged, which are left as they were. If there are more than
-    /// [`Settings::max_targets`], early ones are forgotten for later ones.
+    /// Loads what [`Targets::save_all`] saved, and replaces the state of those targets. Returns the
+    /// keys with damaged states; their targets stay as they were. If there are more than
+    /// [`Settings::max_targets`], later targets replace earlier ones.
     #[must_use = "it tells which targets were not loaded"]
     pub fn load_all<B: AsRef<[u8]>>(&self, saved: impl IntoIterator<Item = (K, B)>) -> Vec<(K, StateError)> {
         let mut refused = Vec::new();
@@ -134,7 +135,7 @@ impl<K> Targets<K> {
         &self.0.bucket
     }
 
-    /// How long a last try may run.
+    /// Timeout of a last attempt.
     pub(super) fn limit(&self) -> Duration {
         self.0.config.limit
     }
@@ -158,5 +159,5 @@ impl<K> fmt::Debug for Targets<K> {
     }
 }
 
-/// The links that one process is promised to bear; at 4 KB each at most, 40 MB.
+/// Default number of targets of one process: at most 4 KB each, 40 MB.
 const MAX_TARGETS: usize = 10_000;

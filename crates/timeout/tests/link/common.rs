@@ -1,4 +1,4 @@
-//! Both ends of a link over a simulated path, and what they did.
+//! Both ends of a link over a simulated path, and records of what they did.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-/// An estimator that writes down what it is told, and decides as the one it holds.
+/// An estimator that records its inputs and decides as its inner estimator does.
 #[derive(Clone)]
 pub(crate) struct Tape<E = Static> {
     pub(crate) inner: E,
@@ -42,10 +42,10 @@ impl<E: Timeout> Timeout for Tape<E> {
     }
 }
 
-/// Identifiers and contents of messages.
+/// Identifiers and contents of the handled messages.
 pub(crate) type Handled = Vec<(u64, Vec<u8>)>;
 
-/// A listener at work, and what its handler has accepted, in order.
+/// A running listener, and the messages that its handler accepted, in order.
 pub(crate) struct Serving<A> {
     pub(crate) listener: Arc<Listener<A>>,
     pub(crate) handled: Arc<Mutex<Handled>>,
@@ -58,7 +58,7 @@ impl<A> Serving<A> {
         self.handled.lock().unwrap().iter().map(|&(id, _)| id).collect()
     }
 
-    /// Shuts down, and waits for that.
+    /// Shuts the listener down and waits until it has ended.
     pub(crate) async fn stop(self) -> Vec<u64> {
         let ids = self.ids();
         drop(self.stop);
@@ -67,7 +67,7 @@ impl<A> Serving<A> {
     }
 }
 
-/// Serves with a handler that takes `work` for each message, and accepts it if `accept` says so.
+/// Serves with a handler that takes `work` for each message and accepts it if `accept` does.
 pub(crate) fn serve_if<A: Accept + 'static>(
     listener: Listener<A>,
     work: Duration,
@@ -98,7 +98,7 @@ pub(crate) fn serve<A: Accept + 'static>(listener: Listener<A>) -> Serving<A> {
     serve_if(listener, Duration::ZERO, |_| true)
 }
 
-/// What comes out of a simulated path: a way to connect, and a listener that is not serving yet.
+/// Both ends of a simulated path: a connector, and a listener that does not serve yet.
 pub(crate) fn simulated(
     law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
     set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
@@ -114,13 +114,13 @@ pub(crate) fn simulated(
     (move || connector.connect(), Listener::new(accept, config))
 }
 
-/// A link with a timeout set by hand, over `connector`.
+/// A link with a fixed timeout, over `connector`.
 pub(crate) fn link<C: Connect>(connector: C, timeout: Duration, tries: u32) -> Link<C, Tape> {
     let config = LinkConfig { tries, seed: Some(1), ..LinkConfig::default() };
     Link::new(connector, config, Tape::new(Static(timeout)))
 }
 
-/// A link over a simulated path, and its receiver, which takes no time for a message.
+/// A link over a simulated path, and its receiver, which handles messages in no time.
 pub(crate) fn linked(
     law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
     set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
@@ -131,7 +131,7 @@ pub(crate) fn linked(
     (link(connector, timeout, tries), serve(listener))
 }
 
-/// A link over a path of 1 ms to a receiver that works so long on each message.
+/// A link over a path of 1 ms to a receiver that takes `work` for each message.
 pub(crate) fn linked_to_worker(
     config: ListenConfig,
     work: Duration,
@@ -142,7 +142,7 @@ pub(crate) fn linked_to_worker(
     (link(connector, timeout, tries), serve_if(listener, work, |_| true))
 }
 
-/// The fates of the attempts in their order; the last one stays.
+/// Returns the fates of attempts in order, and repeats the last one.
 pub(crate) fn in_turn(fates: &[Fate]) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
     let mut fates = fates.to_vec();
     fates.reverse();

@@ -1,4 +1,4 @@
-//! A path that loses, resets and delays: whatever the seed, every message is handled once, in order.
+//! A path that loses, resets and delays: with any seed, every message is handled once, in order.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng};
 
 use crate::common::{MS, SECOND, Tape, serve_if, simulated};
 
-/// A good three of ten exchanges fare badly, each in one of the ways that there are.
+/// About three in eight exchanges go wrong, each in one of six ways.
 fn law(mut luck: TestRng) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
     move |_| {
         let delay = (1 + luck.next_u32() % 50) * MS;
@@ -38,7 +38,7 @@ async fn thousand_messages(seed: u64) {
         TestRng::from_seed(RngAlgorithm::ChaCha, &bytes)
     };
     let (connector, listener) = simulated(law(luck(1)), set_up(luck(2)), ListenConfig::default());
-    // One in 32 is not accepted at first sight.
+    // The handler rejects about one copy in 32.
     let refuse = std::sync::Arc::new(std::sync::Mutex::new(luck(3)));
     let serving =
         serve_if(listener, Duration::ZERO, move |_| !refuse.lock().unwrap().next_u32().is_multiple_of(32));

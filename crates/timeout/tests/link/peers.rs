@@ -1,4 +1,4 @@
-//! Receivers that misbehave, as a sender meets them.
+//! Receivers that misbehave, tested from the sender's side.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use crate::common::{MS, SECOND, link};
 
 type Script = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
-/// Connections at whose other end the script plays, told how many there were before.
+/// Connections with `script` at the other end, which is given the number of earlier connections.
 fn scripted(script: impl Fn(usize, DuplexStream) -> Script + Send + Sync) -> impl Connect {
     let connections = AtomicUsize::new(0);
     move || {
@@ -44,7 +44,7 @@ async fn acknowledge(stream: &mut DuplexStream, id: u64) -> io::Result<()> {
     stream.write_all(&Acknowledgement { id, verdict: Verdict::Handled }.encode()).await
 }
 
-/// Serves well for as long as the sender stays.
+/// Serves correctly until the sender disconnects.
 async fn serve_well(mut stream: DuplexStream) -> io::Result<()> {
     greet(&mut stream).await?;
     loop {
@@ -55,7 +55,8 @@ async fn serve_well(mut stream: DuplexStream) -> io::Result<()> {
 
 #[tokio::test(start_paused = true)]
 async fn acknowledges_twice() {
-    // Once at once, where the next send finds it; once late, where it is taken for an answer.
+    // Without a pause, the next send finds the second acknowledgement. With a pause, it counts as
+    // the response to the next message.
     for pause in [Duration::ZERO, 20 * MS] {
         let connector = scripted(move |n, mut stream| {
             Box::pin(async move {
@@ -179,7 +180,8 @@ async fn accepts_the_connection_and_never_welcomes() {
     assert_eq!(began.elapsed(), 30 * SECOND, "3 s, 6 s, 12 s, and the rest of the 30 s");
 }
 
-/// The peer takes a part of the message and no more: the write is cut off, not only the wait.
+/// The peer reads a part of the message and no more: the timeout also ends the write, not only the
+/// wait.
 #[tokio::test(start_paused = true)]
 async fn stops_reading_amid_a_message() {
     let connector = scripted(|n, mut stream| {
@@ -197,7 +199,7 @@ async fn stops_reading_amid_a_message() {
     assert_eq!((receipt.attempts, receipt.timeouts), (2, 1));
 }
 
-/// An idle connection that the peer has closed costs no try.
+/// An idle connection that the peer has closed costs no attempt.
 #[tokio::test(start_paused = true)]
 async fn closes_between_messages() {
     let connector = scripted(|_, mut stream| {

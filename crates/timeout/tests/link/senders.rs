@@ -1,4 +1,4 @@
-//! Senders that misbehave, as a listener meets them.
+//! Senders that misbehave, tested from the listener's side.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::common::{MS, SECOND, Serving, serve, serve_if};
 
-/// A way to open connections by hand to a listener.
+/// Opens connections to a listener by hand.
 struct Door(mpsc::UnboundedSender<DuplexStream>);
 
 impl Door {
@@ -21,7 +21,7 @@ impl Door {
         near
     }
 
-    /// Opens, says hello, and is welcome.
+    /// Opens a connection, sends hello and checks the welcome.
     async fn enter(&self, sender: u8) -> DuplexStream {
         let mut stream = self.open();
         stream.write_all(&Hello { sender: SenderId([sender; 16]) }.encode()).await.unwrap();
@@ -78,8 +78,8 @@ async fn announces_a_giant_length() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// Five hundred announce 64 MiB each, of which there is room for one, and send a byte: that takes nothing
-/// from those who mean well.
+/// Five hundred senders announce 64 MiB each, for which there is room once, and send one byte. That
+/// takes no memory from honest senders.
 #[tokio::test(start_paused = true)]
 async fn announce_much_and_send_nothing() {
     let config = ListenConfig { buffered_bytes_max: (64 << 20) + 16, ..ListenConfig::default() };
@@ -95,7 +95,7 @@ async fn announce_much_and_send_nothing() {
     let mut honest = door.enter(201).await;
     honest.write_all(&frame(1, b"fair")).await.unwrap();
     assert_eq!(verdict(&mut honest).await.unwrap(), (1, Verdict::Handled));
-    // A minute of silence ends it.
+    // A minute of silence closes the connection.
     let began = Instant::now();
     for mut liar in liars {
         assert!(is_closed(&mut liar).await);
@@ -197,8 +197,8 @@ async fn drops_the_connection_amid_a_message_and_sends_it_in_pieces() {
     serving.stop().await;
 }
 
-/// Two copies of a message on two connections, while the handler is at work on the first: it is called once,
-/// and if it fails, once more.
+/// Two copies of a message arrive on two connections while the handler works on the first. The
+/// handler is called once, and once more if it fails.
 #[tokio::test(start_paused = true)]
 async fn sends_a_copy_while_the_first_is_being_handled() {
     for first_fails in [false, true] {
@@ -226,7 +226,7 @@ async fn sends_a_copy_while_the_first_is_being_handled() {
     }
 }
 
-/// What is promised of exactly once ends where more senders come than are remembered.
+/// With more senders than are remembered, a message may be handled twice.
 #[tokio::test(start_paused = true)]
 async fn are_more_than_can_be_remembered() {
     let config = ListenConfig { senders_max: 10, ..ListenConfig::default() };
@@ -252,7 +252,8 @@ async fn are_more_than_can_be_remembered() {
     serving.stop().await;
 }
 
-/// A sender that vanishes amid a message holds its memory and its place for a minute, not for two hours.
+/// A sender that disappears within a message occupies its memory and its connection for a minute,
+/// not for two hours.
 #[tokio::test(start_paused = true)]
 async fn vanishes_amid_a_message() {
     let whole = frame(1, &[0; 8000]);
@@ -271,7 +272,8 @@ async fn vanishes_amid_a_message() {
     }
 }
 
-/// Half a message is of no use once its sender comes again; a whole copy that is late still is, for a while.
+/// Half a message is useless once its sender connects again. A whole copy that arrives late is
+/// still useful for a while.
 #[tokio::test(start_paused = true)]
 async fn comes_again_while_an_older_connection_is_read() {
     let (door, serving) = serving(ListenConfig { buffered_bytes_max: 10_000, ..ListenConfig::default() });
@@ -292,7 +294,7 @@ async fn comes_again_while_an_older_connection_is_read() {
     assert_eq!(verdict(&mut late).await.unwrap(), (1, Verdict::Duplicate));
     assert!(is_closed(&mut silent).await);
     assert_eq!(began.elapsed(), 60 * SECOND);
-    // Neither the newest nor another sender's is bounded so.
+    // This limit does not apply to the newest connection or to another sender's.
     sleep(600 * SECOND).await;
     newest.write_all(&frame(2, b"b")).await.unwrap();
     assert_eq!(verdict(&mut newest).await.unwrap(), (2, Verdict::Handled));

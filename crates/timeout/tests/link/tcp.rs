@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::common::{Tape, serve};
 
-/// No test here needs as much; a test that waits for longer has failed.
+/// Every test here is much faster; one that waits longer has failed.
 const LONG: Duration = Duration::from_secs(60);
 
 async fn ten_messages(address: SocketAddr) {
@@ -32,7 +32,8 @@ async fn ten_messages(address: SocketAddr) {
     let serving = serve(listener);
     let mut link = Link::tcp(target, LinkConfig::default(), Static(LONG));
     for n in 1..=10 {
-        // Below and above what is joined with its header, and beyond what sockets buffer.
+        // Lengths below and above the limit for joining with the header, and beyond the sockets'
+        // buffers.
         let message = vec![n as u8; if n == 10 { 8 << 20 } else { n * 5000 }];
         let receipt = timeout(LONG, link.send(&message)).await.unwrap().unwrap();
         assert_eq!((receipt.attempts, receipt.duplicate), (1, false));
@@ -52,7 +53,8 @@ async fn over_ipv4_and_ipv6() {
 #[tokio::test]
 async fn both_ends_keep_alive_and_do_not_delay() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    // The name may have an IPv6 address besides, at which nothing listens; or none at all, without a table of hosts.
+    // The name may also have an IPv6 address, where nothing listens; without a hosts file it has no
+    // address at all.
     let mut host = "localhost";
     if tokio::net::lookup_host((host, 0)).await.is_err() {
         barograph_sim::say_skipped("connecting by a name: 'localhost' has no address on this machine");
@@ -69,7 +71,7 @@ async fn both_ends_keep_alive_and_do_not_delay() {
 
 #[tokio::test]
 async fn nobody_listens() {
-    // A port that was free a moment ago, and to which nothing else is bound while we hold it.
+    // A port that was free a moment ago, and that nothing else can bind while `held` exists.
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap();
@@ -86,7 +88,7 @@ async fn nobody_listens() {
     assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
 }
 
-/// What a receiver says before it closes is heard, although it has not read the hello.
+/// The peer can read what a receiver sends before it closes, although it has not read the hello.
 #[tokio::test]
 async fn a_receiver_that_is_full_is_heard() {
     let config = ListenConfig { connections_max: 0, ..ListenConfig::default() };
@@ -97,7 +99,7 @@ async fn a_receiver_that_is_full_is_heard() {
         let mut stream = TcpStream::connect(&target).await.unwrap();
         let hello = Hello { sender: SenderId([1; 16]) };
         stream.write_all(&hello.encode()).await.unwrap();
-        // By then a connection that was closed with the hello unread would have been reset.
+        // By then, a connection closed with the hello unread would have been reset.
         tokio::time::sleep(Duration::from_millis(2)).await;
         let mut said = Vec::new();
         timeout(LONG, stream.read_to_end(&mut said)).await.unwrap().unwrap();
@@ -107,7 +109,7 @@ async fn a_receiver_that_is_full_is_heard() {
     serving.stop().await;
 }
 
-/// A link can be moved to another thread, and with it a send that is under way.
+/// A link can move to another thread, and so can a send in progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_links_at_once() {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();
@@ -128,7 +130,7 @@ async fn many_links_at_once() {
     assert_eq!(serving.stop().await.len(), 1000);
 }
 
-/// Cuts the first try off soon, and lets the others run, however busy this machine is.
+/// Cuts the first attempt off early, and lets the others run, however busy the machine is.
 struct FirstCut;
 
 impl Timeout for FirstCut {
@@ -140,7 +142,7 @@ impl Timeout for FirstCut {
     fn record(&mut self, _: &Attempt, _: Ended) {}
 }
 
-/// The first connection is swallowed by a socket that never answers; the link finds the second.
+/// A socket that never responds accepts the first connection; the link succeeds with the second.
 #[tokio::test]
 async fn a_stall_over_tcp_is_cut_off_and_the_message_arrives() {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();

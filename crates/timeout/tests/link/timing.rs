@@ -1,4 +1,4 @@
-//! What is cut off, what is sent again, and what is handled once.
+//! Which attempts are cut off, which messages are sent again, and that each is handled once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,7 @@ async fn a_stall_is_cut_off_and_the_message_sent_again() {
     let receipt = link.send(b"gust").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 1, false));
     assert_eq!((receipt.response, receipt.took), (20 * MS, 1620 * MS));
-    // Setting up connections is timed apart from the attempts.
+    // The set-up of connections is timed apart from the attempts.
     assert_eq!(link.estimator().ended, [(0, Ended::TimedOut(SECOND)), (1, Ended::Answered(20 * MS))]);
     assert_eq!(link.estimator().connected, [300 * MS, 300 * MS]);
     assert_eq!((link.counters().timeouts, link.counters().failures), (1, 0));
@@ -96,7 +96,8 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
     assert_eq!(serving.stop().await, [1]);
 }
 
-/// All tries are over while the first is still at work: the next message is handled after it.
+/// All attempts are over while the first copy is still handled: the next message is handled after
+/// it.
 #[tokio::test(start_paused = true)]
 async fn the_next_message_waits_for_one_that_was_given_up() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 10 * SECOND, SECOND, 3);
@@ -107,7 +108,7 @@ async fn the_next_message_waits_for_one_that_was_given_up() {
     assert_eq!(serving.stop().await, [1, 2]);
 }
 
-/// Copies that nobody waits for any more do not fill the places of the receiver.
+/// Copies on connections that have ended do not fill the receiver.
 #[tokio::test(start_paused = true)]
 async fn an_impatient_sender_takes_up_two_places() {
     let config = ListenConfig { connections_max: 3, ..ListenConfig::default() };
@@ -157,7 +158,8 @@ async fn a_peer_that_never_acknowledges() {
     assert_eq!(serving.stop().await, [1], "it was handled, once");
 }
 
-/// With the paper's formula and escalation the last try runs to the limit, so a peer that answers is heard.
+/// With the paper's formula and escalation, the last attempt runs to the limit, so a slow response
+/// is still received.
 #[tokio::test(start_paused = true)]
 async fn the_last_try_outwaits_a_peer_that_has_become_slow() {
     let mut n = 0;
@@ -190,9 +192,10 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
         matches!(&error, SendError::Unacknowledged { attempts: 0, timeouts: 0, last: TryError::Connect(_) }),
         "{error:?}"
     );
-    // The last wait, of 5 s at most, would have gone beyond the bound.
+    // The last wait, of at most 5 s, would have exceeded the limit.
     assert!((25 * SECOND..=30 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
-    // Waits of half to all of 50, 100, 200 ms and so on to 5 s: seven make 6.35 s at most, then five to ten.
+    // Waits are half to all of 50, 100, 200 ms and so on up to 5 s: seven waits take at most 6.35
+    // s, then follow five to ten.
     let counters = link.counters();
     assert!((11..=18).contains(&counters.unreachable), "{counters:?}");
     assert_eq!((counters.attempts, counters.failures), (0, 0));
@@ -200,7 +203,7 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// A receiver that is started anew takes a while: that costs time, and neither a try nor the message.
+/// While a receiver restarts, time is lost, but no attempt and no message.
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
     for away in [SECOND, 10 * SECOND, 20 * SECOND] {
@@ -213,7 +216,7 @@ async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
     }
 }
 
-/// Where all waits are nothing it still is not asked without a pause, nor for ever.
+/// Even if all waits are 0, the sender pauses between set-ups, and it gives up at some time.
 #[tokio::test(start_paused = true)]
 async fn no_backoff_does_not_spin() {
     for (unreachable_max, set_ups) in [(SECOND, 100), (Duration::ZERO, 1)] {
@@ -254,7 +257,7 @@ async fn resets_are_failures_and_not_timeouts() {
     assert_eq!(serving.stop().await, [1]);
 }
 
-/// A future that is dropped, whenever that is, leaves a link that works and an estimator that knows.
+/// A future that is dropped at any time leaves a usable link, and its attempt is recorded.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_send_leaves_a_link_that_works() {
     let law = in_turn(&[Fate::after(20 * MS)]);
@@ -273,7 +276,7 @@ async fn a_dropped_send_leaves_a_link_that_works() {
     assert!(40 < ids.len(), "every message that was kept, and some that were dropped");
 }
 
-/// A slow receiver slows its sender: one message at a time, none set aside.
+/// A slow receiver slows its sender down: one message at a time, and no queue.
 #[tokio::test(start_paused = true)]
 async fn a_slow_receiver_is_waited_for() {
     let (mut link, serving) = linked_to_worker(ListenConfig::default(), 3 * SECOND, 60 * SECOND, 5);

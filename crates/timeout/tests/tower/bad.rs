@@ -1,4 +1,4 @@
-//! Settings and services that make no sense do no harm.
+//! Senseless settings and services do no harm.
 
 use std::time::Duration;
 

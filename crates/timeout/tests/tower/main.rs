@@ -1,4 +1,4 @@
-//! The layer over services that are as slow as a test says, in virtual time.
+//! The layer over services with scripted response times, in virtual time.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -17,11 +17,12 @@ use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Counts, Targets};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-/// How long answers usually take.
+/// Usual response time of the server.
 const USUAL: Duration = Duration::from_millis(20);
-/// Beyond any timeout that is learned from usual answers, and within the limit of a last try.
+/// Longer than any timeout learned from usual responses, and shorter than the limit of a last
+/// attempt.
 const STUCK: Duration = Duration::from_secs(3600);
-/// No timeout learned from usual answers is longer: 1000 times as long.
+/// Upper limit of any timeout learned from usual responses, 1000 times as long.
 const LEARNED: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -34,10 +35,10 @@ pub(crate) struct Request {
 pub(crate) const SAFE: Request = Request { to: "a", twice: true };
 pub(crate) const UNSAFE: Request = Request { to: "a", twice: false };
 
-/// How long an answer takes, and whether it is one.
+/// Response time, and the result.
 type Answer = (Duration, Result<u32, &'static str>);
 
-/// Gives its answers in order. Usual ones when they run out.
+/// Returns its scripted responses in order, then usual ones.
 #[derive(Clone, Default)]
 pub(crate) struct Server {
     script: Arc<Mutex<VecDeque<Answer>>>,
@@ -51,7 +52,7 @@ impl Server {
         self
     }
 
-    /// The answers that are left will not be given.
+    /// Removes the responses that are left.
     pub(crate) fn forget(&self) {
         self.script.lock().unwrap().clear();
     }
@@ -60,7 +61,7 @@ impl Server {
         self.calls.load(Ordering::SeqCst)
     }
 
-    /// Calls that have neither ended nor been dropped.
+    /// Calls that were neither completed nor dropped.
     pub(crate) fn under_way(&self) -> usize {
         self.under_way.load(Ordering::SeqCst)
     }
@@ -87,7 +88,7 @@ impl Drop for Leaving {
 pub(crate) type Layered = AdaptiveTimeoutLayer<&'static str, Request>;
 pub(crate) type Client = BoxCloneService<Request, u32, BoxError>;
 
-/// A layer whose targets are kept by hand.
+/// A layer with the given targets.
 pub(crate) fn over(targets: &Targets<&'static str>) -> Layered {
     AdaptiveTimeoutLayer::sharing(targets, |request: &Request| request.to)
 }

@@ -1,4 +1,5 @@
-//! Waiting for the service is no part of an attempt; what it says while it gets ready is heard.
+//! Waiting for a service to become ready is not part of an attempt, and errors of that wait are
+//! returned.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +13,7 @@ use tower::{Layer, Service, ServiceExt, service_fn};
 
 use crate::{LEARNED, Request, SAFE, STUCK, Server, USUAL, call, counts, hedging, over, retrying};
 
-/// A server behind a door that takes a while to open before each call, and may break instead.
+/// A server that takes a while to become ready before each call, and may fail instead.
 struct Door {
     server: Server,
     opens: Duration,
@@ -54,7 +55,7 @@ impl Service<Request> for Door {
 
     fn call(&mut self, request: Request) -> Self::Future {
         assert!(std::mem::take(&mut self.open), "called without having been ready");
-        // The call is let through, and the door breaks or shuts behind it.
+        // This call succeeds; then the service fails or never becomes ready again.
         self.breaks |= request.to == "breaks";
         if request.to == "shuts" {
             self.opens = 100 * LIMIT;

@@ -1,4 +1,4 @@
-//! Retries and hedges: which requests, how often, within which budget.
+//! Retries and hedges: for which requests, how often, within which budget.
 
 use std::time::Duration;
 
@@ -161,7 +161,7 @@ async fn calls_earn_copies() {
             for _ in 0..19 {
                 call(&mut client, SAFE).await.unwrap();
             }
-            // If no copy is sent, the second answer is the next call's.
+            // If no copy is sent, the next call gets the second response.
             server.next(STUCK, Ok(1)).next(USUAL, Ok(1));
             call(&mut client, SAFE).await.unwrap();
         }

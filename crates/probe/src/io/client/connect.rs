@@ -1,4 +1,4 @@
-//! Setting up a connection: resolve the name, dial, TLS, Upgrade; each within the deadline.
+//! Connection setup: resolve the name, connect, TLS, Upgrade; each step within the deadline.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -32,7 +32,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    /// Sends a request and waits until the station is ready for it; returns the number in its reply.
+    /// Sends a request and waits for the station's reply; returns the number in it.
     pub(super) fn request(&mut self, request: Request, clock: &Clock) -> Result<u64, ProbeError> {
         let sent = self.connection.write_all(&request.encode());
         let reply = sent.and_then(|()| self.connection.read_frame::<{ wire::REPLY_BYTES }>());
@@ -45,22 +45,22 @@ impl Session {
     }
 }
 
-/// What a server answered to the Upgrade.
+/// A server's response to the Upgrade.
 pub(super) enum Answer {
-    /// A station, ready; over TLS with a token for a plain connection.
+    /// A station with an open session; over TLS with a token for a plain connection.
     Upgraded(Session, Option<String>),
-    /// A station over TLS that only authorises.
+    /// A station over TLS that only gives a token.
     Token(SocketAddr, String),
-    /// A station that refuses, with the HTTP status and what it wants signed.
+    /// A station that refuses, with the HTTP status and the challenge to sign.
     Refused(u16, Option<Challenge>),
-    /// A server that does not know the protocol, with the HTTP status.
+    /// A server without the probe protocol, with the HTTP status.
     Plain(u16),
 }
 
-/// Opens a session whose stream is plain TCP, whatever the target's scheme.
+/// Opens a session over plain TCP, whatever the target's scheme is.
 ///
-/// On `https` the Upgrade over TLS only authorises; its token opens a second, plain connection to
-/// the same address, so that what is measured is the network and not the cipher.
+/// For `https`, the Upgrade over TLS only authorises: its token opens a second, plain connection to
+/// the same address, so that the experiment measures the network and not the cipher.
 pub(super) fn open_plain(target: &Target, context: &Context, clock: &Clock) -> Result<Session, ProbeError> {
     match ask(context.deadline, target, context, clock)? {
         Answer::Upgraded(session, None) if !session.connection.is_tls() => Ok(session),
@@ -77,7 +77,7 @@ pub(super) fn open_plain(target: &Target, context: &Context, clock: &Clock) -> R
     }
 }
 
-/// Opens a session whose stream is the TLS connection itself.
+/// Opens a session over the TLS connection itself.
 pub(super) fn open_tls(target: &Target, context: &Context, clock: &Clock) -> Result<Session, ProbeError> {
     if target.scheme() != Scheme::Https {
         return Err(clock.fail(Failure::Local, format!("{target} is no https:// target")));
@@ -88,7 +88,7 @@ pub(super) fn open_tls(target: &Target, context: &Context, clock: &Clock) -> Res
     }
 }
 
-/// The session, where nothing less will do.
+/// Returns the session, or an error for every other answer.
 fn session(answer: Answer, clock: &Clock) -> Result<Session, ProbeError> {
     match answer {
         Answer::Upgraded(session, _) => Ok(session),
@@ -100,7 +100,7 @@ fn session(answer: Answer, clock: &Clock) -> Result<Session, ProbeError> {
     }
 }
 
-/// The failure that a station's refusal means.
+/// The failure for a station's refusal with this HTTP status.
 pub(super) fn refused(status: u16, clock: &Clock) -> ProbeError {
     let why = match status {
         401 | 403 => "a token (barograph probe --token) or a signature is needed, or the one given is wrong",
@@ -110,12 +110,12 @@ pub(super) fn refused(status: u16, clock: &Clock) -> ProbeError {
     clock.fail(Failure::Declined, format!("the station declines (HTTP {status}): {why}"))
 }
 
-/// Connects as the scheme says and asks for the Upgrade; the server has `patience` to answer once it
-/// took the connection.
+/// Connects with the target's scheme and requests the Upgrade. The server must answer within
+/// `patience` after the connection is open.
 ///
-/// The first request carries no token: a server that is no station must not see it. Only one that
-/// answers `401` or `403` in the name of the protocol gets it, or the signature that it asks for, in a
-/// second request.
+/// The first request carries no token, because a server that is not a station must not receive it.
+/// Only a server that answers `401` or `403` with the protocol's `Upgrade` header receives the
+/// token, or the signature that it requires, in a second request.
 pub(super) fn ask(
     patience: Duration,
     target: &Target,
@@ -132,7 +132,8 @@ pub(super) fn ask(
     let dialled = dial(target, clock)?;
     let clock = clock.within(patience);
     let address = dialled.address;
-    // Credentials without a challenge are none (RFC 9110 §11.6.2 answers them with 401), and show nothing.
+    // The scheme without a challenge is not a valid credential (a server answers 401, RFC 9110
+    // §11.6.2) and reveals nothing.
     let first = (context.signs_first && context.sign.is_some()).then_some(signed::SCHEME);
     let connection = secure(dialled.tcp, target, context, &clock)?;
     let answer = upgrade(connection, address, target, first, &clock)?;
@@ -146,7 +147,7 @@ pub(super) fn ask(
     upgrade(connection, address, target, Some(&authorization), &clock)
 }
 
-/// Asks for the Upgrade on an open connection.
+/// Requests the Upgrade on an open connection.
 fn upgrade(
     mut connection: Connection,
     address: SocketAddr,
@@ -168,7 +169,7 @@ fn upgrade(
         answer.map_err(|error| clock.io("asking for an Upgrade to the probe protocol", &error))?;
     let token = head.probe_token.clone().filter(|token| token::from_hex(token).is_some());
     match (head.status, token) {
-        // The client speaks first: whatever follows the head is not the protocol.
+        // The client sends first, so bytes after the head violate the protocol.
         (101, token) if head.is_station() && rest.is_empty() => Ok(Answer::Upgraded(
             Session { connection, address },
             token.filter(|_| target.scheme() == Scheme::Https),
@@ -185,12 +186,12 @@ fn upgrade(
     }
 }
 
-/// Connects to a server as the target's scheme says: plain TCP, or TLS on it.
+/// Connects to a server with the target's scheme: TCP, or TLS over TCP.
 pub(super) fn open_web(target: &Target, context: &Context, clock: &Clock) -> Result<Connection, ProbeError> {
     secure(dial(target, clock)?.tcp, target, context, clock)
 }
 
-/// The connection as the target's scheme says, with the handshake of TLS done where there is one.
+/// Wraps the TCP stream for the target's scheme; with TLS, after the handshake.
 fn secure(
     tcp: TcpStream,
     target: &Target,
@@ -218,7 +219,7 @@ fn tls(tcp: TcpStream, target: &Target, context: &Context, clock: &Clock) -> Res
         .map_err(|_| untrusted("the host is no name that a certificate can have".to_string()))?;
     let state = ClientConnection::new(config, name).map_err(|error| untrusted(error.to_string()))?;
     Connection::client(tcp, state, clock).map_err(|error| {
-        // rustls wraps its own errors so.
+        // rustls wraps its own errors in an I/O error.
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(
                 cause @ (rustls::Error::InvalidMessage(_)
@@ -231,33 +232,34 @@ fn tls(tcp: TcpStream, target: &Target, context: &Context, clock: &Clock) -> Res
     })
 }
 
-/// An open connection and the address that it goes to.
+/// An open connection and its remote address.
 pub(super) struct Dialled {
     pub(super) tcp: TcpStream,
     pub(super) address: SocketAddr,
 }
 
-/// The answer of an address to a SYN, and how long it took.
+/// Response of an address to a SYN, with the time it took.
 pub(super) struct Answered {
     pub(super) address: SocketAddr,
-    /// Seconds from the SYN to its answer.
+    /// Seconds from the SYN to its response.
     pub(super) after_s: f64,
     /// The open connection; `None` if the connection was refused.
     ///
-    /// A refusal is a RST of the target, or an ICMP "port unreachable" of the target or of a firewall before it:
-    /// Linux reports both as `ECONNREFUSED`. Other ICMP errors (no route, no such host) are errors.
+    /// A refusal is a RST from the target, or an ICMP "port unreachable" from the target or a
+    /// firewall before it: Linux reports both as `ECONNREFUSED`. Other ICMP errors (no route, no
+    /// such host) are errors.
     pub(super) open: Option<TcpStream>,
 }
 
-/// Resolves the target and connects to the first of its addresses that answers.
+/// Resolves the target and connects to the first of its addresses that accepts.
 pub(super) fn dial(target: &Target, clock: &Clock) -> Result<Dialled, ProbeError> {
     connect_any(&resolve(target, clock)?, clock)
 }
 
-/// The addresses of the target, in the system's order.
+/// Addresses of the target, in the system's order.
 ///
-/// The system's resolver cannot be interrupted, so it runs on a thread of its own that is left
-/// behind when the deadline comes first.
+/// The system's resolver cannot be interrupted, so it runs on its own thread. After the deadline
+/// the caller leaves that thread behind.
 pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>, ProbeError> {
     let (host, port) = (target.host().to_string(), target.port());
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -273,7 +275,7 @@ pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>,
         .spawn(move || {
             let _slot = slot;
             let answer = (host.as_str(), port).to_socket_addrs();
-            // Nobody listens any more after the deadline; that is no error here.
+            // After the deadline the receiver is gone, which is not an error.
             let _ = sender.send(answer.map(Iterator::collect::<Vec<_>>));
         })
         .map_err(|error| clock.io(&doing, &error))?;
@@ -291,10 +293,10 @@ pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>,
     }
 }
 
-/// Connects to the first of the addresses that takes the connection.
+/// Connects to the first of the addresses that accepts the connection.
 ///
 /// # Errors
-/// When none does; a refusal is a failure here.
+/// If none accepts; a refusal is a failure here.
 pub(super) fn connect_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Dialled, ProbeError> {
     let Answered { address, open, .. } = answer_of_any(addresses, clock)?;
     let refused = || io::Error::from_raw_os_error(nix::libc::ECONNREFUSED);
@@ -302,11 +304,11 @@ pub(super) fn connect_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Dia
     Ok(Dialled { tcp, address })
 }
 
-/// Tries the addresses in turn, each with its share of the time that is left: the answer of the first that takes
-/// the connection, else of the first that refuses it.
+/// Tries the addresses in turn, each with an equal share of the remaining time. Returns the first
+/// that accepts the connection, or else the first that refuses it.
 ///
 /// # Errors
-/// When no address answers.
+/// If no address responds.
 pub(super) fn answer_of_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Answered, ProbeError> {
     let (mut refused, mut last) = (None, None);
     for (address, still) in addresses.iter().zip((1..=addresses.len()).rev()) {
@@ -323,16 +325,17 @@ pub(super) fn answer_of_any(addresses: &[SocketAddr], clock: &Clock) -> Result<A
     refused.ok_or_else(none)
 }
 
-/// Sends a SYN and waits for its answer, timed from the SYN to the kernel's word that the answer is there.
+/// Sends a SYN and waits for the response, timed from the SYN until the kernel reports the
+/// response.
 ///
 /// # Errors
-/// When no answer came, or an error that is none (no route to the host).
+/// If no response came, or the system reports another error (no route to the host).
 pub(super) fn answer_of(address: SocketAddr, clock: &Clock) -> io::Result<Answered> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     let peer = address.into();
     let began = Instant::now();
-    // On loopback a refusal comes from the call itself.
+    // On loopback `connect` itself may return the refusal.
     let at_once = match socket.connect(&peer) {
         Err(error) if in_progress(&error) => until_writable(&socket, clock).map(|()| None)?,
         done => done.err(),
@@ -346,8 +349,8 @@ pub(super) fn answer_of(address: SocketAddr, clock: &Clock) -> io::Result<Answer
         Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             return Ok(Answered { address, after_s, open: None });
         }
-        // Refused during the handshake is `ConnectionRefused`; a reset comes after it is complete
-        // (RFC 9293 §3.10.7), and what is done next on the connection will meet it.
+        // A refusal during the handshake is `ConnectionRefused`. A reset comes after the handshake
+        // (RFC 9293 §3.10.7), and the next operation on the connection reports it.
         Some(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
         _ => {}
     }
@@ -374,12 +377,12 @@ fn until_writable(socket: &Socket, clock: &Clock) -> io::Result<()> {
     }
 }
 
-/// Questions to the system's resolver that may be open at once: one that hangs holds a thread for
-/// as long as the resolver's own patience (30 s and more).
+/// Maximum number of open queries to the system's resolver. A hanging query occupies a thread until
+/// the resolver's own timeout (30 s and more).
 const RESOLVERS_MAX: usize = 32;
 static RESOLVERS: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts as one open question until it is dropped.
+/// Counts one open query until it is dropped.
 struct ResolverSlot;
 
 impl ResolverSlot {

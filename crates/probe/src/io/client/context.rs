@@ -1,4 +1,4 @@
-//! What an experiment needs beside its target.
+//! Options of an experiment, except its target.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,58 +8,60 @@ use crate::Experiment;
 use crate::io::{Cancel, payload};
 use crate::signed::{Challenge, Credentials};
 
-/// Everything an experiment needs to know beside its target.
+/// Options of an experiment, except its target.
 #[derive(Clone)]
 pub struct Context {
-    /// Each experiment, from resolving the name to its last byte, ends within this time.
+    /// Maximum time of each experiment, from resolving the name to its last byte.
     pub deadline: Duration,
-    /// Presented as `Authorization: Bearer …`, and only to a target that first refused, with 401 or
-    /// 403, as a station does. Anyone can imitate that, so the token must be meant for this target.
+    /// API token, sent as `Authorization: Bearer …`, but only to a target that has first refused
+    /// like a station, with 401 or 403. Any server can imitate that, so the token must be meant for
+    /// this target.
     pub token: Option<String>,
-    /// Answers the challenge of a station that knows this one by its public key; goes before the token.
+    /// Signs the challenge of a station that has this host's public key; preferred to the token.
     pub sign: Option<Arc<dyn Sign>>,
-    /// Asks to be asked for the signature, also by a station that would let this host in without: whoever signed is
-    /// known by name there.
+    /// Whether to request a challenge first, even from a station that would admit this host without
+    /// a signature. A station identifies only signed callers by name.
     pub signs_first: bool,
-    /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
-    /// transfer within the bounds of [`goodput`](crate::reduce::goodput). Never that of `rtt_nagle`.
+    /// Forecast of the `rtt` series of this target, in seconds. It is subtracted from the time of a
+    /// transfer, within the bounds of [`goodput`](crate::reduce::goodput). Never use a forecast of
+    /// `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
-    /// Stops the experiments of this context from outside.
+    /// Cancels the experiments of this context from another thread.
     pub cancel: Cancel,
-    /// Called a few times a second by long transfers, on the measuring thread.
+    /// Receives the progress of long transfers a few times a second, on the measuring thread.
     pub progress: Option<ProgressFn>,
-    /// A response body longer than this ends the experiment as a failure.
+    /// Maximum length of a response body in bytes; a longer body is a failure.
     pub body_bytes_max: u64,
-    /// Bytes that an upload hands to the system at once: 1 to 128 KiB, beyond that as the nearest of these.
+    /// Bytes that an upload writes in one system call, clamped to 1 byte to 128 KiB.
     pub write_bytes: usize,
-    /// Whom to trust over TLS; `None` is the system's certificates.
+    /// Certificates to trust for TLS; `None` means those of the system.
     pub tls: Option<Arc<rustls::ClientConfig>>,
 }
 
-/// Signs for this host what a station asks to be signed (docs/spec/mesh.md §2).
+/// Signs the challenges of stations for this host (docs/spec/mesh.md §2).
 pub trait Sign: Send + Sync {
-    /// The answer to `challenge` for a request of `method` and `path`; `None` = it is declined: the station
-    /// is not the one that this signs for, and might pass the challenge of another on.
+    /// Credentials for `challenge` and a request of `method` to `path`. `None` declines: the signer
+    /// is for another station, and this one might forward that station's challenge.
     fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials>;
 }
 
-/// A callback for the progress of a transfer.
+/// Callback that receives the progress of a transfer.
 pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
 
-/// How far a transfer is.
+/// Progress of a running transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// What runs.
+    /// The experiment that runs.
     pub experiment: Experiment,
-    /// Bytes so far.
+    /// Bytes moved so far.
     pub bytes: u64,
-    /// Bytes in all.
+    /// Bytes of the whole transfer.
     pub bytes_total: u64,
 }
 
 impl Default for Context {
-    /// 10 s for each experiment, bodies up to 64 MiB, writes of 128 KiB, no token or key, no forecast, the
-    /// system's trust.
+    /// 10 s for each experiment, bodies of up to 64 MiB, writes of 128 KiB, no token, no key, no
+    /// forecast, and the system's certificates.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(10),
@@ -77,7 +79,7 @@ impl Default for Context {
 }
 
 impl fmt::Debug for Context {
-    /// Without the token and the key.
+    /// Omits the token and the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
             .field("deadline", &self.deadline)

@@ -13,7 +13,7 @@ use crate::reading::Measured;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind, Request};
 use crate::{ProbeError, Target};
 
-/// Share of `n` datagrams that did not come back from a station, and the round-trip time of the others.
+/// Share of `n` datagrams that a station did not return, and the round-trip time of the others.
 pub(super) fn loss(
     target: &Target,
     n: u32,
@@ -30,8 +30,9 @@ pub(super) fn loss(
     [Ok(loss), Measured::median_of(samples, None).ok_or_else(none)]
 }
 
-/// Round-trip times in seconds of the datagrams that came back. Sends `n`, [`PACE`] apart or as near as they must be,
-/// and waits for the last of them for [`PATIENCE`]; the session stays open meanwhile, for the grant ends with it.
+/// Round-trip times in seconds of the datagrams that came back. Sends `n` datagrams at intervals of
+/// [`PACE`], or shorter if the deadline requires it, and waits [`PATIENCE`] for the last. The
+/// session stays open meanwhile, because the grant ends with it.
 fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Vec<f64>, ProbeError> {
     let mut session = connect::open_plain(target, context, clock)?;
     let left = clock.left().map_err(|error| clock.io("asking for leave", &error))?;
@@ -45,7 +46,7 @@ fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<V
     })?;
     let nonce = session.request(Request::Datagrams { n }, clock)?;
     let failed = |error: io::Error| clock.io("exchanging datagrams", &error);
-    // From the address that the session has: the responder answers no other.
+    // Use the session's own address: the responder answers no other address.
     let mut own = session.connection.tcp().local_addr().map_err(failed)?;
     own.set_port(0);
     let volley = Volley::fire(own, session.address, nonce, n, pace, clock).map_err(failed)?;
@@ -61,24 +62,26 @@ fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<V
     Ok(samples)
 }
 
-/// Between `n` datagrams when `left` is the time until the deadline; an error is the time they need.
+/// Interval between `n` datagrams if `left` is the time until the deadline. The error is the time
+/// that they need.
 fn pace(n: u32, left: Duration) -> Result<Duration, Duration> {
     let pace = PACE.min(room(left) / n.max(1));
     if PACE_MIN <= pace { Ok(pace) } else { Err(PACE_MIN * n) }
 }
 
-/// For sending: what the wait for the last leaves, and no longer than a session may be silent.
+/// Time for sending: the rest after the wait for the last datagram, at most the allowed silence of
+/// a session.
 fn room(left: Duration) -> Duration {
     (left - PATIENCE.min(left / 2)).min(VOLLEY_MAX)
 }
 
-/// Datagrams under way.
+/// Datagrams that were sent, and their answers.
 struct Volley {
     socket: UdpSocket,
     nonce: u64,
-    /// When each was sent, and its round trip once it came back.
+    /// For each datagram, when it was sent, and its round-trip time after it came back.
     flights: Vec<(Instant, Option<Duration>)>,
-    /// The host said that nothing listens on the port.
+    /// Whether the host reported that no program listens on the port.
     refused: bool,
 }
 
@@ -92,7 +95,7 @@ impl Volley {
         clock: &Clock,
     ) -> io::Result<Self> {
         let socket = UdpSocket::bind(own)?;
-        // Connected: the kernel drops what comes from anyone else, and tells of a closed port.
+        // A connected socket drops datagrams from other addresses and reports a closed port.
         socket.connect(station)?;
         let mut volley = Self { socket, nonce, flights: Vec::new(), refused: false };
         let began = Instant::now();
@@ -101,7 +104,7 @@ impl Volley {
             volley.receive_while(clock, |_| due.saturating_duration_since(Instant::now()))?;
             volley.send(sequence)?;
         }
-        // The last wait ends with the last answer. A deadline before that only makes it shorter.
+        // The last wait ends early if all answers are back. A nearer deadline shortens it.
         let due = Instant::now() + PATIENCE.min(clock.left()?.mul_f64(0.9));
         volley.receive_while(clock, |volley| match volley.all_back() {
             true => Duration::ZERO,
@@ -116,7 +119,8 @@ impl Volley {
         self.tolerate(|socket| socket.send(&question.encode()).map(|_| ()))
     }
 
-    /// Takes in what comes back for as long as `wait` says, asked anew after each.
+    /// Receives answers for as long as `wait` returns a time above zero; calls it again after each
+    /// datagram.
     fn receive_while(&mut self, clock: &Clock, wait: impl Fn(&Self) -> Duration) -> io::Result<()> {
         let mut bytes = [0; DATAGRAM_BYTES + 1];
         loop {
@@ -142,7 +146,7 @@ impl Volley {
         self.flights.iter().all(|(_, back)| back.is_some())
     }
 
-    /// Counts an answer once, if it is one of ours.
+    /// Records an answer to one of our datagrams, once.
     fn land(&mut self, answer: Datagram, now: Instant) {
         if answer.kind != DatagramKind::Answer || answer.nonce != self.nonce {
             return;
@@ -153,7 +157,7 @@ impl Volley {
         }
     }
 
-    /// A datagram that the network or the peer would not take is a lost one, not the end.
+    /// Treats a datagram that the network or the peer did not accept as lost, not as an error.
     fn tolerate(&mut self, call: impl FnOnce(&UdpSocket) -> io::Result<()>) -> io::Result<()> {
         use io::ErrorKind as Kind;
         match call(&self.socket) {
@@ -174,16 +178,16 @@ impl Volley {
     }
 }
 
-/// Between datagrams: apart enough that one burst of loss does not take them all, near enough that
-/// ten take a fifth of a second.
+/// Interval between datagrams: long enough that one burst of loss does not hit them all, short
+/// enough that ten take a fifth of a second.
 const PACE: Duration = Duration::from_millis(20);
-/// Nearer than this they would measure their own queue.
+/// At a shorter interval the datagrams would measure their own queue.
 const PACE_MIN: Duration = Duration::from_millis(1);
-/// A responder ends a session that is silent for 10 s, and with it the leave; the wait for the last
-/// datagram is silent too.
+/// Maximum time for sending. A responder ends a session after 10 s of silence, and the grant with
+/// it; the wait for the last datagram is silent too.
 const VOLLEY_MAX: Duration = Duration::from_secs(8);
-/// How long the last datagram may take; a later one counts as lost. TCP's own first guess of a
-/// round trip is 1 s (RFC 6298 §2.1).
+/// Maximum time to wait for the last datagram; a later one counts as lost. TCP's own initial
+/// timeout is 1 s (RFC 6298 §2.1).
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

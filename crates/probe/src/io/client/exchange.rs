@@ -1,4 +1,4 @@
-//! Round trips over TCP: exchanges of two bytes with a station.
+//! Round-trip time over TCP: exchanges of two bytes with a station.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
@@ -15,12 +15,13 @@ use crate::reading::Measured;
 use crate::wire::{EXCHANGE_BYTES, Request};
 use crate::{ProbeError, Target};
 
-/// `n` exchanges of two bytes over plain TCP: JavaNws §2.1.1, with Nagle's algorithm off.
+/// Round-trip time from `n` exchanges of two bytes over plain TCP (JavaNws §2.1.1), with Nagle's
+/// algorithm off.
 pub(super) fn rtt(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Measured, ProbeError> {
     exchanges(connect::open_plain(target, context, clock)?, n, clock)
 }
 
-/// The same through TLS.
+/// As [`rtt`], through TLS.
 pub(super) fn rtt_tls(
     target: &Target,
     n: u32,
@@ -38,10 +39,11 @@ fn exchanges(mut session: Session, n: u32, clock: &Clock) -> Result<Measured, Pr
     median_of(samples, connection, clock)
 }
 
-/// `n` exchanges of write–write–read with Nagle's algorithm on; one more goes first and is discarded.
+/// Round-trip time from `n` exchanges with two writes and one read each, with Nagle's algorithm on.
+/// One more exchange goes first and is discarded.
 ///
 /// The second byte waits for the acknowledgement of the first (RFC 896), and that acknowledgement
-/// waits for an answer to travel with (RFC 1122 §4.2.3.2): the stall of about 40 ms.
+/// is delayed until it can travel with an answer (RFC 1122 §4.2.3.2): a stall of about 40 ms.
 pub(super) fn rtt_nagle(
     target: &Target,
     n: u32,
@@ -62,14 +64,14 @@ pub(super) fn rtt_nagle(
     median_of(samples, connection, clock)
 }
 
-/// One exchange more: the station is alive and the path to it open.
+/// Makes one more exchange to check that the station is alive and reachable.
 pub(super) fn still_there(session: &mut Session, clock: &Clock) -> Result<(), ProbeError> {
     session.request(Request::Rtt { n: 1 }, clock)?;
     let exchanged = exchange(&mut session.connection, 0, at_once);
     exchanged.map(|_| ()).map_err(|error| clock.io("asking whether the station is still there", &error))
 }
 
-/// One exchange, timed: what is written comes back.
+/// Makes one exchange and returns its time in seconds; the answer must equal the question.
 fn exchange(
     connection: &mut Connection,
     sequence: u32,
@@ -87,7 +89,7 @@ fn at_once(connection: &mut Connection, question: [u8; EXCHANGE_BYTES]) -> io::R
     connection.write_all(&question)
 }
 
-/// Two bytes that no peer can predict: keyed at random by the system.
+/// Two bytes that no peer can predict, because the system's random keys produce them.
 pub(super) fn question(keys: &RandomState, number: u32) -> [u8; EXCHANGE_BYTES] {
     let [.., high, low] = keys.hash_one(number).to_be_bytes();
     [high, low]

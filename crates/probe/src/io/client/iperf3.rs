@@ -1,4 +1,4 @@
-//! The client's end of a test that another program makes, on connections of its own.
+//! The client's end of a bulk test that another program (iperf3) runs on its own connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,13 +11,15 @@ use crate::io::clock::Clock;
 use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
 
-/// Asks a station for leave to test it with iperf3 for `ms` and at most `bytes_max`, and `run`s that towards where its
-/// server is, within the time that is left; the session stays open meanwhile. Blocks for at most the time asked for and the
-/// deadline of `context`, if `run` keeps that.
+/// Requests permission for an iperf3 test of `ms` and at most `bytes_max`. Then calls `run` with
+/// the address of the station's iperf3 server and the remaining time. The session stays open
+/// meanwhile. The call blocks for at most `ms` plus the deadline of `context`, if `run` keeps to
+/// its time.
 ///
 /// # Errors
-/// [`ProbeError`] when the station cannot be reached, is none, or declines (`Failure::Declined`); those of `run`; and
-/// when the station does not say that the test is over.
+/// [`ProbeError`] if the target cannot be reached, is not a station or declines
+/// (`Failure::Declined`); the error of `run`; and if the station does not report the end of the
+/// test.
 pub fn beside<T>(
     target: &Target,
     ms: u32,

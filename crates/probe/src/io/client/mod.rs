@@ -1,4 +1,4 @@
-//! The end that measures: detects what the target is, makes the experiments, returns their readings.
+//! The measuring end: detects what the target is, runs experiments and returns their readings.
 
 mod connect;
 mod context;
@@ -27,16 +27,17 @@ pub use paced::{Paced, paced};
 pub use stream::{stream, stream_counted};
 pub use trust::trusting;
 
-/// What is at the other end.
+/// Kind of the target, as detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// A station that answers probes.
     Station,
-    /// Something that listens.
+    /// A TCP server that is not a station.
     Plain,
 }
 
-/// Makes the experiments of [`plan`]; where there is none, the one reading is the failed one.
+/// Detects the target's plan with [`plan`] and runs it. If there is no plan, returns the one failed
+/// reading.
 #[must_use]
 pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
     match plan(target, goodput_bytes, context) {
@@ -45,12 +46,14 @@ pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Read
     }
 }
 
-/// Detects what `target` is, and gives the experiments that it answers: [`Plan::station`] with
-/// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
-/// A target that refuses the connection gets the plan of a server: `connect` has the time of the refusal.
+/// Detects what `target` is and returns the experiments that it can answer: [`Plan::station`] with
+/// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, or [`Plan::address`] for
+/// `host:port`. A target that refuses the connection gets the plan of a server: the value of
+/// `connect` is then the time of the refusal.
 ///
 /// # Errors
-/// When it cannot be reached, or is a station that refuses: a failed reading, of `connect` or of `rtt`.
+/// If the target cannot be reached, or is a station that refuses: a failed reading of `connect` or
+/// of `rtt`.
 pub fn plan(target: &Target, goodput_bytes: u64, context: &Context) -> Result<Plan, Box<Reading>> {
     match detect(target, context) {
         Ok(Peer::Station) => {
@@ -72,14 +75,14 @@ pub fn plan(target: &Target, goodput_bytes: u64, context: &Context) -> Result<Pl
     }
 }
 
-/// Finds out whether `target` is a station, by asking it for an Upgrade.
+/// Detects whether `target` is a station, by requesting an Upgrade.
 ///
-/// What takes the connection but does not answer HTTP within 3 s (or half the deadline, if that is
-/// less) is none.
+/// A server that accepts the connection but does not answer with HTTP within 3 s (or half the
+/// deadline, if less) is not a station.
 ///
 /// # Errors
-/// [`ProbeError`] when it cannot be reached at all, and when a station refuses (a token is
-/// missing, or it has no slot): then it is a station, and other experiments would mislead.
+/// [`ProbeError`] if the target cannot be reached, and if a station refuses (a token is missing, or
+/// no slot is free): other experiments would then give misleading results.
 pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
     let clock = Clock::start(context.deadline, &context.cancel);
     match connect::ask(DETECT.min(context.deadline / 2), target, context, &clock) {
@@ -87,8 +90,8 @@ pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
         Ok(Answer::Refused(status, _)) => Err(connect::refused(status, &clock)),
         Ok(Answer::Plain(_)) => Ok(Peer::Plain),
         Err(error) if error.stopped => Err(error),
-        // The target took the connection and its answer was not understood, or it never took it:
-        // a second handshake, in the time that is left, shows which.
+        // The target accepted the connection but gave no valid answer, or it never accepted it. A
+        // second handshake in the remaining time distinguishes the two cases.
         Err(ProbeError {
             failure: Failure::Garbage | Failure::Reset | Failure::TimedOut | Failure::Untrusted,
             ..
@@ -97,20 +100,20 @@ pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
     }
 }
 
-/// A station answers an Upgrade in a round trip or two (four with TLS); waiting longer for a silent
-/// listener would show nothing.
+/// A station answers an Upgrade within one or two round trips (four with TLS), so a longer wait for
+/// a silent listener has no use.
 const DETECT: Duration = Duration::from_secs(3);
 
-/// Makes every experiment of `plan` with `target`, one after the other, each on a connection of
-/// its own; blocks for at most the deadline times the number of experiments.
+/// Runs all experiments of `plan` with `target`, one after the other, each on its own connection.
+/// Blocks for at most the deadline times the number of experiments.
 ///
-/// Gives one reading for each of [`Experiment::quantities`], in order, whatever fails.
+/// Returns one reading for each of [`Experiment::quantities`], in order, even after failures.
 #[must_use]
 pub fn run(target: &Target, plan: &Plan, context: &Context) -> Vec<Reading> {
     plan.experiments.iter().flat_map(|experiment| run_one(target, *experiment, context)).collect()
 }
 
-/// Makes one experiment, as [`run`] does.
+/// Runs one experiment, as [`run`] does.
 #[must_use]
 pub fn run_one(target: &Target, experiment: Experiment, context: &Context) -> Vec<Reading> {
     let clock = Clock::start(context.deadline, &context.cancel);

@@ -1,4 +1,4 @@
-//! Exchanges of two bytes on a timer: the latency between stations.
+//! Exchanges of two bytes on a fixed timer: the latency between stations.
 
 use std::hash::RandomState;
 use std::io::{self, Read, Write};
@@ -18,25 +18,27 @@ use crate::reading::Measured;
 use crate::wire::{self, Request};
 use crate::{ProbeError, Target};
 
-/// What came of exchanges on a timer.
+/// Result of exchanges on a fixed timer.
 #[derive(Clone, Debug)]
 pub struct Paced {
-    /// The latencies of those that were answered, in seconds, each from when it was due if it was sent late.
+    /// Latencies of the answered exchanges in seconds; a late exchange is timed from when it was
+    /// due.
     pub answered_s: Vec<f64>,
-    /// How many of those asked for were not answered, or not even sent, before the end.
+    /// Number of requested exchanges that were not answered, or not sent, before the end.
     pub missed: u32,
-    /// A bulk transfer was under way at the station when the exchanges began, or when they had ended.
+    /// Whether a bulk transfer ran at the station when the exchanges began, or after they had
+    /// ended.
     pub loaded_there: bool,
-    /// How long it took until the first exchange could be sent.
+    /// Time until the first exchange could be sent.
     pub opened_after: Duration,
-    /// The median of all, where all were answered.
+    /// Median of all latencies, if all exchanges were answered.
     pub result: Result<Measured, ProbeError>,
 }
 
-/// Makes `n` exchanges of two bytes with a station, one every `every` whether or not those before were answered
-/// (docs/spec/probe.md §2.1); blocks for at most the deadline of `context`.
+/// Makes `n` exchanges of two bytes with a station, one every `every`, without waiting for answers
+/// (docs/spec/probe.md §2.1). Blocks for at most the deadline of `context`.
 ///
-/// The timer begins when the session is open; [`crate::pace::since_due`] says what that leaves out.
+/// The timer starts when the session is open; [`crate::pace::since_due`] adds the time before that.
 #[must_use]
 pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Paced {
     let clock = Clock::start(context.deadline, &context.cancel);
@@ -74,7 +76,8 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
     paced
 }
 
-/// Asks once more, for a transfer that began meanwhile; a station that does not answer counts as idle.
+/// Sends one more request to detect a transfer that began meanwhile. A station that does not reply
+/// counts as idle.
 fn is_loaded_now(session: &mut Session, clock: &Clock) -> bool {
     let asked = session.connection.tcp().set_nonblocking(false).is_ok();
     asked && session.request(Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
@@ -96,9 +99,9 @@ fn exchanges(
         let due = pace.due().map(|due| due.saturating_sub(now));
         if due == Some(Duration::ZERO) {
             let question = exchange::question(&keys, pace.next());
-            // From before the write, as an exchange is timed.
+            // An exchange is timed from before the write.
             pace.sent(now);
-            // What is under way is at most 200 kB, and no buffer is so small that two bytes split.
+            // At most 200 kB are in flight, and no buffer is so small that it splits two bytes.
             if tcp.write(&question)? != question.len() {
                 return Err(io::ErrorKind::WriteZero.into());
             }
@@ -124,9 +127,9 @@ fn exchanges(
     Ok(())
 }
 
-/// Waits for an answer, but no longer than `time`, in whole milliseconds.
+/// Waits at most `time`, in whole milliseconds, until the socket is readable.
 fn wait(tcp: &TcpStream, time: Duration) {
     let ms = u16::try_from(time.as_millis()).unwrap_or(u16::MAX).saturating_add(1);
-    // Whatever poll says, the next read knows better.
+    // Ignore the result of `poll`: the next read reports any error.
     let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ms));
 }

@@ -19,25 +19,27 @@ use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
 use crate::wire::Request;
 use crate::{ProbeError, Target};
 
-/// Sends a stream to a station as `plan` says, and tells what came of it; blocks for at most its length
-/// and the deadline of `context`.
+/// Sends a stream to a station according to `plan` and returns the result. Blocks for at most the
+/// length of the stream plus the deadline of `context`.
 ///
 /// # Errors
-/// [`ProbeError`] when the station cannot be reached, is none, declines (`Failure::Declined`: another bulk
-/// test is running there, or it allows less), or the stream breaks; when the kernel does not have the
-/// congestion control that was asked for (`Failure::Local`); and when it was stopped from outside.
+/// [`ProbeError`] if the target cannot be reached, is not a station or declines
+/// (`Failure::Declined`: another bulk test runs there, or it allows less); if the stream breaks; if
+/// the kernel does not have the requested congestion control (`Failure::Local`); and if the caller
+/// cancelled it.
 pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<Streamed, ProbeError> {
     stream_counted(target, plan, context, &AtomicU64::new(0))
 }
 
-/// As [`stream()`], and adds to `sent` every byte as it is handed to the system: what a stream that breaks has cost.
+/// As [`stream()`]; also adds every byte handed to the system to `sent`, so that the cost of a
+/// broken stream is known.
 pub fn stream_counted(
     target: &Target,
     plan: &StreamPlan,
     context: &Context,
     sent: &AtomicU64,
 ) -> Result<Streamed, ProbeError> {
-    // The deadline is for what surrounds the stream: its own length comes on top.
+    // The deadline covers only setup and end, so the stream's length is added to it.
     let length = Duration::from_millis(plan.ms().into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
     let clock = Clock::start(context.deadline, &context.cancel);
@@ -62,7 +64,7 @@ pub fn stream_counted(
     let connection = &mut session.connection;
     connection.tcp().set_nonblocking(true).map_err(io)?;
     let sent = send(connection.tcp(), plan, &clock, sent).map_err(io)?;
-    // Before the end is sent: afterwards the time is the tail's.
+    // Read `TCP_INFO` before closing: afterwards it would include the time of the tail.
     let tcp_info = kernel::bulk_tcp_info(connection.tcp(), sent.duration_s);
     let close = || {
         connection.tcp().set_nonblocking(false)?;
@@ -92,7 +94,7 @@ pub fn stream_counted(
     })
 }
 
-/// What was sent, until the end of writing.
+/// State at the end of writing.
 struct Sent {
     began: Instant,
     duration_s: f64,
@@ -125,8 +127,9 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
         if bytes == bytes_max {
             break Ended::Bytes;
         }
-        // As a blocking writer, and every other, it goes on when the kernel says so, and that is when a third of a full
-        // buffer is free again. To write each time a little is free moves a fifth more where the buffer is the limit.
+        // Like a blocking writer, continue only when the kernel reports space, which is when a
+        // third of a full buffer is free. Writing after every small release of space moves a fifth
+        // more where the buffer is the limit.
         if is_full {
             is_full = !can_write(tcp, meter.due_s.min(length_s) - now_s);
             continue;
@@ -142,12 +145,12 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
             Err(error) => return Err(error),
         }
     };
-    // The rate after start-up ends where writing ended, whenever the last sample was.
+    // The rate after start-up is measured up to the end of writing, so take a last sample now.
     let _ = meter.sample(tcp);
     Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, rule, samples: meter.samples })
 }
 
-/// Takes samples when they are due.
+/// Takes samples at fixed intervals.
 struct Meter {
     began: Instant,
     before: Option<kernel::Counters>,
@@ -183,7 +186,8 @@ impl Meter {
         Some(sample)
     }
 
-    /// The rate since the beginning, or over the latest round trip if that is more: in slow start it is several times as much.
+    /// Rate in bytes per second since the beginning, or over the latest round trip if that is
+    /// larger: in slow start it is several times larger.
     fn byte_s(&self, now: &Sample) -> f64 {
         let samples = self.samples.as_slice();
         let from_s = now.time_s - now.rtt_s.unwrap_or(0.0).max(UNSENT_S);
@@ -195,22 +199,22 @@ impl Meter {
     }
 }
 
-/// Waits until the socket takes more, but no longer than `seconds`; whether it does.
+/// Waits at most `seconds` until the socket is writable; returns whether it is.
 fn can_write(tcp: &TcpStream, seconds: f64) -> bool {
-    // `as` saturates; at least one, lest the wait spin.
+    // `as` saturates; at least 1 ms, so that the loop does not spin.
     let ms = (seconds * 1000.0).ceil().clamp(1.0, 100.0) as u16;
-    // An error the next write knows better.
+    // An error of `poll` counts as writable: the next write reports it.
     poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms)) != Ok(0)
 }
 
-/// What waits unsent in this host's own buffer when the stream ends has to be sent all the same: after an
-/// early stop it would be most of the bytes. So the kernel takes only so much ahead (`TCP_NOTSENT_LOWAT`,
-/// Linux 3.12); what is under way, and so the buffers, is not limited.
+/// Limits the unsent bytes in this host's send buffer (`TCP_NOTSENT_LOWAT`, Linux 3.12). After the
+/// end of the stream all of them still have to be sent; after an early stop they would be most of
+/// the bytes. Bytes in flight, and so the size of the buffers, are not limited.
 #[cfg(target_os = "linux")]
 fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
     // `as` saturates, at 1.7 Tbit/s.
     let bytes = (byte_s * UNSENT_S).max(UNSENT_BYTES_MIN) as u32;
-    // Without it the tail is longer, and no number wrong.
+    // Without this limit only the tail is longer; the results stay correct.
     let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
 }
 
@@ -227,10 +231,12 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// Four samples in the shortest round; a system call each costs nothing beside the writes.
+/// Four samples in the shortest round; the system call for each costs nothing compared with the
+/// writes.
 const SAMPLE_S: f64 = 0.005;
-/// A busy machine may leave the thread alone for 20 ms without the path running dry: the kernel asks for more when half is
-/// left. A sender that runs dry is not only slower: what BBR sees then it does not count, and stays in start-up.
+/// On a busy machine the thread may pause for 20 ms before the path runs dry, because the kernel
+/// requests more data when half is left. A sender that runs dry is slower, and BBR ignores its
+/// application-limited samples and stays in start-up.
 const UNSENT_S: f64 = 0.04;
-/// One write.
+/// The size of one write.
 const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;

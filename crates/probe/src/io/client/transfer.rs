@@ -1,4 +1,4 @@
-//! Goodput: one acknowledged transfer with a station, either way.
+//! Goodput: one acknowledged transfer between this host and a station, in either direction.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::reading::Measured;
 use crate::wire::{DONE_BYTES, Done, EXCHANGE_BYTES, Request};
 use crate::{Experiment, ProbeError, Target, reduce};
 
-/// One acknowledged transfer of `bytes`: JavaNws §2.1.1, either way.
+/// Goodput of one acknowledged transfer of `bytes` (JavaNws §2.1.1), in either direction.
 pub(super) fn goodput(
     target: &Target,
     direction: Direction,
@@ -33,7 +33,7 @@ pub(super) fn goodput(
     };
     let (elapsed_s, done) = transfer.map_err(|error| clock.io("transferring", &error))?;
     let done = done_of(&done, bytes, clock)?;
-    // The end that sent the bytes knows what held them back.
+    // The end that sent the bytes has the `TCP_INFO` that shows what limited them.
     let own = kernel::bulk_tcp_info(connection.tcp(), elapsed_s);
     let tcp_info = match direction {
         Direction::Up => own,
@@ -46,7 +46,7 @@ pub(super) fn goodput(
     Ok(Measured { raw: Some(rate.raw), ..Measured::one(rate.corrected, tcp_info) })
 }
 
-/// From the first byte written to the acknowledgement of the last.
+/// Uploads; times from the first byte written to the acknowledgement of the last.
 fn upload(
     connection: &mut Connection,
     bytes: u64,
@@ -65,7 +65,7 @@ fn upload(
     Ok((began.elapsed().as_secs_f64(), done))
 }
 
-/// From the word to begin to the last byte read.
+/// Downloads; times from the client's request to begin to the last byte read.
 fn download(
     connection: &mut Connection,
     bytes: u64,
@@ -87,7 +87,7 @@ fn download(
     Ok((elapsed_s, connection.read_frame()?))
 }
 
-/// The station's report at the end of a transfer of `bytes`, which must count as many.
+/// Decodes the station's report at the end of a transfer. Its byte count must equal `bytes`.
 pub(super) fn done_of(frame: &[u8; DONE_BYTES], bytes: u64, clock: &Clock) -> Result<Done, ProbeError> {
     let done = Done::decode(frame).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
     if done.bytes == bytes {
@@ -97,7 +97,7 @@ pub(super) fn done_of(frame: &[u8; DONE_BYTES], bytes: u64, clock: &Clock) -> Re
     Err(clock.fail(Failure::Garbage, message))
 }
 
-/// Reports a transfer's progress, at most every [`Meter::EVERY`].
+/// Reports a transfer's progress, at most once every [`Meter::EVERY`].
 struct Meter<'a> {
     context: &'a Context,
     progress: Progress,
@@ -105,7 +105,7 @@ struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Smooth for the eye, and nothing beside the transfer.
+    /// Smooth enough for a progress display, and cheap compared with the transfer.
     const EVERY: Duration = Duration::from_millis(100);
 
     fn new(experiment: Experiment, bytes_total: u64, context: &'a Context) -> Self {

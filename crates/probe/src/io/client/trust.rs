@@ -1,13 +1,13 @@
-//! Which certificates a client trusts.
+//! Certificates that a client trusts.
 
 use std::sync::{Arc, OnceLock};
 
 use rustls::{ClientConfig, RootCertStore};
 
-/// A client that trusts the certificates `roots`.
+/// Configuration of a TLS client that trusts the certificates in `roots`.
 ///
 /// # Errors
-/// [`rustls::Error`] when this build has no protocol version in common with itself.
+/// [`rustls::Error`] if this build supports no TLS version.
 pub fn trusting(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
@@ -16,14 +16,14 @@ pub fn trusting(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// The system's certificates, read once.
+/// Configuration with the system's certificates, which are read once.
 pub(super) fn system() -> Result<Arc<ClientConfig>, String> {
     static SYSTEM: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
     SYSTEM
         .get_or_init(|| {
             let found = rustls_native_certs::load_native_certs();
             let mut roots = RootCertStore::empty();
-            // Systems carry certificates that no strict reader takes; the rest is what counts.
+            // Some systems have certificates that a strict parser rejects; ignore those.
             let (good, _) = roots.add_parsable_certificates(found.certs);
             if good == 0 {
                 let why = found.errors.first().map_or_else(String::new, |error| format!(": {error}"));

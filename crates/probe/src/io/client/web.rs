@@ -1,4 +1,4 @@
-//! Experiments with servers that know nothing of Barograph: `connect` and `response_time`.
+//! Experiments with servers that are not stations: `connect` and `response_time`.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;
@@ -14,13 +14,14 @@ use crate::io::kernel;
 use crate::reading::Measured;
 use crate::{ProbeError, Target};
 
-/// `n` SYNs, one after the other, to the first address of the target that takes a connection, else to the first
-/// that refuses one; each is timed until it is answered.
+/// Sends `n` SYNs, one after the other, and times each until its response. The address is the first
+/// of the target's addresses that accepts a connection, or else the first that refuses one.
 ///
-/// A refusal counts as a sample and is marked ([`Measured::refused`]). SYN-ACK and RST go the same way, and the
-/// kernel sends either without any program; what differs is some microseconds of the far kernel's work.
-/// A firewall that refuses in a host's name may be nearer than the host: then a port that is opened or closed moves
-/// the level of the series, which forecasts follow as any other move, and the mark says why.
+/// A refusal counts as a sample and sets [`Measured::refused`]. SYN-ACK and RST take the same path,
+/// and the kernel sends either without a program; they differ only by some microseconds of work in
+/// the far kernel. A firewall that refuses on behalf of a host may be nearer than the host. Then
+/// opening or closing the port moves the level of the series; forecasts follow that as any other
+/// change, and `refused` explains it.
 pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
     let first = answer_of_any(&resolve(target, clock)?, clock)?;
     let tcp_info = first.open.as_ref().and_then(|tcp| kernel::tcp_info(tcp, first.after_s));
@@ -36,10 +37,11 @@ pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measu
     Ok(Measured { refused, ..median.unwrap_or_else(|| Measured::one(first.after_s, tcp_info)) })
 }
 
-/// One GET: the time from the request to the first byte, and to the last, of its response.
+/// Sends one GET and measures the times from the request to the first and to the last byte of its
+/// response.
 ///
-/// The name, the TCP handshake and that of TLS are done before the clock of the value starts.
-/// Redirects are not followed: their answer is the answer.
+/// Name resolution and the TCP and TLS handshakes are complete before the time starts. Redirects
+/// are not followed: the redirect is the response.
 pub(super) fn response_time(
     target: &Target,
     context: &Context,
@@ -59,7 +61,7 @@ pub(super) fn response_time(
     match (last_byte, first_byte_s) {
         (Ok(()), first) => [Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))],
         (Err(error), first) => {
-            // Bytes that are no HTTP are no first byte of a response.
+            // If the response is not HTTP, its first byte is not the first byte of a response.
             let first = first.filter(|_| error.failure != Failure::Garbage);
             [first.map(one).ok_or_else(|| error.clone()), Err(error)]
         }
@@ -98,7 +100,7 @@ fn read_body(
     let mut buffer = vec![0; 64 * 1024];
     while length.is_none_or(|length| received < length) {
         if most < received.max(length.unwrap_or(0)) {
-            // Our own limit, and no fault of the server.
+            // This is our own limit, not a fault of the server.
             let message = format!("the body of the response is longer than the {most} bytes allowed");
             return Err(clock.fail(Failure::Local, message));
         }
@@ -106,8 +108,8 @@ fn read_body(
             Ok(0) if length.is_some() => return Err(clock.io(WAITING, &io::ErrorKind::UnexpectedEof.into())),
             Ok(0) => return Ok(()),
             Ok(read) => received += read as u64,
-            // Many servers end TLS without saying goodbye; where nothing announced a length, that
-            // is the end of the body all the same.
+            // Many servers end TLS without `close_notify`. If no length was announced, that is the
+            // end of the body.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && length.is_none() => return Ok(()),
             Err(error) => return Err(clock.io(WAITING, &error)),
         }

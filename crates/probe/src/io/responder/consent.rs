@@ -1,4 +1,5 @@
-//! Whether a station agrees to a transfer that it is asked for, and what it is told of it afterwards.
+//! A station's consent to the bulk tests of other hosts, and the report about each test after its
+//! end.
 
 use std::fmt;
 use std::io;
@@ -7,67 +8,73 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{Declined, Request};
 
-/// Asked before every transfer that a [`Responder`](super::Responder) serves.
+/// Decides on every transfer before a [`Responder`](super::Responder) serves it.
 pub trait Consent: Send + Sync {
-    /// Agrees to a transfer, or says why not. Called on the session's own thread; must not wait for the network.
+    /// Agrees to a transfer or declines it. Runs on the session's own thread and must not wait for
+    /// the network.
     ///
     /// # Errors
-    /// What the caller is told.
+    /// The reason, which the responder sends to the caller.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
 
-    /// Whether a bulk transfer is under way on this host that the responder does not serve.
+    /// Whether a bulk transfer runs on this host that the responder does not serve.
     fn is_loaded(&self) -> bool {
         false
     }
 }
 
-/// A transfer that is asked for.
+/// A transfer that a caller requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
-    /// The station that signed for its session; `None` = whoever was let in otherwise.
+    /// Name of the station that signed for its session; `None` if the caller was admitted without a
+    /// signature.
     pub caller: Option<&'a str>,
-    /// [`Request::Goodput`], [`Request::Stream`] or [`Request::Iperf3`].
+    /// The request: [`Request::Goodput`], [`Request::Stream`] or [`Request::Iperf3`].
     pub request: Request,
 }
 
-/// Another program that receives a transfer in the responder's stead; dropping it ends it.
+/// Another program that receives a transfer instead of the responder; dropping it ends the program.
 pub trait Program: Send {
-    /// Starts it for one test at this address of this host, and gives its port.
+    /// Starts the program for one test at this address of this host and returns its port.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// If the program cannot be started.
     fn start(&mut self, address: IpAddr) -> io::Result<u16>;
 
-    /// How many bytes it received, once it has ended, or why that was no test; `None` = it runs. Must not wait.
+    /// Number of bytes received after the program has ended, or why it was not a valid test; `None`
+    /// while it runs. Must not block.
     fn received(&mut self) -> Option<Result<u64, NoTest>>;
 
-    /// The most bytes that it may have moved so far: charged when it is ended before it has.
+    /// Maximum number of bytes that the program may have moved so far. It is charged if the program
+    /// is stopped before its end.
     fn most(&self) -> u64;
 }
 
-/// A program ended, and what it did was not the test agreed on.
+/// A program ended, but not after the agreed test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoTest {
-    /// What it is charged.
+    /// Bytes to charge to the caller.
     pub bytes: u64,
-    /// A sentence.
+    /// Reason in one sentence.
     pub why: String,
 }
 
-/// What became of a transfer that was agreed to.
+/// Result of an agreed transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settled {
-    /// Since it was agreed to.
+    /// Time since the agreement.
     pub duration: Duration,
-    /// What it moved.
+    /// Bytes that the transfer moved.
     pub bytes: u64,
-    /// Why it failed at this end, in a sentence, where that is known.
+    /// Reason in one sentence if the transfer failed at this end and the reason is known.
     pub failed: Option<String>,
 }
 
-/// Agreement to one transfer: tells what it took when it is dropped, however it ended.
+/// Agreement to one transfer. When it is dropped, it reports the result of the transfer, however it
+/// ended.
 pub struct Agreement {
-    /// How much later than it said a stream may end, where that is less than the responder's own grace.
+    /// Maximum time that a stream may take beyond its requested length, if less than the
+    /// responder's own grace.
     pub grace: Duration,
     began: Instant,
     bytes: u64,
@@ -79,13 +86,13 @@ pub struct Agreement {
 type Settle = Box<dyn FnOnce(Settled) + Send>;
 
 impl Agreement {
-    /// `settle` is called once, with what became of the transfer.
+    /// Creates an agreement; `settle` is called once, with the result of the transfer.
     pub fn new(grace: Duration, settle: impl FnOnce(Settled) + Send + 'static) -> Self {
         let settle: Settle = Box::new(settle);
         Self { grace, began: Instant::now(), bytes: 0, failed: None, settle: Some(settle), program: None }
     }
 
-    /// The same for a transfer that `program` receives.
+    /// The same agreement for a transfer that `program` receives.
     #[must_use]
     pub fn by(mut self, program: impl Program + 'static) -> Self {
         self.program = Some(Box::new(program));

@@ -1,7 +1,8 @@
-//! Datagrams in and their answers out, each from the address that the question was sent to.
+//! Answers probe datagrams, each from the address to which its question was sent.
 //!
-//! A socket bound to the wildcard address would else answer from whichever address the route back
-//! prefers, and the client, which sent to another, would drop the answer.
+//! Without that, a socket bound to the wildcard address would answer from the address that the
+//! return route prefers, and the client would drop an answer from an address other than the one it
+//! sent to.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,7 +13,7 @@ use crate::io::clock::TICK;
 use crate::io::sync::lock;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 
-/// Makes the socket's calls end now and then, so that a stop is noticed.
+/// Configures the socket: calls time out regularly, so that the thread notices a stop.
 pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
     own::prepare(udp)?;
     udp.set_nonblocking(false)?;
@@ -20,8 +21,8 @@ pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
     udp.set_write_timeout(Some(TICK))
 }
 
-/// Answers the datagrams of peers that have a grant, with the same number of bytes; drops all others. `turn` is called
-/// in each turn, a few times a second at least.
+/// Answers datagrams of peers that hold a grant, with the same number of bytes, and drops all
+/// others. It calls `turn` in each turn of its loop, at least a few times a second.
 pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {
@@ -31,7 +32,7 @@ pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 continue;
             }
-            // An error that comes at once and stays (an interface gone) must not spin.
+            // A permanent error (an interface is gone) must not make this loop spin.
             Err(_) => {
                 thread::sleep(TICK);
                 continue;
@@ -42,13 +43,14 @@ pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
             && lock(&shared.grants).take(question.nonce, envelope.from.ip())
         {
             let answer = Datagram { kind: DatagramKind::Answer, ..question };
-            // An answer that cannot be sent is a lost datagram, which is what is measured.
+            // An answer that cannot be sent is a lost datagram, which is what the experiment
+            // measures.
             let _ = own::answer(udp, &answer.encode(), &envelope);
         }
     }
 }
 
-/// Who sent a datagram, and to which address of this host.
+/// Source of a datagram, and the address of this host to which it was sent.
 #[derive(Clone, Copy)]
 struct Envelope {
     from: SocketAddr,
@@ -68,7 +70,7 @@ mod own {
 
     use super::Envelope;
 
-    /// As `IP_PKTINFO` (ip(7)) and `IPV6_PKTINFO` (RFC 3542 §6) tell it.
+    /// Destination address, from `IP_PKTINFO` (ip(7)) or `IPV6_PKTINFO` (RFC 3542 §6).
     #[derive(Clone, Copy)]
     pub(super) enum Address {
         V4(libc::in_pktinfo),
@@ -76,18 +78,19 @@ mod own {
         Unknown,
     }
 
-    /// Lets the kernel report with every datagram the address that it was sent to.
+    /// Makes the kernel report the destination address of every datagram.
     pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
         let done = if udp.local_addr()?.is_ipv4() {
             setsockopt(udp, sockopt::Ipv4PacketInfo, &true)
         } else {
-            // For IPv4 through the same socket it tells the mapped address.
+            // For IPv4 datagrams on the same socket the kernel reports the mapped address.
             setsockopt(udp, sockopt::Ipv6RecvPacketInfo, &true)
         };
         Ok(done?)
     }
 
-    /// Receives one datagram into `bytes`, cut to their length; returns how many came.
+    /// Receives one datagram into `bytes`, truncated to its length. Returns the number of bytes and
+    /// the addresses.
     pub(super) fn receive(udp: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Envelope)> {
         let mut space = nix::cmsg_space!(libc::in6_pktinfo);
         let mut parts = [IoSliceMut::new(bytes)];
@@ -98,7 +101,7 @@ mod own {
         Ok((message.bytes, Envelope { from, to }))
     }
 
-    /// Sends `bytes` back to where `question` came from.
+    /// Sends `bytes` back to the source of `question`.
     pub(super) fn answer(udp: &UdpSocket, bytes: &[u8], question: &Envelope) -> io::Result<()> {
         let control = match &question.to {
             Address::V4(info) => vec![ControlMessage::Ipv4PacketInfo(info)],
@@ -116,8 +119,8 @@ mod own {
         v4.or_else(|| address.as_sockaddr_in6().map(|v6| SocketAddrV6::from(*v6).into()))
     }
 
-    /// The address alone: the interface is the route's choice, but for addresses that mean nothing
-    /// without one.
+    /// The address without its interface, which the route decides. Link-local addresses keep their
+    /// interface, because they are ambiguous without it.
     fn local(message: ControlMessageOwned) -> Option<Address> {
         match message {
             ControlMessageOwned::Ipv4PacketInfo(info) => {
@@ -133,7 +136,8 @@ mod own {
     }
 }
 
-/// Elsewhere the route decides: a station with several addresses listens on one of them.
+/// On other systems the route decides the source address, so a station with several addresses must
+/// listen on one of them.
 #[cfg(not(target_os = "linux"))]
 mod own {
     use std::io;

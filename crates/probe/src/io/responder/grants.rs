@@ -1,4 +1,4 @@
-//! How many datagrams each session may send.
+//! Grants that limit how many datagrams each session may send.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use crate::io::sync::lock;
 
-/// The right of one session to grants: at most one at a time, and none once the session is over.
+/// A session's handle for its grants: at most one at a time, and none after the session.
 pub(super) struct SessionGrant<'a> {
     session: u64,
     peer: IpAddr,
@@ -18,7 +18,7 @@ impl<'a> SessionGrant<'a> {
         Self { session: lock(grants).session(), peer, grants }
     }
 
-    /// A grant for `n` datagrams: its nonce.
+    /// Grants `n` datagrams and returns their nonce.
     pub(super) fn give(&self, n: u32) -> u64 {
         lock(self.grants).give(self.session, self.peer, n)
     }
@@ -30,17 +30,17 @@ impl Drop for SessionGrant<'_> {
     }
 }
 
-/// The grants in force; at most one a session.
+/// All current grants, at most one for each session.
 #[derive(Debug, Default)]
 pub(super) struct DatagramGrants {
     given: Vec<DatagramGrant>,
-    /// Keyed at random by the system, so that nonces cannot be guessed.
+    /// Random keys of the system, so that nonces cannot be guessed.
     keys: RandomState,
     sessions: u64,
     count: u64,
 }
 
-/// How many datagrams with this nonce `peer` may still send.
+/// Number of datagrams with this nonce that `peer` may still send.
 #[derive(Debug)]
 struct DatagramGrant {
     session: u64,
@@ -50,18 +50,19 @@ struct DatagramGrant {
 }
 
 impl DatagramGrants {
-    /// The number of a new session.
+    /// Returns the number of a new session.
     fn session(&mut self) -> u64 {
         self.sessions += 1;
         self.sessions
     }
 
-    /// A grant for `n` datagrams from `peer`, in place of what `session` had before.
+    /// Grants `n` datagrams from `peer`; it replaces the earlier grant of `session`. Returns the
+    /// nonce.
     fn give(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
         self.end(session);
         self.count += 1;
         let nonce = self.keys.hash_one(self.count);
-        // The network may double a datagram; its copy is not taken from the others.
+        // The network may duplicate datagrams; the duplicates must not use up the grant.
         let left = n.saturating_mul(2);
         self.given.push(DatagramGrant { session, peer: peer.to_canonical(), nonce, left });
         nonce
@@ -71,7 +72,7 @@ impl DatagramGrants {
         self.given.retain(|grant| grant.session != session);
     }
 
-    /// Uses the grant up by one datagram; whether there was one.
+    /// Uses one datagram of a grant; returns whether there was one left.
     pub(super) fn take(&mut self, nonce: u64, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         let ours = |grant: &&mut DatagramGrant| grant.nonce == nonce && grant.peer == peer && 0 < grant.left;

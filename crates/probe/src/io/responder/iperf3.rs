@@ -1,4 +1,4 @@
-//! The responder's end of a test that another program receives.
+//! The responder's end of a bulk test that another program (iperf3) receives.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use super::shared::{Shared, TransferSlot};
 use crate::io::connection::Connection;
 use crate::wire::{Declined, Done, Reply};
 
-/// Starts the program agreed to for a test of `ms`, waits for its end, and says how many bytes came.
+/// Starts the agreed program for a test of `ms`, waits for its end and reports the received bytes.
 pub(super) fn serve(
     connection: &mut Connection,
     ms: u32,
@@ -44,15 +44,16 @@ pub(super) fn serve(
         }
     };
     drop(program);
-    // Given back first: the client may begin its next test as soon as it has read this.
+    // Free the slot first: the client may start its next test as soon as it has read this frame.
     slot.end(bytes);
     connection.write_all(&Done { bytes, tcp_info: None }.encode())
 }
 
-/// Waits until `program` has ended; what it says of itself.
+/// Waits until `program` has ended and returns its result.
 ///
 /// # Errors
-/// `TimedOut` when it has not by then; and when the client is gone or speaks, or the responder stops.
+/// `TimedOut` if the program has not ended in time or the responder stops; other errors if the
+/// client closes the connection or sends data.
 fn wait_for(
     program: &mut dyn Program,
     connection: &Connection,
@@ -67,7 +68,7 @@ fn wait_for(
         if ends < began.elapsed() || shared.stop.is_cancelled() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        // Blocks for a tick at most.
+        // `peek` blocks for at most one tick, the read timeout of the connection.
         match connection.tcp().peek(&mut [0]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(_) => return Err(io::ErrorKind::InvalidData.into()),

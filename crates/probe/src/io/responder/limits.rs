@@ -1,56 +1,58 @@
-//! What one responder allows.
+//! Limits of a responder and their defaults.
 
 use std::time::Duration;
 
 use crate::io::payload;
 
-/// What one responder allows.
+/// Limits of one responder.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Sessions open at once.
+    /// Maximum number of open sessions.
     pub sessions_max: usize,
-    /// Sessions open at once from one network: an IPv4 address, or the /64 of an IPv6 host.
+    /// Maximum number of open sessions from one network: an IPv4 address, or an IPv6 /64.
     pub sessions_per_peer_max: usize,
-    /// Sessions open at once for one name that callers sign as, from whatever addresses.
+    /// Maximum number of open sessions signed with one name, from any addresses.
     pub sessions_per_caller_max: usize,
-    /// Bytes of one transfer.
+    /// Maximum bytes of one transfer.
     pub transfer_bytes_max: u64,
-    /// Bytes of all transfers of one session.
+    /// Maximum bytes of all transfers of one session.
     pub session_bytes_max: u64,
-    /// Exchanges or datagrams of one request.
+    /// Maximum number of exchanges or datagrams in one request.
     pub count_max: u32,
-    /// A session ends when its peer is silent, or takes nothing, for this long.
+    /// A session ends if its peer sends nothing, or reads nothing, for this time.
     pub idle: Duration,
-    /// A session ends after this long, whatever happens.
+    /// Maximum duration of a session.
     pub session: Duration,
-    /// A transfer may go on for this long, and for as much longer as the bytes that it has moved
-    /// so far take at `transfer_bit_s_min`; a slower one is ended, and its place is free.
+    /// A transfer may take this time, plus the time that the bytes moved so far take at
+    /// `transfer_bit_s_min`. A slower transfer is stopped, and its slot is free again.
     pub transfer_grace: Duration,
-    /// Slowest average rate of a transfer beyond its grace, in bit/s.
+    /// Minimum average rate of a transfer after its grace, in bit/s.
     pub transfer_bit_s_min: u64,
-    /// Exchanges of one request may go on for `transfer_grace`, and for this much longer per exchange
-    /// made so far; slower ones end the session.
+    /// The exchanges of one request may take `transfer_grace`, plus this time for each exchange
+    /// made so far; slower exchanges end the session.
     pub exchange: Duration,
-    /// The longest timed stream that a client may ask for. Its end may come later by
-    /// [`transfer_grace`](Self::transfer_grace): what is on its way still has to arrive.
+    /// Maximum length of a timed stream. The stream may end later by
+    /// [`transfer_grace`](Self::transfer_grace), because data in flight still have to arrive.
     pub stream: Duration,
-    /// Bytes that a transfer takes from the system at once: 1 to 128 KiB, beyond that as the nearest of these.
+    /// Bytes that a transfer reads in one system call, clamped to 1 byte to 128 KiB.
     pub receive_block_bytes: usize,
 }
 
 impl Default for Limits {
-    /// 64 sessions, 16 from one network, 8 signed by one name; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
-    /// 10 000 exchanges; 10 s of silence, two minutes in all; transfers of 15 s, longer only at
-    /// 10 Mbit/s and more; timed streams of 30 s; receives of 128 KiB.
+    /// 64 sessions, 16 from one network, 8 signed with one name; 1 GiB for each transfer (10 s at
+    /// 0.8 Gbit/s), 4 GiB for each session; 10 000 exchanges; 10 s of silence, two minutes in all;
+    /// transfers of 15 s, longer only at 10 Mbit/s or more; timed streams of 30 s; reads of 128
+    /// KiB.
     ///
-    /// There is one place for a transfer. The reference client gives up after 10 s by itself, so 15 s
-    /// cut nobody honest short (the usual MiB needs 0.6 Mbit/s), while a peer that asks for a GiB and
-    /// trickles would else keep all others out for the two minutes of its session. A timed stream says
-    /// how long it takes before it has the place; 30 s are six times the usual one.
+    /// There is one slot for transfers. The reference client stops after 10 s, so 15 s stop no
+    /// honest client (the usual MiB needs 0.6 Mbit/s). Without that limit, a peer that requests 1
+    /// GiB and sends slowly would block the slot for the two minutes of its session. A timed stream
+    /// declares its length before it gets the slot; 30 s are six times the usual length.
     ///
-    /// A station has one experiment, a latency test and a bulk test open with a peer, so 8 are more than
-    /// twice what it needs, and it takes eight names to keep all others out. Half a second an exchange is
-    /// a path by satellite; at a second each, 10 000 exchanges would last as long as the session may.
+    /// A station has one experiment, one latency test and one bulk test open with a peer, so 8
+    /// sessions are more than twice what it needs, and only eight names together can block all
+    /// others. Half a second for an exchange allows a satellite path; with a second, 10 000
+    /// exchanges would last as long as the session may.
     fn default() -> Self {
         Self {
             sessions_max: 64,

@@ -1,4 +1,4 @@
-//! A responder with a minimal HTTP front of its own.
+//! A responder with its own minimal HTTP server.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -14,8 +14,8 @@ use crate::io::connection::{Connection, Upgraded};
 use crate::io::http;
 use crate::wire;
 
-/// A responder with a minimal HTTP front of its own, for tests, benchmarks and a bare far end:
-/// it admits everyone within its limits, does the Upgrade, and knows nothing else.
+/// A responder with its own minimal HTTP server, for tests, benchmarks and a far end without a
+/// station. It admits every client within its limits, and answers only the Upgrade.
 ///
 /// Dropping it ends its sessions and joins its threads.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on `address` (TCP, and UDP on the same port; port 0 lets the system choose both).
+    /// Listens on `address`, with TCP and UDP on the same port. Port 0 lets the system choose it.
     ///
     /// # Errors
-    /// When the port is taken or the threads cannot be started.
+    /// If the port is in use or the threads cannot be started.
     pub fn start(address: SocketAddr, limits: Limits) -> io::Result<Self> {
         let (tcp, udp) = bind(address)?;
         let address = tcp.local_addr()?;
@@ -44,13 +44,13 @@ impl Listener {
         Ok(Self { address, responder, stop, accepting: Some(accepting) })
     }
 
-    /// Where it listens.
+    /// Address and port on which it listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The responder behind it.
+    /// The responder that serves the sessions.
     #[must_use]
     pub fn responder(&self) -> &Responder {
         &self.responder
@@ -61,13 +61,14 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.cancel();
         if let Some(accepting) = self.accepting.take() {
-            // The responder's own threads are joined with the last of its owners, which is us.
+            // The `Arc` here is the last one, so dropping it joins the responder's own threads.
             let _ = accepting.join();
         }
     }
 }
 
-/// TCP and UDP on one port; a port that the system chose for the one may be taken for the other.
+/// Binds TCP and UDP to one port. The port that the system chose for TCP may be in use for UDP, so
+/// it tries again.
 fn bind(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
     const ATTEMPTS: u32 = 16;
     let mut attempt = 1;
@@ -84,23 +85,23 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
 fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
     let tick = PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX);
     while !stop.is_cancelled() {
-        // `accept` reports what `poll` would.
+        // Ignore errors of `poll`: `accept` reports them.
         let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], tick);
         match tcp.accept() {
             Ok((stream, peer)) => {
-                // A connection beyond the limits is closed unanswered: nothing is spent on it.
+                // Above the limits, close the connection without a reply, so that it costs nothing.
                 if let Ok(slot) = responder.admit(peer.ip()) {
                     let _ = slot.serve_after(Upgraded::Plain(stream), upgrade);
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // Out of descriptors: the ones in use come back in time.
+            // No descriptor is free; wait until open connections have ended.
             Err(_) => thread::sleep(TICK),
         }
     }
 }
 
-/// Reads the request and answers it; whether it is a probe session now.
+/// Reads the request and answers it; returns whether the connection is a probe session now.
 fn upgrade(connection: &mut Connection) -> io::Result<bool> {
     let (head, rest) = http::read_head(connection, http::parse_request, || ())?;
     let asked = head.path == wire::PATH && head.upgrade.as_deref().is_some_and(http::names_probe);

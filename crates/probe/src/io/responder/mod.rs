@@ -1,4 +1,4 @@
-//! The other end of a probe: which sessions are admitted, within which limits, and the threads that serve them.
+//! The other end of a probe: admits sessions within limits, and runs the threads that serve them.
 
 mod consent;
 mod datagrams;
@@ -31,31 +31,32 @@ pub use limits::Limits;
 pub use listener::Listener;
 pub use shared::BulkElsewhere;
 
-/// The loop that serves datagrams; it calls what it is given in each turn.
+/// The loop that serves datagrams. It calls its argument in each turn.
 pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
-/// Answers probe sessions, each on a small thread, and datagrams on one more.
+/// Answers probe sessions, each on a thread of its own, and datagrams on one more thread.
 ///
-/// The HTTP server in front does the Upgrade: it authorises, asks for a [`SessionSlot`], answers `101`,
-/// and hands the raw stream over. Dropping the responder ends its sessions within a tenth of a
-/// second and joins their threads.
+/// The HTTP server in front handles the Upgrade: it authorises the caller, reserves a
+/// [`SessionSlot`], answers `101` and hands over the raw stream. Dropping the responder ends its
+/// sessions within a tenth of a second and joins their threads.
 #[derive(Debug)]
 pub struct Responder {
     shared: Arc<Shared>,
 }
 
 impl Responder {
-    /// Starts a responder; `udp` is bound to the port of the same number as the TCP port, and
-    /// without it datagrams are declined.
+    /// Starts a responder. `udp` must be bound to the port with the number of the TCP port; without
+    /// it, requests for datagrams are declined.
     ///
     /// # Errors
-    /// When the thread for datagrams cannot be started.
+    /// If the thread for datagrams cannot be started.
     pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
         Self::start_with(limits, udp, None, |serve| serve(&|| ()))
     }
 
-    /// The same; `consent` is asked before every transfer. `supervise` runs the loop that serves datagrams, on a
-    /// thread of its own; the loop returns when the responder is dropped.
+    /// As [`start`](Self::start), but `consent` decides on every transfer. `supervise` runs the
+    /// loop that serves datagrams, on its own thread; the loop returns when the responder is
+    /// dropped.
     pub fn start_with(
         limits: Limits,
         udp: Option<UdpSocket>,
@@ -73,7 +74,7 @@ impl Responder {
         Ok(responder)
     }
 
-    /// Reserves a slot for a session from `peer`, to be asked for before answering `101`.
+    /// Reserves a slot for a session from `peer`; call it before answering `101`.
     ///
     /// # Errors
     /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503, with `Upgrade: barograph-probe/1`.
@@ -92,8 +93,8 @@ impl Responder {
         Ok(SessionSlot { shared: Arc::clone(shared), peer, caller: None })
     }
 
-    /// A single-use token (32 hexadecimal digits, 30 s) for the answer to an Upgrade over TLS;
-    /// `None` when the system gives no randomness.
+    /// Issues a single-use token (32 hexadecimal digits, valid for 30 s) for the answer to an
+    /// Upgrade over TLS; `None` if the system provides no randomness.
     #[must_use]
     pub fn issue_token(&self) -> Option<String> {
         let mut token = token::Token::default();
@@ -102,49 +103,51 @@ impl Responder {
         Some(token::to_hex(&token))
     }
 
-    /// Whether `token`, from `Authorization: Probe TOKEN`, was issued here and is unspent; it is
-    /// spent by this call.
+    /// Whether `token`, from `Authorization: Probe TOKEN`, was issued here and is still unused.
+    /// This call redeems it.
     #[must_use]
     pub fn redeem_token(&self, token: &str) -> bool {
         let now_s = self.shared.now_s();
         token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
-    /// Whether a transfer is running: here, [elsewhere](Self::bulk_elsewhere), or one that the consent knows of. What
-    /// this host measures meanwhile is *loaded*.
+    /// Whether a bulk transfer runs: here, [elsewhere](Self::bulk_elsewhere), or one that the
+    /// consent reports. Measurements of this host during that time are *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
         self.shared.is_loaded()
     }
 
-    /// Counts a transfer that another part of this host serves, until the guard is dropped. Any number
-    /// may run at once, beside the responder's own, which none of them keeps out.
+    /// Counts a transfer that another part of this host serves, until the guard is dropped. Any
+    /// number of them may run at once, also beside the responder's own transfer.
     #[must_use]
     pub fn bulk_elsewhere(&self) -> BulkElsewhere {
         Shared::bulk_elsewhere(&self.shared)
     }
 
-    /// How many transfers began since the start. Where it is the same before and after a measurement
-    /// of one's own, and none was running at the start, no transfer fell within.
+    /// Number of transfers that began since the start. If it is equal before and after a
+    /// measurement, and no transfer ran at its start, then none ran during the measurement.
     #[must_use]
     pub fn bulk_begun(&self) -> u64 {
         self.shared.bulk_begun.load(Ordering::Relaxed)
     }
 
-    /// Requests declined since the start because another transfer ran here, or because they were larger than
-    /// [`Limits`] allow. Those that a [`Consent`] declined are not in it.
+    /// Number of requests declined since the start as [`Declined::Busy`], [`Declined::TooLarge`] or
+    /// [`Declined::Spent`]: another transfer ran here, or the request exceeded [`Limits`].
+    /// [`Declined::BusyFor`] and [`Declined::SpentFor`], with which a [`Consent`] declines, do not
+    /// count.
     #[must_use]
     pub fn declined(&self) -> u64 {
         self.shared.declined.load(Ordering::Relaxed)
     }
 
-    /// Sessions that are open or reserved.
+    /// Number of open or reserved sessions.
     #[must_use]
     pub fn sessions(&self) -> usize {
         lock(&self.shared.slots).taken()
     }
 
-    /// The most sessions that may be open.
+    /// Maximum number of open sessions.
     #[must_use]
     pub fn sessions_max(&self) -> usize {
         self.shared.limits.sessions_max
@@ -158,7 +161,7 @@ impl Drop for Responder {
     }
 }
 
-/// A reserved slot for one session; dropped unused, it is free again.
+/// A reserved slot for one session. Dropping it frees the slot.
 #[derive(Debug)]
 pub struct SessionSlot {
     shared: Arc<Shared>,
@@ -167,10 +170,10 @@ pub struct SessionSlot {
 }
 
 impl SessionSlot {
-    /// Reserves it for a station that signed as `caller`, whose name [`Consent`] gets.
+    /// Reserves the slot for a station that signed as `caller`; [`Consent`] receives the name.
     ///
     /// # Errors
-    /// [`Declined::Full`] when that name has its share of the sessions.
+    /// [`Declined::Full`] if the sessions of that name have reached their limit.
     pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, Declined> {
         let caller = caller.into();
         let most = self.shared.limits.sessions_per_caller_max;
@@ -179,17 +182,17 @@ impl SessionSlot {
         Ok(self)
     }
 
-    /// Serves the session on a thread of the responder's and returns at once. `already_read` are bytes
-    /// that the HTTP server read past the request's head.
+    /// Serves the session on a thread of the responder and returns at once. `already_read` are
+    /// bytes that the HTTP server read after the head of the request.
     ///
     /// # Errors
-    /// When the responder is stopping or the thread cannot be started.
+    /// If the responder is stopping or the thread cannot be started.
     pub fn serve(self, stream: Upgraded, already_read: Vec<u8>) -> io::Result<()> {
-        // A client waits for `101` before it speaks; what came earlier is not the protocol.
+        // A client sends nothing before it has read `101`, so earlier bytes violate the protocol.
         self.serve_after(stream, move |_| Ok(already_read.is_empty()))
     }
 
-    /// Serves the session if `upgrade`, which is called first, returns that there is one.
+    /// Calls `upgrade` first, and serves the session if it returns `true`.
     fn serve_after(
         self,
         stream: Upgraded,
@@ -201,7 +204,7 @@ impl SessionSlot {
             let clock = Clock::start(limits.session, &self.shared.stop);
             let Ok(mut connection) = Connection::server(stream, &clock, limits.idle) else { return };
             if upgrade(&mut connection).is_ok_and(|upgraded| upgraded) {
-                // The client notices how the session ended; here it does not matter.
+                // Ignore how the session ended; the client detects it.
                 let _ = session::serve(&mut connection, self.peer, self.caller.as_deref(), &self.shared);
             }
         })

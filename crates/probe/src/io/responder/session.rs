@@ -14,7 +14,7 @@ use crate::io::{kernel, payload};
 use crate::plan::Direction;
 use crate::wire::{Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
 
-/// Serves the requests of `peer` until the client closes, something is declined, or a limit is reached.
+/// Serves requests of `peer` until the client closes, a request is declined, or a limit is reached.
 pub(super) fn serve(
     connection: &mut Connection,
     peer: IpAddr,
@@ -49,7 +49,8 @@ pub(super) fn serve(
                 ready(connection, 0)?;
                 bytes_left -= bytes;
                 let done = transfer(connection, direction, bytes, &shared.limits)?;
-                // Given back first: the client may begin its next transfer as soon as it has read this.
+                // Free the slot first: the client may start its next transfer as soon as it has
+                // read this frame.
                 slot.end(bytes);
                 connection.write_all(&done.encode())?;
             }
@@ -69,11 +70,11 @@ pub(super) fn serve(
                     Err(declined) => return decline(connection, declined, shared),
                 };
                 ready(connection, 0)?;
-                // A silent peer would keep the slot from all others.
+                // A silent peer would block the slot for all others.
                 connection.set_idle(shared.limits.idle.min(slot.agreement.grace));
                 let bytes = receive_to_end(connection, ms, bytes_max, &shared.limits, &mut slot.agreement)?;
                 slot.end(bytes);
-                // The client has closed its side: there will be no further request.
+                // The client has closed its side, so no further request follows.
                 return connection.write_all(&Done { bytes, tcp_info: None }.encode());
             }
         }
@@ -86,12 +87,12 @@ fn decline(connection: &mut Connection, declined: Declined, shared: &Shared) -> 
     connection.write_all(&Reply::Declined(declined).encode())
 }
 
-/// Whether a request is within the limits.
+/// Checks whether a request is within the limits.
 fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Result<(), Declined> {
     let limits = &shared.limits;
     match request {
         _ if shared.stop.is_cancelled() => Err(Declined::Stopping),
-        // Through TLS only the round trip is a quantity.
+        // Over TLS only the round-trip time is measured.
         Request::RttNagle { .. }
         | Request::Goodput { .. }
         | Request::Datagrams { .. }
@@ -140,8 +141,8 @@ fn echo(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> 
     Ok(())
 }
 
-/// Answers only when both bytes are there, and lets acknowledgements wait for that answer, as the
-/// kernel does on its own once it takes a connection for an interactive one.
+/// Answers after both bytes have arrived. Acknowledgements wait for that answer, as the kernel lets
+/// them after it has classified a connection as interactive.
 fn echo_late(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
     for made in 0..n {
@@ -153,7 +154,8 @@ fn echo_late(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result
     Ok(())
 }
 
-/// Linux grants that mode by itself after each acknowledgement that had to go alone (tcp(7), `TCP_QUICKACK`).
+/// Linux enters this mode by itself after each acknowledgement that had to be sent alone (tcp(7),
+/// `TCP_QUICKACK`).
 #[cfg(target_os = "linux")]
 fn delay_acknowledgements(connection: &Connection) -> io::Result<()> {
     socket2::SockRef::from(connection.tcp()).set_tcp_quickack(false)
@@ -164,7 +166,8 @@ fn delay_acknowledgements(_connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes are counted where they arrive; the sender's kernel says what held it back.
+/// Runs one transfer. The receiver counts the bytes; the kernel of the sender reports what limited
+/// it.
 fn transfer(
     connection: &mut Connection,
     direction: Direction,
@@ -203,11 +206,11 @@ fn receive(connection: &mut Connection, bytes: u64, block_bytes: usize, hurry: &
     Ok(())
 }
 
-/// Takes what comes until the client closes its side; how many bytes it was.
+/// Receives until the client closes its side; returns the number of bytes.
 ///
 /// # Errors
-/// `TimedOut` when it does not end within the time asked for and the grace of a transfer, and
-/// `InvalidData` when more comes than was asked for.
+/// `TimedOut` if the client does not close within the requested time and the grace; `InvalidData`
+/// if it sends more bytes than requested.
 fn receive_to_end(
     connection: &mut Connection,
     ms: u32,
@@ -244,11 +247,12 @@ fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()
     Ok(())
 }
 
-/// How slow a peer may be: a slow one would keep the one slot for transfers, or one of the few for sessions.
+/// Minimum speed of a peer. A slow peer would block the single slot for transfers, or one of the
+/// few session slots.
 struct Hurry {
     began: Instant,
     grace_s: f64,
-    /// Time that each byte or exchange may take beyond the grace.
+    /// Time in seconds that each byte or exchange may take beyond the grace.
     each_s: f64,
 }
 
@@ -265,8 +269,10 @@ impl Hurry {
         Self { began: Instant::now(), grace_s: limits.transfer_grace.as_secs_f64(), each_s }
     }
 
+    /// Checks the progress after `moved` bytes or exchanges.
+    ///
     /// # Errors
-    /// `TimedOut` when `moved` bytes or exchanges are too few by now.
+    /// `TimedOut` if they took longer than allowed.
     fn check(&self, moved: u64) -> io::Result<()> {
         let allowed_s = self.grace_s + moved as f64 * self.each_s;
         if allowed_s < self.began.elapsed().as_secs_f64() {

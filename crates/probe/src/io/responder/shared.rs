@@ -1,4 +1,4 @@
-//! What the threads of one responder share.
+//! State that the threads of one responder share.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,16 +14,17 @@ use crate::TokenTable;
 use crate::io::clock::Cancel;
 use crate::wire::Declined;
 
-/// What the threads of one responder share.
+/// State that the threads of one responder share.
 pub(super) struct Shared {
     pub(super) limits: Limits,
     consent: Option<Arc<dyn Consent>>,
     pub(super) stop: Cancel,
     pub(super) serves_datagrams: bool,
     began: Instant,
-    /// One transfer at a time: two would measure each other.
+    /// Whether the responder serves a transfer. It serves one at a time, because two would disturb
+    /// each other's measurement.
     bulk: AtomicBool,
-    /// Transfers that others serve on this host, which may be several at once.
+    /// Number of transfers that other parts of this host serve; several may run at once.
     bulk_elsewhere: AtomicU64,
     pub(super) bulk_begun: AtomicU64,
     pub(super) declined: AtomicU64,
@@ -65,7 +66,7 @@ impl Shared {
         BulkElsewhere(Arc::clone(shared))
     }
 
-    /// Asks the host's consent to a transfer.
+    /// Requests the host's consent to a transfer; without a [`Consent`] every transfer is agreed.
     pub(super) fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         match &self.consent {
             Some(consent) => consent.agree(wish),
@@ -73,13 +74,13 @@ impl Shared {
         }
     }
 
-    /// Counts a request that is declined because of a limit of this responder.
+    /// Counts a declined request if the reason is a limit.
     pub(super) fn note_declined(&self, declined: Declined) {
         let is_limit = matches!(declined, Declined::Busy | Declined::TooLarge { .. } | Declined::Spent);
         self.declined.fetch_add(is_limit.into(), Ordering::Relaxed);
     }
 
-    /// Whether a bulk transfer is under way on this host, whoever serves or makes it.
+    /// Whether a bulk transfer runs on this host, in the responder or elsewhere.
     pub(super) fn is_loaded(&self) -> bool {
         self.bulk.load(Ordering::Relaxed)
             || 0 < self.bulk_elsewhere.load(Ordering::Relaxed)
@@ -91,7 +92,7 @@ impl Shared {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// The right to run the one transfer, given back when dropped.
+    /// Takes the slot for the single transfer; `None` if it is taken. Dropping the guard frees it.
     pub(super) fn bulk(&self) -> Option<Bulk<'_>> {
         let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         free.ok()?;
@@ -108,9 +109,9 @@ impl Drop for Bulk<'_> {
     }
 }
 
-/// The one slot for a transfer, and the agreement to it; both end when it is dropped.
+/// The single slot for a transfer, with the agreement to it. Dropping it ends both.
 pub(super) struct TransferSlot<'a> {
-    // Dropped in this order: once the slot is free, the transfer is settled.
+    // Fields drop in this order: the transfer is settled before the slot is free.
     pub(super) agreement: Agreement,
     _bulk: Bulk<'a>,
 }
@@ -121,13 +122,14 @@ impl<'a> TransferSlot<'a> {
         Ok(Self { agreement: shared.agree(wish)?, _bulk: bulk })
     }
 
-    /// Ends the transfer, which moved `bytes`.
+    /// Ends the transfer, which moved `bytes` bytes.
     pub(super) fn end(mut self, bytes: u64) {
         self.agreement.moved(bytes);
     }
 }
 
-/// A transfer that another part of this host serves ([`bulk_elsewhere`](crate::io::Responder::bulk_elsewhere)); over when dropped.
+/// Guard for a transfer that another part of this host serves
+/// ([`bulk_elsewhere`](crate::io::Responder::bulk_elsewhere)); dropping it ends the count.
 #[derive(Debug)]
 pub struct BulkElsewhere(Arc<Shared>);
 
@@ -137,7 +139,8 @@ impl Drop for BulkElsewhere {
     }
 }
 
-/// A client that got a token connects at once: a few round trips of the slowest path.
+/// Lifetime of a token. A client connects at once after it has received one; this allows a few
+/// round trips on the slowest path.
 const TOKEN_LIFETIME_S: f64 = 30.0;
-/// Tokens unspent at once; 24 KB.
+/// Maximum number of unused tokens; 24 KB.
 const TOKENS_MAX: usize = 1024;

@@ -1,4 +1,4 @@
-//! How many sessions are open: in all, from each network, and for each caller that signed.
+//! Counts of open sessions: in all, from each network, and for each signed caller.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,11 +6,11 @@ use std::net::IpAddr;
 
 use crate::wire::Declined;
 
-/// Counts of the sessions that are open or reserved.
+/// Number of sessions that are open or reserved.
 #[derive(Debug, Default)]
 pub(super) struct SessionSlots {
     pub(super) by_network: HashMap<IpAddr, usize>,
-    /// Those that were signed.
+    /// Sessions of callers that signed, by name.
     pub(super) by_caller: HashMap<String, usize>,
 }
 
@@ -20,10 +20,10 @@ impl SessionSlots {
     }
 }
 
-/// Counts one more of `key`.
+/// Adds one session for `key`.
 ///
 /// # Errors
-/// [`Declined::Full`] when it has `most` already.
+/// [`Declined::Full`] if `key` already has `most` sessions.
 pub(super) fn take<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: K, most: usize) -> Result<(), Declined> {
     let count = taken.get(&key).copied().unwrap_or(0);
     if most <= count {
@@ -33,7 +33,7 @@ pub(super) fn take<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: K, most: us
     Ok(())
 }
 
-/// Counts one less of `key`, and forgets it with its last.
+/// Removes one session of `key`, and the entry with the last one.
 pub(super) fn give_back<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: &K) {
     match taken.get_mut(key) {
         Some(count) if 1 < *count => *count -= 1,
