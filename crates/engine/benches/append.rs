@@ -1,7 +1,7 @@
-//! What the archive can do: acknowledged measurements per second, reads, and the cost of idling.
+//! Performance of the archive: acknowledged records per second, reads, and the cost of idling.
 //!
-//! `cargo bench -p barograph-engine --features local --bench append [-- DIRECTORY]`; the directory
-//! (default: the system's for temporary files) decides which disk is measured.
+//! `cargo bench -p barograph-engine --features local --bench append [-- DIRECTORY]` measures the
+//! disk of the directory (default: the system's directory for temporary files).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,12 +109,12 @@ async fn trickle(engine: &Local) {
     println!("one record at a time: p50 {:.0?}, p99 {:.0?}", waits[500], waits[990]);
 }
 
-/// Context switches and processor time of the whole process while an open archive has nothing to do.
+/// Measures context switches and processor time of the process while an open archive is idle.
 async fn idle() {
     let directory = tempfile::tempdir().expect("a directory to measure in");
     let engine = open(directory.path(), Duration::from_secs(1));
     engine.append(&[record(1)]).await.expect("acknowledged");
-    // The read thread goes away after ten idle seconds; none was started here.
+    // A thread for reads ends after ten idle seconds; none was started here.
     let before = usage();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let after = usage();

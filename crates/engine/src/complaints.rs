@@ -1,14 +1,14 @@
-//! Limits log lines about records of others: faults may come as fast as any peer can send them.
+//! Limits log lines about records of other stations, which can be as frequent as a peer sends them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// When the last line about each origin was logged.
+/// Time of the last log line about each origin.
 #[derive(Debug, Default)]
 pub struct Complaints(BTreeMap<String, Instant>);
 
 impl Complaints {
-    /// Whether a line about `origin` is to be logged: one a minute, and of a bounded number of origins.
+    /// Returns whether to log a line about `origin`: one a minute, for a bounded number of origins.
     pub fn is_due(&mut self, origin: &str, now: Instant) -> bool {
         if self.0.get(origin).is_some_and(|said| now < *said + EVERY) {
             return false;
@@ -24,10 +24,11 @@ impl Complaints {
     }
 }
 
-/// Often enough to be seen, seldom enough not to hide the rest.
+/// Shortest time between two lines about one origin: they stay visible, and do not hide other
+/// lines.
 const EVERY: Duration = Duration::from_mins(1);
 
-/// Origins complained of in a minute; more say nothing new.
+/// Most origins with a line in one minute. Lines about further ones would add no information.
 const ORIGINS_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The suite that every implementation passes: the promises of [`Engine`] as checks.
 //!
-//! An implementation brings a [`Fixture`] and expands [`conformance_tests!`](crate::conformance_tests)
-//! in a test file; each check then is a test of its own. A check panics where a promise is broken.
-//! Nothing waits longer than [`LIMIT`].
+//! An implementation provides a [`Fixture`] and expands
+//! [`conformance_tests!`](crate::conformance_tests) in a test file, which makes each check a test.
+//! A check panics if a promise is broken. No check waits longer than [`LIMIT`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,29 +16,30 @@ use crate::{
     Record, Selector, labelled_unix_ns,
 };
 
-/// The engine under test.
+/// Makes and restarts the engine under test.
 #[async_trait::async_trait]
 pub trait Fixture: Send + Sync {
-    /// An engine with nothing stored and nobody registered.
+    /// Makes an engine with no records and no registrations.
     async fn fresh(&self) -> Arc<dyn Engine>;
 
-    /// Stops what stores and starts it again over the same data.
+    /// Stops the archive of the engine, and starts it again with the same data.
     async fn restart(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine>;
 
-    /// Removes a station as an administrator of the mesh does.
+    /// Removes a station as an administrator of the mesh would.
     async fn remove(&self, engine: &dyn Engine, host: &HostId) {
         engine.remove(host).await.expect("the station is removed");
     }
 
-    /// Lets a station that was removed register again, where that takes more than trying.
+    /// Permits a removed station to register again, if the engine requires a permission.
     async fn admit(&self, _engine: &dyn Engine, _host: &HostId) {}
 
-    /// Makes the holder of a lease die without a word: kills its process, or cuts its connection.
+    /// Makes the holder of a lease die without a message: kills its process, or cuts its
+    /// connection.
     ///
-    /// An engine within one process has no such death: its directory dies with the holder. What is
-    /// left there is a task that ends without having released anything, which is what happens
-    /// unless a fixture says otherwise; an engine of several processes must, or
-    /// [`a_lost_holder_is_down_within_its_ttl_and_a_second`] shows little.
+    /// The default ends a task without releasing anything. That is all that an engine within one
+    /// process can do, because its directory dies with the holder. An engine of several processes
+    /// must override it: otherwise [`a_lost_holder_is_down_within_its_ttl_and_a_second`] shows
+    /// little.
     async fn lose(&self, lease: Box<dyn Lease>) {
         let holder = tokio::spawn(async move {
             let _lease = lease;
@@ -49,8 +50,10 @@ pub trait Fixture: Send + Sync {
     }
 }
 
-/// Makes one `#[tokio::test]` of every check; the argument makes a [`Fixture`]. With `if`, a test passes where the
-/// condition does not hold; with `one_writer:`, without the check that writes as several stations.
+/// Makes a `#[tokio::test]` of each check. The argument makes a [`Fixture`].
+///
+/// With `if`, each test passes without a check if the condition is false. With `one_writer:`, the
+/// check that writes as several stations is omitted.
 #[macro_export]
 macro_rules! conformance_tests {
     ($fixture:expr $(, if $there:expr)?) => {
@@ -93,10 +96,11 @@ macro_rules! conformance_tests {
     };
 }
 
-/// The longest wait of a check; far above what any engine needs.
+/// Longest wait of a check, far above what any engine needs.
 pub const LIMIT: Duration = Duration::from_secs(30);
 
-/// [`Engine::watch`]: `Up` for everyone there, `Synced`, then every change, for the one group asked for.
+/// [`Engine::watch`] gives `Up` for each registered station, `Synced`, then every change, for the
+/// requested group only.
 pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let [north, south, other] = ["north", "south", "other"].map(|host| entry(host, &["local"]));
@@ -124,8 +128,8 @@ pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixtu
     assert_eq!(next(&mut events).await, Event::Down(gone_over.host), "it left the group");
 }
 
-/// [`Engine::register`]: gone at most the TTL and a second after the holder died, by whatever death
-/// [`Fixture::lose`] brings. With its default, this is no test of a TTL.
+/// [`Engine::register`]: the entry is gone at most the TTL and a second after its holder died as
+/// [`Fixture::lose`] makes it die. With the default of `lose`, this does not test the TTL.
 pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -140,7 +144,7 @@ pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fix
     assert_eq!(event, Some(Ok(Event::Down(north.host))));
 }
 
-/// [`Engine::register`]: registering a host again replaces its entry and its lease.
+/// [`Engine::register`] of the same host replaces its entry and its lease.
 pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -151,7 +155,7 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
     assert_eq!(next(&mut events).await, Event::Synced);
 
     drop(older);
-    // A marker shows that nothing came in between.
+    // A marker shows that no event came in between.
     let south = entry("south", &["local"]);
     let _south = register(&*engine, &south).await;
     assert_eq!(next(&mut events).await, Event::Up(south));
@@ -159,8 +163,8 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
     assert_eq!(next(&mut events).await, Event::Down(north.host));
 }
 
-/// [`Engine::remove`]: reported to every group, also of a station that was down, and to watches that begin
-/// later. Leaving is [`Event::Down`].
+/// [`Engine::remove`] is reported to every group, also for a station that was down, and to watches
+/// that begin later. A station that leaves gives [`Event::Down`].
 pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let north = entry("north", &["local"]);
@@ -173,7 +177,7 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
     fixture.remove(&*engine, &north.host).await;
     assert_eq!(next(&mut local).await, Event::Removed(north.host.clone()));
     assert_eq!(next(&mut global).await, Event::Removed(north.host.clone()));
-    // The lease holds nothing any more.
+    // The lease has no effect any more.
     drop(lease);
     let mut late = engine.watch(&name("local"));
     assert_eq!(next(&mut late).await, Event::Synced);
@@ -198,7 +202,7 @@ pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dy
 /// Values, failures, details and extremes are stored exactly.
 pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
-    // Of a quantity that may be below 0.
+    // This quantity may be below 0.
     let own = Series { quantity: Quantity::new("level").expect("a quantity"), ..series("south") };
     let record = |seq| Record { series: own.clone(), ..record(seq) };
     let mut outcomes = vec![
@@ -234,7 +238,8 @@ pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     assert_eq!(found, records);
 }
 
-/// [`Engine::append`]: a label far ahead is stored as it was given, or counts as of the arrival and is kept beside it.
+/// [`Engine::append`] stores a label far ahead as it is, or replaces it by the time of arrival and
+/// keeps it in the detail.
 pub async fn a_label_far_ahead_is_not_lost(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let label = Record::TIME_MAX_UNIX_NS;
@@ -244,7 +249,7 @@ pub async fn a_label_far_ahead_is_not_lost(fixture: &dyn Fixture) {
     assert_eq!((found.seq, found.outcome, said), (1, record(1).outcome, label));
 }
 
-/// [`Engine::append`]: idempotent within a batch and between batches; the first one counts.
+/// [`Engine::append`] is idempotent within a batch and between batches. The first record counts.
 pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &[]).await;
@@ -252,7 +257,7 @@ pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
     append(&*engine, &[record(1), record(2)]).await;
     let other_value = Record { outcome: Outcome::Value(7.0), ..record(2) };
     append(&*engine, &[other_value, record(3)]).await;
-    // The identity is (origin, seq): the same number of another origin is another record.
+    // (origin, seq) identifies a record: the same number of another origin is another record.
     let other = Series { source: name("south"), ..series("south") };
     let other = Record { origin: name("south"), series: other, ..record(3) };
     append(&*engine, std::slice::from_ref(&other)).await;
@@ -264,7 +269,7 @@ pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
     assert_eq!(found.expect("a page of history").items, [other]);
 }
 
-/// [`Engine::append`]: a refused batch leaves no trace.
+/// [`Engine::append`] stores nothing of a batch that it refuses.
 pub async fn a_batch_with_an_invalid_record_stores_nothing(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let failed = |after_s| Outcome::Failed { failure: Failure::TimedOut, after_s };
@@ -292,7 +297,7 @@ pub async fn a_batch_with_an_invalid_record_stores_nothing(fixture: &dyn Fixture
     assert_eq!(engine.next_seq(&name("north")).await, Ok(1));
 }
 
-/// [`Engine::watermark`] and [`Engine::next_seq`], with gaps and records out of order.
+/// [`Engine::watermark`] and [`Engine::next_seq`] with gaps, and with records out of order.
 pub async fn the_watermark_stops_at_the_first_gap(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     let steps: [(&[u64], u64, u64); 7] = [
@@ -319,12 +324,12 @@ pub async fn the_watermark_stops_at_the_first_gap(fixture: &dyn Fixture) {
     assert_eq!(engine.watermark(&name("north")).await, Ok(10));
 }
 
-/// [`Engine::history`]: newest first; stable with equal times and while newer records come.
+/// [`Engine::history`] is newest first, and stable with equal times and while newer records arrive.
 pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
     const LIMIT: usize = 4;
     for count in [0, 1, LIMIT, LIMIT + 1, 3 * LIMIT] {
         let engine = fixture.fresh().await;
-        // Pairs share a time, and they arrive oldest last.
+        // Two records share each time, and the oldest arrives last.
         let mut records: Vec<Record> = (1..=count as u64)
             .map(|seq| Record { time_unix_ns: START_UNIX_NS + (seq / 2).cast_signed(), ..record(seq) })
             .collect();
@@ -353,7 +358,7 @@ pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
     }
 }
 
-/// [`Engine::history`]: `from` belongs to the range and `until` does not; no other series shows.
+/// [`Engine::history`] includes `from`, excludes `until`, and returns no other series.
 pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &(1..=9).map(record).collect::<Vec<_>>()).await;
@@ -368,7 +373,7 @@ pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
     assert_eq!(unknown, Ok(Page { items: vec![], next: None }));
 }
 
-/// [`Engine::latest`]: by time and not by arrival; filtered; paged.
+/// [`Engine::latest`] is ordered by time, not by arrival; it filters, and it pages.
 pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn Fixture) {
     const SERIES: u64 = 5;
     let engine = fixture.fresh().await;
@@ -411,7 +416,8 @@ pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn 
     }
 }
 
-/// [`Engine::latest`]: a page takes at most [`Range::BYTES_MAX`], and the next page continues after it.
+/// [`Engine::latest`]: a page has at most [`Range::BYTES_MAX`] bytes, and the next page continues
+/// after it.
 pub async fn a_page_of_the_newest_is_bounded_in_bytes(fixture: &dyn Fixture) {
     const SERIES: u64 = 1_100;
     let engine = fixture.fresh().await;
@@ -438,7 +444,7 @@ pub async fn a_page_of_the_newest_is_bounded_in_bytes(fixture: &dyn Fixture) {
     assert!((2..=3).contains(&pages), "{pages} pages");
 }
 
-/// [`Range::limit`]: outside its bounds it is refused.
+/// [`Range::limit`] outside its bounds is refused.
 pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     for limit in [0, Range::LIMIT_MAX + 1] {
@@ -449,7 +455,7 @@ pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) 
     }
 }
 
-/// [`Engine::subscribe`]: what was selected, in the order in which each series was appended.
+/// [`Engine::subscribe`] gives the selected records, each series in the order of its appends.
 pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture) {
     const EACH: u64 = 50;
     let engine = fixture.fresh().await;
@@ -460,7 +466,7 @@ pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture
         let engine = Arc::clone(&engine);
         tokio::spawn(async move {
             for seq in 1..=EACH {
-                // A station's records are of its own measurements.
+                // A station writes only its own measurements.
                 let own = Series { source: name(origin), ..series(origin) };
                 let rtt = Record { origin: name(origin), series: own.clone(), ..record(seq) };
                 let loss = Series { quantity: Quantity::LOSS, ..own };
@@ -485,7 +491,7 @@ pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture
     assert_eq!(seen, BTreeMap::from(["east", "west"].map(|target| (target.to_string(), expected.clone()))));
 }
 
-/// [`Engine::subscribe`]: a cursor marks a place to which a subscriber can return.
+/// [`Engine::subscribe`] resumes after a cursor.
 pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
     append(&*engine, &(1..=6).map(record).collect::<Vec<_>>()).await;
@@ -506,7 +512,7 @@ pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
     assert_eq!(next(&mut rest).await.1.seq, 8, "and goes on live");
 }
 
-/// [`Engine::subscribe`]: nothing is missed in silence.
+/// [`Engine::subscribe`] reports all records that a slow subscriber missed.
 pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
     const BATCHES: u64 = 24;
     const EACH: u64 = 1000;
@@ -531,7 +537,7 @@ pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
     assert_eq!(next(&mut records).await.1.seq, end, "the stream goes on");
 }
 
-/// [`Engine::append`]: acknowledged is durable, and so is what makes it idempotent.
+/// [`Engine::append`]: acknowledged records, and the identities of records, survive a restart.
 pub async fn what_was_acknowledged_survives_a_restart(fixture: &dyn Fixture) {
     let mut engine = fixture.fresh().await;
     let mut records = Vec::new();
@@ -586,7 +592,7 @@ fn series(target: &str) -> Series {
     Series { source: name("north"), target: name(target), quantity: Quantity::RTT }
 }
 
-/// The record of `north` with this number; its time and value grow with it.
+/// Record of `north` with this sequence number. Its time and value grow with the number.
 fn record(seq: u64) -> Record {
     Record {
         origin: name("north"),
@@ -609,10 +615,10 @@ fn entry(host: &str, groups: &[&str]) -> Entry {
     }
 }
 
-/// The shortest that a clustered engine offers.
+/// Shortest TTL that a clustered engine offers.
 const TTL: Duration = Duration::from_secs(1);
 
-/// 2026-01-01 UTC.
+/// Time of record 0, 2026-01-01 UTC.
 const START_UNIX_NS: i64 = 1_767_225_600_000_000_000;
 
 const SECOND_NS: i64 = 1_000_000_000;

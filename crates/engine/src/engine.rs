@@ -1,4 +1,4 @@
-//! The trait.
+//! The trait [`Engine`], and the types of its registrations.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,90 +12,96 @@ use crate::{Cursor, Entry, Error, Event, From, Group, HostId, Page, Range, Recor
 /// A stream of results, boxed so that the trait can be a trait object.
 pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Error>> + Send>>;
 
-/// A registration, renewed until it is dropped.
+/// A registration in the directory. It is renewed until this value is dropped.
 pub trait Lease: Send + Sync {
-    /// How long peers may see the entry after its holder died.
+    /// Longest time for which peers see the entry after its holder died.
     fn ttl(&self) -> Duration;
 
-    /// How it stands now, as far as the engine has heard. One that does not hear of it says
-    /// [`LeaseState::Held`].
+    /// State of the registration. An engine that cannot detect it returns [`LeaseState::Held`].
     fn state(&self) -> LeaseState {
         LeaseState::Held
     }
 }
 
-/// What has become of a registration.
+/// State of a registration in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
-    /// It is there.
+    /// The registration is valid.
     Held,
-    /// It ran out, or the directory does not know it any more; it is tried again.
+    /// It expired, or the directory has lost it. The engine registers again.
     Lapsed,
-    /// Another registration has the name. It is not tried again.
+    /// Another registration has the name. The engine does not register again.
     Displaced,
 }
 
-/// A directory that can be read and takes no writes: no station can register or renew, and none is
-/// lost for it.
+/// A directory that can be read but takes no writes. Stations cannot register or renew, and no
+/// station counts as lost for that reason.
 #[derive(Clone, Debug)]
 pub struct ReadOnly {
-    /// When the first write that failed began.
+    /// Start of the first write that failed.
     pub since: Instant,
-    /// The error of the newest one.
+    /// Error of the newest write that failed.
     pub why: String,
 }
 
-/// Directory, bus and archive.
+/// Directory, bus and archive of a mesh.
 ///
-/// The module `conformance` (feature) holds what these lines promise as tests.
+/// The module `conformance` (feature) tests what these comments promise.
 #[async_trait::async_trait]
 pub trait Engine: Send + Sync {
-    /// Makes `entry` visible to peers when this returns; gone at most `ttl` + 1 s after the holder
-    /// dies, unless the directory took no writes meanwhile, and at once when the lease is dropped.
-    /// Registering a host again replaces its entry; the older lease then holds nothing.
+    /// Registers `entry`. Peers see it when this returns.
+    ///
+    /// The entry disappears at most `ttl` + 1 s after its holder died, unless the directory took no
+    /// writes meanwhile. It disappears at once when the lease is dropped. Registering a host again
+    /// replaces its entry, and the older lease has no effect any more.
     async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error>;
 
-    /// A snapshot of the group ([`Event::Up`] each), then [`Event::Synced`], then the stations that were
-    /// removed before ([`Event::Removed`] each) and live changes; ends after an error.
+    /// Watches a group: a snapshot ([`Event::Up`] for each station), then [`Event::Synced`], then
+    /// an [`Event::Removed`] for each station removed earlier, then changes as they occur. The
+    /// stream ends after an error.
     fn watch(&self, group: &Group) -> BoxStream<Event>;
 
-    /// Removes a station from the mesh: ends its registration, and reports [`Event::Removed`] to the
-    /// watches of every group. Watches that begin later report it too, until the station registers
-    /// again or the directory forgets it, after an hour at the earliest. Does not revoke the station's
-    /// right to register.
+    /// Removes a station from the mesh: ends its registration and sends [`Event::Removed`] to the
+    /// watches of every group.
+    ///
+    /// Watches that begin later report it too, until the station registers again or the directory
+    /// forgets it, after an hour at the earliest. The station keeps its right to register.
     ///
     /// # Errors
-    /// [`Error::Denied`] when this station may not remove others, as by default.
+    /// [`Error::Denied`] if this station may not remove others, which is the default.
     async fn remove(&self, host: &HostId) -> Result<(), Error> {
         Err(Error::Denied(format!("{host} cannot be removed from here")))
     }
 
-    /// Ok = every record is durable. Idempotent on (origin, seq): a repeated record is stored once.
+    /// Appends records. `Ok` means that every record is durable. Appends are idempotent on (origin,
+    /// sequence number): a repeated record is stored once.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a record or the batch breaks a limit ([`Record::check`],
-    /// [`Record::BATCH_MAX`]), or when a record not yet stored has a time older than what retention
-    /// keeps, which the next pass would remove; then none is stored. [`Error::Unavailable`] when
-    /// none was stored, [`Error::Throttled`] when it is to come later; [`Error::Unknown`] when the same
-    /// batch must be appended again.
+    /// - [`Error::Invalid`]: a record or the batch breaks a limit ([`Record::check`],
+    ///   [`Record::BATCH_MAX`]), or a new record is so old that retention would remove it. No
+    ///   record was stored.
+    /// - [`Error::Unavailable`]: no record was stored.
+    /// - [`Error::Throttled`]: no record was stored; try again later.
+    /// - [`Error::Unknown`]: the records may be stored or not. Append the same batch again.
     async fn append(&self, batch: &[Record]) -> Result<(), Error>;
 
-    /// Records as they are stored, in order per series, at least once; what a slow subscriber
-    /// missed is reported as [`Error::Lagged`], after which the stream goes on. Any other error
-    /// ends it.
+    /// Streams records as they are stored: at least once, in order within each series. A slow
+    /// subscriber gets [`Error::Lagged`] with the number of missed records, and the stream
+    /// continues. Any other error ends the stream.
     fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)>;
 
-    /// One series' records in a time range, newest first, paged; equal times are ordered by their
-    /// place in the store, newest first.
+    /// Records of one series in a time range, newest first, in pages. Records of equal time are
+    /// ordered by their position in the store, newest first.
     ///
     /// # Errors
-    /// [`Error::TooOld`] when the record at `range.after` is no longer kept.
+    /// [`Error::TooOld`] if the record at `range.after` is no longer stored.
     async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error>;
 
-    /// The newest record of every series matched – one whose label is more than [`Record::LABEL_AHEAD_MAX`] ahead
-    /// of now only where no other is – at most `limit` (1 to [`Range::LIMIT_MAX`]) a
-    /// page, which may end earlier ([`Range::BYTES_MAX`]), in a stable order of series; continue with
-    /// `after` taken from [`Page::next`].
+    /// The newest record of each selected series, in pages and in a stable order of series.
+    ///
+    /// A record with a label more than [`Record::LABEL_AHEAD_MAX`] in the future is returned only
+    /// if its series has no other. A page has at most `limit` records (1 to [`Range::LIMIT_MAX`])
+    /// and may be shorter ([`Range::BYTES_MAX`]). To continue, pass [`Page::next`] as `after`.
     async fn latest(
         &self,
         selector: &Selector,
@@ -103,20 +109,19 @@ pub trait Engine: Send + Sync {
         limit: usize,
     ) -> Result<Page<Record>, Error>;
 
-    /// The highest sequence of `origin` up to which nothing is missing; 0 = nothing stored. It
-    /// stands for what was stored once, also after retention removed it.
+    /// Highest sequence number of `origin` up to which no record is missing; 0 if nothing was
+    /// stored. Records count also after retention removed them.
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error>;
 
-    /// The sequence that `origin` gives its next record: one above the highest ever stored, so
-    /// that a station that lost its memory never uses a number twice.
+    /// Sequence number for the next record of `origin`: one above the highest ever stored. So a
+    /// station that lost its memory never uses a number twice.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the origin has used the highest sequence there is,
-    /// [`Record::SEQ_MAX`], and so has no next one.
+    /// [`Error::Invalid`] if the origin has used the highest number, [`Record::SEQ_MAX`].
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error>;
 
-    /// The directory can be read, and takes no writes of this engine; `None` also where the engine
-    /// cannot tell.
+    /// Returns since when the directory takes no writes of this engine, although it can be read.
+    /// `None`: it takes writes, or the engine cannot detect it.
     fn read_only(&self) -> Option<ReadOnly> {
         None
     }

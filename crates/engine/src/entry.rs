@@ -1,4 +1,4 @@
-//! What the directory holds: stations and the groups they belong to.
+//! Entries of the directory: stations and their groups.
 
 use std::net::SocketAddr;
 
@@ -6,46 +6,47 @@ use barograph_forecast::Name;
 
 use crate::Error;
 
-/// A station's name; it is the source of its own measurements.
+/// Name of a station. It is the source of the station's own measurements.
 pub type HostId = Name;
 
 /// A named set of stations: `local` to a site, `global`, or any name.
 pub type Group = Name;
 
-/// What a station tells the directory about itself.
+/// Entry of the directory: what a station publishes about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the station.
     pub host: HostId,
-    /// Where it listens.
+    /// Socket addresses on which the station listens.
     pub addresses: Vec<SocketAddr>,
-    /// Its version, as `barograph version` prints it.
+    /// Version of the station, as `barograph version` prints it.
     pub version: String,
-    /// The groups it belongs to.
+    /// Groups of which the station is a member.
     pub groups: Vec<Group>,
-    /// What it can do.
+    /// Services that the station offers to its peers.
     pub capabilities: Capabilities,
-    /// Its public key (Ed25519), by which its peers know that it is the one that asks; `None` = it has none.
+    /// Public key (Ed25519) with which peers verify requests of this station; `None` if it has no
+    /// key.
     ///
-    /// Only the station itself can write its entry (on NATS an archive can, too), so the key is as good as the
-    /// directory.
+    /// Only the station itself can write its entry; on NATS an archive can, too. So the key is as
+    /// trustworthy as the directory.
     pub key: Option<[u8; 32]>,
 }
 
 impl Entry {
-    /// The most addresses of a station.
+    /// Most addresses of a station.
     pub const ADDRESSES_MAX: usize = 16;
 
-    /// The most groups of a station.
+    /// Most groups of a station.
     pub const GROUPS_MAX: usize = 64;
 
-    /// The longest version, in bytes.
+    /// Longest version, in bytes.
     pub const VERSION_BYTES_MAX: usize = 64;
 
-    /// Whether the entry keeps the limits of a directory, which keep a peer from filling it.
+    /// Checks that the entry is within the limits of a directory, so that no peer can fill it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the limit.
+    /// [`Error::Invalid`] with the limit that is exceeded.
     pub fn check(&self) -> Result<(), Error> {
         let counts = [
             ("addresses", self.addresses.len(), Self::ADDRESSES_MAX),
@@ -61,28 +62,29 @@ impl Entry {
     }
 }
 
-/// What a station can do for its peers.
+/// Services of a station for its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Capabilities {
-    /// It answers probes.
+    /// The station answers probes.
     pub responder: bool,
-    /// It consents to bulk tests.
+    /// The station consents to bulk tests.
     pub bulk: bool,
-    /// It keeps the history of the mesh and answers questions about all pairs.
+    /// The station keeps the history of the mesh, and answers requests about all pairs.
     pub archive: bool,
-    /// It serves bulk tests by iperf3.
+    /// The station serves bulk tests by iperf3.
     pub iperf3: bool,
 }
 
 /// A change in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A station is there, or changed what it says of itself.
+    /// A station registered, or changed its entry.
     Up(Entry),
-    /// The snapshot is complete; what follows is live.
+    /// The snapshot is complete. The following events are changes.
     Synced,
-    /// A station is gone: it left the group, or its lease ran out.
+    /// A station left the group, or its lease ended.
     Down(HostId),
-    /// An administrator removed a station from the mesh: it is in no group and is not expected back.
+    /// An administrator removed a station from the mesh. It is in no group and is not expected
+    /// back.
     Removed(HostId),
 }

@@ -3,12 +3,12 @@
 //! ```text
 //! append ─► the station's archive: durable, acknowledged ─► forwarder ─► the mesh's engine
 //!                    ▲                                          │
-//!                    └── notes go when the mesh's watermark passes: the acknowledgement of an
-//!                        append is not trusted alone
+//!                    └── a record leaves the spool when the mesh's watermark has passed it;
+//!                        the acknowledgement of an append is not enough
 //! ```
 //!
-//! The mesh may be away for days: the station goes on measuring, storing and answering for itself,
-//! until as many records wait as may.
+//! The mesh may be unreachable for days. The station still measures, stores and answers, until the
+//! spool is full.
 
 mod forwarder;
 mod pages;
@@ -29,33 +29,33 @@ use crate::{
     Record, Selector, TaskStatus,
 };
 
-/// How a [`Joined`] engine forwards.
+/// Configuration of a [`Joined`] engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinedConfig {
-    /// The station; only what it measured itself is forwarded.
+    /// Name of the station. It forwards only its own measurements.
     pub host: HostId,
-    /// So many records may wait for the mesh; further ones are refused, and measuring goes on
-    /// without them being acknowledged. 2 to 100 million.
+    /// Most records that may wait for the mesh, 2 to 100 million. Further ones are refused, and
+    /// measuring continues without an acknowledgement of them.
     ///
-    /// Default a million: without details 66 MB, and almost six days of 20 series measured every
-    /// 10 s, which is longer than a fault lasts that somebody sees; with the longest details 4 GB,
-    /// where a disk that is full is refused the same way. As many again may wait that a mesh had confirmed
-    /// and lost; after a restart they count with the others.
+    /// Default: a million. Without details they take 66 MB and last for almost six days of 20
+    /// series measured every 10 s, longer than a fault that is noticed. With the longest details
+    /// they take 4 GB, and a full disk refuses records in the same way. As many again may wait that
+    /// a mesh confirmed and lost later; after a restart they count with the others.
     pub spool_records_max: u64,
-    /// Whether the station's own archive is the mesh's, too, so that what others measured is
-    /// answered from there. Default false.
+    /// Whether the station's own archive is the archive of the mesh, too. Then it answers requests
+    /// about the measurements of other stations. Default: false.
     pub is_archive: bool,
-    /// How long after a record was sent the mesh is asked whether it misses nothing; at most 30 s,
-    /// which is also how often an idle station asks. Default 10 s: ten thousand stations ask a
-    /// thousand times a second.
+    /// Time after which the forwarder reads the watermark for a record that it sent. At most 30 s,
+    /// which is the interval of an idle station. Default: 10 s, so ten thousand stations send a
+    /// thousand requests a second.
     pub confirm_every: Duration,
-    /// What the forwarder's jitter follows from, so that a run can be repeated; `None` = every
-    /// station has its own, so that not all come back at once.
+    /// Seed of the forwarder's jitter, for repeatable runs. `None`: each process has its own seed,
+    /// so that stations do not reconnect all at once.
     pub seed: Option<u64>,
 }
 
 impl JoinedConfig {
-    /// The defaults for the station `host`.
+    /// Default configuration for the station `host`.
     #[must_use]
     pub fn new(host: HostId) -> Self {
         let confirm_every = Duration::from_secs(10);
@@ -81,54 +81,62 @@ impl JoinedConfig {
     }
 }
 
-/// What `/metrics` and `/healthz` say of the way to the mesh. Counters are since the start.
+/// State of the forwarding to the mesh, for `/metrics` and `/healthz`. Counters are since the
+/// start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JoinedStatistics {
     /// Records that wait for the mesh's confirmation.
     pub spooled: u64,
-    /// Whether no further record may wait.
+    /// Whether the spool is full.
     pub is_full: bool,
-    /// Appends refused because no further record might wait.
+    /// Appends that were refused because the spool was full.
     pub turned_away: u64,
-    /// Records of which the mesh's engine acknowledged the append, repetitions counted again.
+    /// Records that the mesh's engine acknowledged. Repetitions count again.
     pub forwarded: u64,
-    /// How often sending began again below what had been acknowledged, because the watermark did
-    /// not pass it.
+    /// How often sending restarted below an acknowledged record, because the watermark did not pass
+    /// it.
     pub rewinds: u64,
-    /// Numbers of the station's own sequence that the mesh will never get a record of: removed or
-    /// lost before, or what others measured, handed in here; a repetition is counted again.
+    /// Numbers of the station's own sequence for which the mesh never gets a record. Their records
+    /// were removed or lost, or are measurements of others that were handed in here. Repetitions
+    /// count again.
     pub passed_over: u64,
-    /// Own records that the mesh's engine does not take; they stay in the station's archive alone.
+    /// Own records that the mesh's engine refused. They are stored only in the station's archive.
     pub refused: u64,
-    /// Why the last of those was refused.
+    /// Reason of the newest refusal.
     pub last_refusal: Option<Error>,
-    /// Own records that the mesh may never get, because it holds others under their numbers: another
-    /// station writes under the same name, or this one was put back from an old copy.
+    /// Own records that may never reach the mesh, because it holds other records under their
+    /// numbers: another station writes under the same name, or this one was restored from an old
+    /// copy.
     pub overtaken: u64,
-    /// Whether what waits, 2000 records or more, goes at the pace that the mesh's engine asked for
+    /// Whether 2000 records or more wait, and the mesh's engine limits the rate
     /// ([`Error::Throttled`]).
     pub is_paced: bool,
-    /// Up to where the mesh misses nothing; `None` = it has not answered yet.
+    /// The mesh's watermark of this station; `None` before its first response.
     ///
-    /// It counts what the mesh's archive stored, was told to pass over, or was too old for it.
+    /// It counts records that the mesh's archive stored, skipped on request, or discarded as too
+    /// old.
     pub watermark: Option<u64>,
-    /// Why nothing is forwarded now, or that the mesh held numbers that this station had not used yet: for a
-    /// minute, and until it takes a record after that; `None` = all is well.
+    /// Reason why nothing is forwarded now; `None` if forwarding works.
     ///
-    /// With [`Error::Denied`] the mesh does not let the station write; it is tried again every five
-    /// minutes.
+    /// It is also set if the mesh holds numbers that this station had not used: for a minute, and
+    /// then until the mesh accepts a record. With [`Error::Denied`] the mesh does not permit the
+    /// station to write; the forwarder retries about every five minutes.
     pub last_error: Option<Error>,
 }
 
 /// A station's own archive as the spool of a mesh's engine.
 ///
-/// What is appended is acknowledged when the station's archive has it; the station's own records
-/// ([`Record::is_own`]) are then sent on, in the order of their numbers, again and again until the
-/// mesh's watermark has passed them, and are kept from retention until then. What the station
-/// measures itself, and what was handed in to it of others, is answered from its archive; all other
-/// series by the mesh, and from the archive when the mesh has nothing of them
-/// ([`JoinedConfig::is_archive`]: the other way round). The directory and subscriptions are the mesh's. An append of a record older than what the station's archive keeps is refused, as
-/// there; the mesh's archive counts it as seen and does not keep it ([`Local::absorb`]).
+/// An append is acknowledged when the station's archive has stored it. The station's own records
+/// ([`Record::is_own`]) are then sent in the order of their numbers, and sent again until the
+/// mesh's watermark has passed them. Retention keeps them until then.
+///
+/// The station's archive answers requests about the station's own measurements, and about those of
+/// others that were handed in to it. The mesh answers about all other series, and the archive if
+/// the mesh has no record of them ([`JoinedConfig::is_archive`]: in the opposite order). The
+/// directory and subscriptions are those of the mesh.
+///
+/// The station's archive refuses an append of a record that is older than retention keeps. The
+/// mesh's archive counts such a record as seen and discards it ([`Local::absorb`]).
 pub struct Joined {
     local: Arc<Local>,
     mesh: Arc<dyn Engine>,
@@ -138,7 +146,8 @@ pub struct Joined {
     task: Arc<TaskStatus>,
 }
 
-/// Says so when the thread that holds it dies of a defect: otherwise all would seem well.
+/// Reports an error when the thread that holds it panics. Without it, nothing would show that
+/// forwarding has ended.
 struct Dying(State, Arc<TaskStatus>);
 
 impl Drop for Dying {
@@ -150,14 +159,14 @@ impl Drop for Dying {
     }
 }
 
-/// Figures shared with the forwarder.
+/// State shared with the forwarder.
 #[derive(Clone, Default)]
 struct State(Arc<Mutex<Figures>>);
 
 #[derive(Default)]
 struct Figures {
     statistics: JoinedStatistics,
-    /// That the mesh was ahead of the station, and when that was found last.
+    /// Error that the mesh was ahead of the station, and when it was detected last.
     overtaken_by: Option<(Instant, Error)>,
 }
 
@@ -177,12 +186,13 @@ impl std::ops::DerefMut for Figures {
 
 impl State {
     fn lock(&self) -> MutexGuard<'_, Figures> {
-        // Each figure stands for itself, so a panic elsewhere does not spoil them.
+        // The figures do not depend on each other, so a panic elsewhere leaves them valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the station from the numbers up to `taken`, which the mesh holds and the station has
-    /// not used. A number that is given before this and appended after it is refused, not lost.
+    /// Excludes the numbers up to `taken`, which the mesh holds and the station has not used. A
+    /// record that got such a number before this call and is appended after it is refused, not
+    /// lost.
     async fn keep_clear(
         &self,
         local: &Local,
@@ -196,7 +206,7 @@ impl State {
         }
         let mut figures = self.lock();
         figures.overtaken += lost;
-        // One that begins, and has lost nothing, merely goes on above.
+        // A station that starts and has lost no record just continues above these numbers.
         if 0 < lost || (is_found && 0 < highest) {
             let error = Error::Unavailable(format!(
                 "another station writes as {host}, or this one was put back from an old copy: the mesh holds numbers \
@@ -211,13 +221,14 @@ impl State {
 }
 
 impl Joined {
-    /// Begins to forward, on a thread of its own.
+    /// Starts forwarding on a thread of its own.
     ///
-    /// Blocks for the disk: when the station joins for the first time, its newest records are noted
-    /// for the mesh, half as many as may wait; older ones stay in its own archive alone.
+    /// Blocks for the disk. When a station joins for the first time, its newest records are put
+    /// into the spool, up to half of its limit. Older ones remain only in its own archive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a value of `config` is out of range; otherwise as an append.
+    /// [`Error::Invalid`] if a value of `config` is out of range; otherwise the errors of an
+    /// append.
     pub fn start(config: JoinedConfig, local: Arc<Local>, mesh: Arc<dyn Engine>) -> Result<Self, Error> {
         let (mut joined, forwarding) = Self::prepare(config, local, mesh)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -237,7 +248,7 @@ impl Joined {
                         _ = stopped => {}
                     }
                 };
-                // It ends with the archive, which has a status of its own.
+                // The future ends with the archive, which has a status of its own.
                 runtime.block_on(task.until_done(forwarding));
             })
             .map_err(|error| Error::Unavailable(format!("no thread for the mesh: {error}")))?;
@@ -245,8 +256,8 @@ impl Joined {
         Ok(joined)
     }
 
-    /// The same without a thread: nothing is forwarded but while the future is polled, which ends
-    /// with the archive. For a program that has its own runtime, or its own time.
+    /// Like [`Joined::start`], without a thread: records are forwarded only while the future is
+    /// polled. It ends with the archive. For programs with their own runtime or virtual time.
     pub fn prepare(
         config: JoinedConfig,
         local: Arc<Local>,
@@ -262,7 +273,7 @@ impl Joined {
         Ok((joined, forwarder.run()))
     }
 
-    /// Figures about the way to the mesh; does not wait.
+    /// State of the forwarding to the mesh. Does not block.
     #[must_use]
     pub fn statistics(&self) -> JoinedStatistics {
         let local = self.local.statistics();
@@ -289,7 +300,7 @@ impl Drop for Joined {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.thread.take() {
             drop(stop);
-            // A panic there was reported by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -330,8 +341,8 @@ impl Engine for Joined {
         pages::latest(self, selector, after, limit).await
     }
 
-    /// Of the station itself: what its own archive holds; [`JoinedStatistics::watermark`] says what
-    /// the mesh does.
+    /// For the station itself, this is the watermark of its own archive.
+    /// [`JoinedStatistics::watermark`] is that of the mesh.
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
         if *origin == self.config.host {
             return self.local.watermark(origin).await;
@@ -339,11 +350,11 @@ impl Engine for Joined {
         self.mesh.watermark(origin).await
     }
 
-    /// Of the station itself: above the highest that its archive or the mesh ever stored.
+    /// For the station itself, the number is above all that its archive or the mesh ever stored.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when its archive knows no number of it and the mesh cannot be asked:
-    /// it may have lost its archive, and would use a number twice.
+    /// [`Error::Unavailable`] if the archive has no number of the station and the mesh does not
+    /// respond: the station may have lost its archive, and would use a number twice.
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         if *origin != self.config.host {
             return self.mesh.next_seq(origin).await;
@@ -354,7 +365,7 @@ impl Engine for Joined {
             asked.unwrap_or_else(|_| Err(Error::Unavailable(format!("no answer within {ANSWER_WITHIN:?}"))));
         match asked.and_then(|number| possible(number, own)) {
             Ok(mesh) if own < mesh => {
-                // What the mesh has seen is not to be sent again, nor are the numbers to be used.
+                // Records up to there must not be sent again, and the numbers must not be used.
                 self.state.keep_clear(&self.local, origin, mesh - 1, false).await?;
                 Ok(mesh)
             }
@@ -380,8 +391,8 @@ impl Engine for Joined {
     }
 }
 
-/// A number of a sequence as an engine answered it, if the station can have used such a number, given its
-/// highest: to go on above any other would soon end its sequence.
+/// Returns a sequence number that an engine reported, if the station can have used it, given its
+/// highest one. Continuing above any other number would soon use up the sequence.
 fn possible(number: u64, highest: u64) -> Result<u64, Error> {
     if Record::SEQ_BURNT_ABOVE < number && !Record::may_reach(number, highest) {
         return Err(Error::Unavailable(format!(
@@ -392,14 +403,15 @@ fn possible(number: u64, highest: u64) -> Result<u64, Error> {
     Ok(number)
 }
 
-/// See [`JoinedConfig::spool_records_max`].
+/// Default value of [`JoinedConfig::spool_records_max`].
 const SPOOL_RECORDS_MAX: u64 = 1_000_000;
 
-/// One waits while another is sent; a hundred million fill a disk of 6.6 GB.
+/// One record waits while another is sent; a hundred million take 6.6 GB of disk.
 const SPOOL_RECORDS: std::ops::RangeInclusive<u64> = 2..=100_000_000;
 
-/// An idle station asks so often, to see that a mesh has lost what it confirmed.
+/// Longest time between reads of the watermark. An idle station reads it to detect that a mesh lost
+/// confirmed records.
 const ASK_EVERY: Duration = Duration::from_secs(30);
 
-/// A station that starts does not wait longer for a mesh that may be away.
+/// Longest wait of a starting station for a mesh that may be unreachable.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -1,18 +1,20 @@
-//! Time labels of records that other hosts wrote, as the receiver counts them.
+//! Time labels that other hosts wrote, and their bounds at the receiver.
 
 use std::time::Duration;
 
 use crate::Record;
 
 impl Record {
-    /// The furthest that a label may be ahead of the receiver's clock: clocks of hosts differ by seconds.
+    /// Furthest that a label may be ahead of the receiver's clock. Clocks of hosts differ by
+    /// seconds.
     pub const LABEL_AHEAD_MAX: Duration = Duration::from_mins(1);
 
     /// Bounds the label of a record that another host wrote and that arrives at `now_unix_ns`.
     ///
-    /// A label more than [`Record::LABEL_AHEAD_MAX`] ahead is replaced by `now_unix_ns`; the detail keeps the
-    /// label ([`labelled_unix_ns`]), where it is a JSON object and has room. Returns how far the label was
-    /// ahead, if it was replaced. A receiver's clock that was never set, before 2026, replaces none.
+    /// A label more than [`Record::LABEL_AHEAD_MAX`] ahead is replaced by `now_unix_ns`. The detail
+    /// keeps the original label ([`labelled_unix_ns`]), if it is empty or a JSON object and has
+    /// room. Returns how far the label was ahead, if it was replaced. A receiver with a clock
+    /// before 2026, which was never set, replaces no label.
     pub fn bound_label(&mut self, now_unix_ns: i64) -> Option<Duration> {
         let label_unix_ns = self.time_unix_ns;
         let time_unix_ns = counted_unix_ns(label_unix_ns, now_unix_ns);
@@ -27,22 +29,23 @@ impl Record {
     }
 }
 
-/// The time that counts for a record with this label that arrives at `now_unix_ns`.
+/// Time label of a record after the bound, if it has this label and arrives at `now_unix_ns`.
 fn counted_unix_ns(label_unix_ns: i64, now_unix_ns: i64) -> i64 {
     let is_ahead = now_unix_ns.saturating_add(AHEAD_MAX_NS) < label_unix_ns;
     if is_ahead && SET_FROM_UNIX_NS <= now_unix_ns { now_unix_ns } else { label_unix_ns }
 }
 
-/// Whether a value with this label comes too late to be forecast from, given the newest label of its series.
+/// Returns whether a value with this label comes too late for a forecast, given the newest label of
+/// its series.
 ///
-/// A newest label that is ahead of now comes from a clock that was set back since: it is no measure of the order
-/// of values.
+/// A newest label that is ahead of now was made before the clock was set back, so it does not order
+/// values.
 #[must_use]
 pub fn is_late(label_unix_ns: i64, newest_unix_ns: i64, now_unix_ns: i64) -> bool {
     newest_unix_ns <= now_unix_ns && label_unix_ns < newest_unix_ns
 }
 
-/// The label that a record came with, where [`Record::bound_label`] has replaced it; read from its detail.
+/// Original label of a record, if [`Record::bound_label`] replaced it; read from the detail.
 #[must_use]
 pub fn labelled_unix_ns(detail: &str) -> Option<i64> {
     let (seconds, rest) = detail.strip_prefix(MARK)?.split_once('.')?;
@@ -54,7 +57,8 @@ pub fn labelled_unix_ns(detail: &str) -> Option<i64> {
     seconds.parse::<i64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds.parse().ok()?)
 }
 
-/// The detail with the label in front; `None` = there is no room, or it is no JSON object.
+/// The detail with the label inserted at its start; `None` if it would be too long, or is no JSON
+/// object.
 fn marked(detail: &str, label_unix_ns: i64) -> Option<String> {
     let (seconds, nanoseconds) = (label_unix_ns / 1_000_000_000, label_unix_ns % 1_000_000_000);
     let rest = if detail.is_empty() { "}" } else { detail.trim_start().strip_prefix('{')?.trim_start() };
@@ -65,14 +69,14 @@ fn marked(detail: &str, label_unix_ns: i64) -> Option<String> {
 
 const AHEAD_MAX_NS: i64 = Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
-/// 2026-01-01 UTC. A host without a battery for its clock starts in 1970, or when its system was built: labels of
-/// that time would be removed as too old once the clock is set.
+/// 2026-01-01 UTC. A host without a battery for its clock starts in 1970, or at the build time of
+/// its system. Labels of that time would be removed as too old once the clock is set.
 const SET_FROM_UNIX_NS: i64 = 1_767_225_600_000_000_000;
 
-/// How a marked detail begins.
+/// Start of a detail that holds an original label.
 const MARK: &str = "{\"labelled_s\":";
 
-/// Digits behind the point.
+/// Digits after the decimal point.
 const NANOSECONDS: usize = 9;
 
 #[cfg(test)]
@@ -127,7 +131,8 @@ mod tests {
         fn after_any_labels_a_value_of_now_is_in_time(
             steps in proptest::collection::vec((0_i64..1_000_000, any::<i32>()), 1..50),
         ) {
-            // The clock runs on and may be set back; labels are off by up to two seconds either way.
+            // The clock advances and may be set back. Labels are off by up to two seconds either
+            // way.
             let (mut now, mut newest) = (1_000_000_000_000_i64, i64::MIN);
             for (passed, off) in steps {
                 now += passed;

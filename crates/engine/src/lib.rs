@@ -1,16 +1,37 @@
-//! Directory, bus and archive behind one trait, [`Engine`].
+//! Directory, bus and archive of a mesh behind one trait, [`Engine`].
 //!
-//! A station registers itself, watches its peers, appends what it measured and reads history
-//! through the trait alone, so that the mesh can outgrow one implementation without the station
-//! noticing. This crate makes no measurement and no forecast.
+//! A station registers itself, watches its peers, appends records and reads history through the
+//! trait alone. So a mesh can change its engine, and the station stays as it is.
 //!
-//! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
-//! - `joined` (feature): a station's own archive as the spool of a mesh's engine. See [`Joined`].
-//! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
-//! - `remote` (feature): another station's engine over its HTTP API. See [`Remote`].
-//! - `nats` (feature): NATS JetStream, and the archive beside it. See [`Nats`] and [`Archiver`].
-//! - `testkit` (feature): a switch that kills a supervised task, for tests. See [`TaskStatus`].
-//! - `conformance` (feature): the suite that every implementation passes.
+//! Three types matter:
+//!
+//! - [`Engine`] is the trait. Each implementation is a feature.
+//! - [`Record`] is a stored measurement. (origin, sequence number) identifies it.
+//! - [`Entry`] is a station in the directory. A [`Lease`] keeps it there.
+//!
+//! ```
+//! use barograph_engine::{Engine, Error, Range, Record};
+//!
+//! /// Stores a record, and returns the newest records of its series.
+//! async fn store(engine: &dyn Engine, record: &Record) -> Result<Vec<Record>, Error> {
+//!     engine.append(std::slice::from_ref(record)).await?; // The record is durable now.
+//!     let page = engine.history(&record.series, &Range::newest(100)).await?;
+//!     Ok(page.items)
+//! }
+//! ```
+//!
+//! | feature | adds |
+//! |---|---|
+//! | `local` | `Local`: SQLite on a thread of its own, without a server |
+//! | `joined` | `Joined`: a station's own archive as the spool of a mesh's engine |
+//! | `wire` | module `wire`: records, entries and events as JSON |
+//! | `remote` | `Remote`: another station's engine over its HTTP API |
+//! | `nats` | `Nats`: NATS JetStream; `Archiver`: the archive beside it |
+//! | `testkit` | a switch that kills a supervised task ([`TaskStatus`]), for tests |
+//! | `conformance` | the test suite that every implementation passes |
+//!
+//! The crate makes no measurement and no forecast. It carries no API tokens, and no consent to bulk
+//! tests.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "local")]

@@ -1,19 +1,21 @@
-//! NATS JetStream as a mesh's engine: a replicated stream of records, a bucket of registrations, and the
-//! archives beside them.
+//! NATS JetStream as a mesh's engine: a replicated stream of records, a bucket of registrations,
+//! and the archives beside them.
 //!
 //! ```text
-//! append ─► barograph.m.<origin>.<target>.<quantity>,
-//!           of a station kept as barograph.r.<origin> ─► stream BAROGRAPH ─► Archiver ─► its Local
+//! append ─► barograph.m.<origin>.<target>.<quantity>, which servers map to barograph.r.<origin>
+//!           for stations ─► stream BAROGRAPH ─► Archiver ─► its Local
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
 //! history, latest, watermark, next_seq ─► barograph.a.<station>.<question> ─► Archiver
 //!                                       ◄─ barograph.b.<station>.<session>.<number>
 //! ```
 //!
-//! The client library speaks to the servers through a relay on the loopback, which makes readable what it could not parse.
+//! The client library connects to the servers through a relay on the loopback interface, which
+//! replaces messages that the library could not parse.
 //!
-//! Nothing here needs a JetStream consumer. Whoever may create one can have the server deliver what they
-//! like to any subject, past every permission; so a station is never given that right.
+//! No part of this module needs a JetStream consumer. A client that may create one can make the
+//! server deliver any content to any subject, past every permission. So stations never get that
+//! right.
 
 mod answers;
 mod archiver;
@@ -53,42 +55,47 @@ use crate::{
     Record, Selector, TaskStatus,
 };
 
-/// How a [`Nats`] engine finds its servers, and as whom.
+/// Configuration of a [`Nats`] engine.
 #[derive(Clone, Debug)]
 pub struct NatsConfig {
-    /// The servers, each `host:port`, `nats://…` or `tls://…`; those that they name are found too.
+    /// Servers, each `host:port`, `nats://…` or `tls://…`. Further servers that these report are
+    /// used, too.
     pub servers: Vec<String>,
-    /// The station's name; its replies come to `_INBOX_<token(host)>.>`, its entry has the key `token(host)`.
+    /// Name of the station. Its replies arrive at `_INBOX_<token(host)>.>`, and its entry has the
+    /// key `token(host)`.
     pub host: HostId,
-    /// A credentials file: the identity's JWT and the seed that proves it. `None` = another identity, or none.
+    /// Credentials file with the identity's JWT and the seed that proves it; `None` for another
+    /// identity, or for none.
     pub credentials: Option<PathBuf>,
-    /// Certificates; `None` = TLS with the system's roots where a server asks for it.
+    /// Certificates. `None`: TLS with the system's roots if a server requires TLS.
     pub tls: Option<NatsTls>,
-    /// How many servers keep each record when this engine is the one to make the stream: 1, or 3 in a
-    /// cluster. A stream that is there stays as it is. Default 1.
+    /// Number of servers that store each record, if this engine creates the stream: 1, or 3 in a
+    /// cluster. An existing stream stays as it is. Default: 1.
     pub replicas: u8,
-    /// How long the stream keeps a record. Default 7 days: as long as an archive may be away without
-    /// stations having to send again what they keep until it has come.
+    /// Time for which the stream keeps a record. Default: 7 days. If an archive is away for longer,
+    /// stations must send the records again.
     pub keep: Duration,
-    /// How large the stream may become, in bytes on each server. Default 4 GiB: about ten million records.
+    /// Largest size of the stream, in bytes on each server. Default: 4 GiB, about ten million
+    /// records.
     pub keep_bytes: u64,
-    /// The longest wait for one answer of a server. Default 5 s: a cluster chooses a new leader within it.
+    /// Longest wait for one response of a server. Default: 5 s, within which a cluster elects a new
+    /// leader.
     pub deadline: Duration,
 }
 
-/// The files of a TLS identity, PEM each.
+/// Files of a TLS identity, in PEM.
 #[derive(Clone, Debug, Default)]
 pub struct NatsTls {
-    /// The authority that signed the servers' certificates; `None` = the system's roots.
+    /// Certificate authority of the servers' certificates; `None` for the system's roots.
     pub ca: Option<PathBuf>,
-    /// The station's own certificate and its key; both or none.
+    /// Certificate of the station. It needs `key`.
     pub certificate: Option<PathBuf>,
     /// The key of `certificate`.
     pub key: Option<PathBuf>,
 }
 
 impl NatsConfig {
-    /// The defaults, for the station `host` on `servers`.
+    /// Default configuration for the station `host` on `servers`.
     #[must_use]
     pub fn new(servers: Vec<String>, host: HostId) -> Self {
         Self {
@@ -106,19 +113,21 @@ impl NatsConfig {
 
 /// The engine of a mesh on NATS servers (2.12 or newer).
 ///
-/// It connects in the background, on a thread of its own, and reconnects for as long as it lives; while no
-/// server is there calls end with [`Error::Unavailable`] rather than wait. `history`, `latest`, `watermark` and
-/// `next_seq` are answered by an [`Archiver`], of which a mesh needs at least one.
+/// It connects in the background, on a thread of its own, and reconnects until it is dropped. While
+/// no server is connected, calls end with [`Error::Unavailable`] instead of waiting. An
+/// [`Archiver`] answers `history`, `latest`, `watermark` and `next_seq`; a mesh needs at least one.
 ///
-/// - [`Engine::append`] refuses nothing itself but what breaks a limit: the servers' permissions say who
-///   writes for whom ([`Error::Denied`]).
-/// - [`Engine::subscribe`] reads the stream itself, so the servers allow it to archives alone ([`Error::Denied`]): an asker
-///   can have a server copy as much of a stream as it likes.
-/// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. What left the stream in
-///   between is reported as [`Error::Lagged`]; stations that vanished become [`Event::Down`], once a registration of
-///   this engine's own (without one, that of another station) was stored after their leases ended.
-/// - Cursors of `history` and `latest` belong to the archive that gave them; another one says
-///   [`Error::TooOld`].
+/// - [`Engine::append`] itself refuses only records beyond a limit and measurements of another
+///   station. The servers' permissions decide which station writes under which name
+///   ([`Error::Denied`]).
+/// - [`Engine::subscribe`] reads the stream directly. A reader can make a server copy any amount of
+///   it, so the servers permit this only to archives ([`Error::Denied`]).
+/// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. Records that
+///   left the stream meanwhile are reported as [`Error::Lagged`]. Stations that disappeared are
+///   reported as [`Event::Down`] once a registration of this engine was stored after their leases
+///   ended; without one, a registration of another station.
+/// - Cursors of `history` and `latest` belong to the archive that made them. Another archive
+///   returns [`Error::TooOld`].
 pub struct Nats {
     link: Arc<Link>,
     stop: Option<oneshot::Sender<()>>,
@@ -127,11 +136,11 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts connecting; does not wait for a server.
+    /// Starts to connect. Does not wait for a server.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming a server that is no address, a file that cannot be read, or a number out of
-    /// range; [`Error::Unavailable`] when there is no thread to be had.
+    /// [`Error::Invalid`] with the invalid server address, the unreadable file, or the number out
+    /// of range; [`Error::Unavailable`] if no thread can be started.
     pub fn new(config: NatsConfig) -> Result<Self, Error> {
         let options = link::options(&config)?;
         let servers = link::servers(&config)?;
@@ -148,20 +157,21 @@ impl Nats {
         Ok(Self { link, stop: Some(stop), thread: Some(thread), task })
     }
 
-    /// Whether a server is connected now; `Err` says why not, where that is known.
+    /// Returns whether a server is connected now, or the reason why not.
     ///
-    /// A connection is no proof that records are stored; [`Engine::append`] is.
+    /// A connection does not prove that records are stored; [`Engine::append`] does.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] with the last thing that a server or the network said.
+    /// [`Error::Unavailable`] with the newest error of a server or the network.
     pub fn connected(&self) -> Result<(), Error> {
         self.link.connected().map_err(Error::Unavailable)
     }
 
-    /// Whether stations share the account of the streams, where one station's credential is enough to destroy them.
+    /// Returns whether stations share the account of the streams. There, the credential of one
+    /// station is enough to destroy the streams.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when no server says.
+    /// [`Error::Unavailable`] if no server responds.
     pub async fn shares_account(&self) -> Result<bool, Error> {
         let link = Arc::clone(&self.link);
         self.link
@@ -169,8 +179,11 @@ impl Nats {
             .await
     }
 
-    /// Warns once, when a server says, where the servers have an older configuration: where
-    /// [`Nats::shares_account`], or stations may have servers read without a bound. Not for an archive, which has to.
+    /// Logs one warning if the servers have an older configuration: stations share the account of
+    /// the streams ([`Nats::shares_account`]), or may read streams without a limit.
+    ///
+    /// It waits in the background for a server. Do not call it for an archive, which needs these
+    /// rights.
     pub fn warn_of_older_grants(&self) {
         let link = Arc::clone(&self.link);
         self.link.spawn(async move {
@@ -194,7 +207,7 @@ impl Nats {
         });
     }
 
-    /// Warns once, when a server is connected, where [`Nats::replicas_can_be_stopped`].
+    /// Logs one warning, when a server is connected, if [`Nats::replicas_can_be_stopped`].
     pub fn warn_of_replicas(self: &Arc<Self>) {
         let nats = Arc::downgrade(self);
         self.link.spawn(async move {
@@ -214,8 +227,8 @@ impl Nats {
         });
     }
 
-    /// Whether one station's message could stop the streams for good: they have replicas, and the servers'
-    /// version has that defect (docs/nats.md, "Which nats-server").
+    /// Returns whether a message of one station could stop the streams permanently: they have
+    /// replicas, and the servers' version has that defect (docs/nats.md, "Which nats-server").
     #[must_use]
     pub fn replicas_can_be_stopped(&self) -> bool {
         1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)
@@ -226,8 +239,9 @@ impl Nats {
         self.link.run(async move { answers::ask(&link, &question).await }).await
     }
 
-    /// Asks until the page is full, or has no room for another part ([`Range::BYTES_MAX`]): a part may
-    /// be shorter than asked for, as one message holds only so many bytes.
+    /// Sends requests until the page is full, or has no room for another part
+    /// ([`Range::BYTES_MAX`]). A part may be shorter than requested, because one message holds only
+    /// so many bytes.
     async fn pages(
         &self,
         limit: usize,
@@ -253,7 +267,8 @@ impl Nats {
 
 #[async_trait::async_trait]
 impl Engine for Nats {
-    /// The shortest TTL is 1 s; parts of a second are rounded up, as the servers count seconds.
+    /// The shortest TTL is 1 s. Fractions of a second are rounded up, because the servers count
+    /// seconds.
     async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
         let (link, entry) = (Arc::clone(&self.link), entry.clone());
         self.link.run(async move { directory::register(link, &entry, ttl).await }).await
@@ -263,7 +278,7 @@ impl Engine for Nats {
         watch::watch(&self.link, group)
     }
 
-    /// The servers decide who may do this: archives, as `deploy/nats` has it.
+    /// The servers permit this to archives, if they are configured as in `deploy/nats`.
     async fn remove(&self, host: &HostId) -> Result<(), Error> {
         let (link, host) = (Arc::clone(&self.link), host.clone());
         self.link.run(async move { directory::remove(&link, &host).await }).await
@@ -299,8 +314,8 @@ impl Engine for Nats {
         self.ask(Question::watermark(origin)).await?.into_number()
     }
 
-    /// An archive answers once it has read all that the stream held when it was asked, so that a station
-    /// that lost its memory counts what it sent last.
+    /// An archive responds when it has read all records that the stream had at the time of the
+    /// request. So a station that lost its memory counts the records that it sent last.
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let link = Arc::clone(&self.link);
         self.link.run(async move { streams::note_end(&link).await }).await?;
@@ -316,10 +331,11 @@ impl Engine for Nats {
     }
 }
 
-/// Has the relay read `data` as what a server sends: in any pieces the same comes out, and nothing of that is changed again.
+/// Passes `data` through the relay as bytes from a server. The result must not depend on how the
+/// bytes are split, and a second pass must not change it.
 ///
 /// # Panics
-/// When that is not so.
+/// If one of these does not hold.
 #[cfg(feature = "testkit")]
 pub fn fuzz_relay(data: &[u8]) {
     let through = |data: &[u8], size: usize| {
@@ -340,7 +356,7 @@ impl Drop for Nats {
         // An error means that the thread has ended already.
         let _ = self.stop.take().map(|stop| stop.send(()));
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }

@@ -1,92 +1,95 @@
-//! What the archive holds, and the ways to ask for it.
+//! Records of the archive, and the selections with which they are read.
 
 use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 
 use crate::{Error, HostId};
 
-/// One measurement as stored: who says so, in which order, of what, when, and what came out.
+/// A measurement as it is stored, with its origin, sequence number and time label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The station that wrote it.
+    /// Station that made the record.
     pub origin: HostId,
-    /// Its place in that station's own sequence, from 1; (origin, seq) is the record's identity.
+    /// Position among the records of the origin, from 1. (origin, seq) identifies the record.
     pub seq: u64,
-    /// What was measured.
+    /// Source, target and quantity of the measurement.
     pub series: Series,
-    /// Wall-clock label, nanoseconds since 1970-01-01 UTC.
+    /// Time label by the wall clock, in nanoseconds since 1970-01-01 UTC.
     pub time_unix_ns: i64,
-    /// The value or the typed failure.
+    /// The value, or the failure with its reason.
     pub outcome: Outcome,
-    /// Further facts beside the value (TCP_INFO, raw goodput) as a JSON text of at most
-    /// [`Record::DETAIL_BYTES_MAX`]; empty = none.
+    /// Further facts (TCP_INFO, raw goodput) as a JSON text of at most [`Record::DETAIL_BYTES_MAX`]
+    /// bytes; empty if there are none.
     pub detail: String,
 }
 
 impl Record {
-    /// The longest detail, in bytes: room for TCP_INFO several times over, and small enough that
-    /// a full queue of records stays a bounded piece of memory.
+    /// Longest detail, in bytes. Several TCP_INFO fit, and a full queue of records still takes a
+    /// bounded amount of memory.
     pub const DETAIL_BYTES_MAX: usize = 4096;
 
-    /// The highest sequence: integers up to 2⁵³ survive JSON numbers (RFC 8259 §6), and a station
-    /// that makes a million records a second needs 285 years to get there.
+    /// Highest sequence number. JSON numbers are exact up to 2⁵³ (RFC 8259 §6). At a million
+    /// records a second, a station reaches it after 285 years.
     pub const SEQ_MAX: u64 = 1 << 53;
 
-    /// The highest sequence that an archive takes of an origin that has used none near it, half of
-    /// [`Self::SEQ_MAX`]: a million records a second for 142 years. Above it a sequence grows by at most
-    /// [`Self::SEQ_STEP_MAX`] at a time, so that no single record uses it up.
+    /// An origin may jump to any sequence number up to this one: half of [`Self::SEQ_MAX`], or 142
+    /// years at a million records a second. Above it, a number exceeds the origin's highest one by
+    /// at most [`Self::SEQ_STEP_MAX`], so that no single record uses up the sequence.
     pub const SEQ_JUMP_MAX: u64 = Self::SEQ_MAX / 2;
 
-    /// How far above the highest number of its origin a record may be beyond [`Self::SEQ_JUMP_MAX`]: as far as the
-    /// last record of the largest batch.
+    /// Largest step above the origin's highest sequence number, beyond [`Self::SEQ_JUMP_MAX`]. The
+    /// last record of the largest batch is within it.
     pub const SEQ_STEP_MAX: u64 = Self::BATCH_MAX as u64;
 
-    /// Above this a sequence is used up by mistake or malice: in steps of [`Self::SEQ_STEP_MAX`] above
-    /// [`Self::SEQ_JUMP_MAX`] it takes more than 2·10¹¹ records to get here.
+    /// A sequence above this number was used up by mistake or malice: from [`Self::SEQ_JUMP_MAX`],
+    /// in steps of [`Self::SEQ_STEP_MAX`], it takes more than 2·10¹¹ records to get here.
     #[cfg(feature = "local")]
     pub(crate) const SEQ_BURNT_ABOVE: u64 = Self::SEQ_JUMP_MAX + Self::SEQ_JUMP_MAX / 2;
 
-    /// The latest time label, 2200-01-01 UTC: later ones are a wrong unit or a broken clock.
+    /// Latest time label, 2200-01-01 UTC. A later one comes from a wrong unit or a broken clock.
     pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
 
-    /// About what it takes of [`Range::BYTES_MAX`].
+    /// Approximate number of bytes that the record takes of [`Range::BYTES_MAX`].
     #[cfg(feature = "local")]
     pub(crate) fn page_bytes(&self) -> usize {
-        /// As JSON, beside its detail and the names of its series.
+        /// Bytes as JSON without the detail and the names of the series.
         const OTHERS: usize = 256;
         let Series { source, target, quantity } = &self.series;
         let names = source.as_str().len() + target.as_str().len() + quantity.as_str().len();
         OTHERS + names + self.detail.len()
     }
 
-    /// The most records in one append: one transaction of them takes well under a second.
+    /// Most records of one append. One transaction of that size takes well under a second.
     pub const BATCH_MAX: usize = 10_000;
 
-    /// Whether the record is of a measurement that its writer made itself: in a mesh no station can
-    /// write what another one has measured.
+    /// Returns whether the origin measured the record itself. In a mesh, no station can write
+    /// measurements of another.
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.origin == self.series.source
     }
 
-    /// Whether `seq` may come from an origin whose highest number so far is `highest`; see
+    /// Returns whether an origin may use `seq` next, if its highest number is `highest`. See
     /// [`Self::SEQ_JUMP_MAX`].
     #[must_use]
     pub fn may_reach(seq: u64, highest: u64) -> bool {
         seq <= Self::reach(highest)
     }
 
-    /// The highest number that may come from an origin whose highest number so far is `highest`.
+    /// Highest number that an origin may use next, if its highest number is `highest`.
     pub(crate) fn reach(highest: u64) -> u64 {
         Self::SEQ_JUMP_MAX.max(highest.saturating_add(Self::SEQ_STEP_MAX))
     }
 
-    /// Whether the record keeps the limits of an archive.
+    /// Checks that the record is within the limits of an archive.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming the value that does not: a sequence outside 1 to
-    /// [`Self::SEQ_MAX`], a time outside 1970 to 2200, a value that is not finite or beyond
-    /// [`Battery::VALUE_MAX`] (it could be stored, but never be forecast from), a duration that is
-    /// negative or not finite, a detail that is too long or holds control characters.
+    /// [`Error::Invalid`] with the value that is out of range:
+    /// - a sequence number outside 1 to [`Self::SEQ_MAX`]
+    /// - a time label outside 1970 to 2200
+    /// - a value that is not finite, or beyond [`Battery::VALUE_MAX`]: it could be stored, but no
+    ///   forecast could be made from it
+    /// - a duration that is negative or not finite
+    /// - a detail that is too long or has control characters
     pub fn check(&self) -> Result<(), Error> {
         let invalid =
             |what: String| Err(Error::Invalid(format!("record {} of {}: {what}", self.seq, self.origin)));
@@ -118,7 +121,7 @@ impl Record {
                 Self::DETAIL_BYTES_MAX
             ));
         }
-        // JSON text has no control characters but white space (RFC 8259 §2, §7).
+        // JSON text has no control characters except white space (RFC 8259 §2, §7).
         match self.detail.chars().find(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
             Some(character) => invalid(format!("the detail has the control character {character:?}")),
             None => Ok(()),
@@ -126,19 +129,19 @@ impl Record {
     }
 }
 
-/// Which series, by any of source, target and quantity; `None` matches all.
+/// Selects series by source, target and quantity. `None` matches all.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Selector {
-    /// The source to match.
+    /// Source of the series; `None` matches all.
     pub source: Option<Name>,
-    /// The target to match.
+    /// Target of the series; `None` matches all.
     pub target: Option<Name>,
-    /// The quantity to match.
+    /// Quantity of the series; `None` matches all.
     pub quantity: Option<Quantity>,
 }
 
 impl Selector {
-    /// Whether `series` is one of those selected.
+    /// Returns whether `series` is selected.
     #[must_use]
     pub fn matches(&self, series: &Series) -> bool {
         self.source.as_ref().is_none_or(|source| *source == series.source)
@@ -147,56 +150,57 @@ impl Selector {
     }
 }
 
-/// A place in an engine's own order of records (or of series, for `latest`); opaque outside it.
+/// Position in an engine's own order of records (of series for
+/// [`Engine::latest`](crate::Engine::latest)). It has no meaning outside that engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(pub u64);
 
-/// Where a subscription begins.
+/// Start of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// With the next record to be stored. A subscriber that falls far behind skips to the present
-    /// and is told so.
+    /// Start with the next record that is stored. A subscriber that falls far behind gets
+    /// [`Error::Lagged`], and continues with the newest records.
     Now,
-    /// With the oldest record kept; every record follows.
+    /// Start with the oldest record that is stored. Every record follows.
     Oldest,
-    /// After this place; every record still kept follows.
+    /// Start after this position. Every record that is still stored follows.
     After(Cursor),
 }
 
-/// Which part of a series' history, newest first.
+/// Part of the history of a series, newest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// Earliest time, inclusive, Unix nanoseconds.
     pub from_unix_ns: i64,
     /// Latest time, exclusive, Unix nanoseconds.
     pub until_unix_ns: i64,
-    /// At most so many records a page, 1 to [`Range::LIMIT_MAX`]; a page may end earlier
+    /// Most records of a page, 1 to [`Range::LIMIT_MAX`]. A page may end earlier
     /// ([`Range::BYTES_MAX`]).
     pub limit: usize,
-    /// Continue after this place, taken from [`Page::next`].
+    /// Continue after this position, which is [`Page::next`] of the page before.
     pub after: Option<Cursor>,
 }
 
 impl Range {
-    /// The most records a page may hold: a few megabytes at most of ordinary records.
+    /// Most records of a page; ordinary records take a few megabytes at most.
     pub const LIMIT_MAX: usize = 10_000;
 
-    /// A page ends, with a place to continue at, where its records would take more bytes: room for
-    /// [`Range::LIMIT_MAX`] without long details.
+    /// Most bytes of a page, beyond which it ends with a cursor to continue at.
+    /// [`Range::LIMIT_MAX`] records without long details fit.
     pub const BYTES_MAX: usize = 4 << 20;
 
-    /// The newest `limit` records of all times.
+    /// Selects the newest `limit` records of all times.
     #[must_use]
     pub fn newest(limit: usize) -> Self {
         Self { from_unix_ns: i64::MIN, until_unix_ns: i64::MAX, limit, after: None }
     }
 }
 
-/// A page of an answer.
+/// One page of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page<T> {
-    /// What was found.
+    /// The records of this page.
     pub items: Vec<T>,
-    /// Where the next page begins; `None` = there is no more.
+    /// Cursor at which the next page begins; `None` after the last page.
     pub next: Option<Cursor>,
 }

@@ -1,8 +1,8 @@
 //! The engine of another station, over its HTTP API (docs/spec/engine.md).
 //!
-//! All requests run on a thread of their own with a runtime of its own: a kept connection is driven by the
-//! runtime that opened it, and the threads that ask live and wait at their own pace, so that on
-//! one of theirs a connection would stall whenever its owner is busy, and end with it.
+//! All requests run on a thread with a runtime of its own. The runtime that opened a kept
+//! connection drives it, so on the runtime of a caller it would stall whenever that is busy, and
+//! end with it.
 
 mod client;
 mod follow;
@@ -33,24 +33,24 @@ use crate::{
     Selector, TaskStatus,
 };
 
-/// How a [`Remote`] engine is reached.
+/// Configuration of a [`Remote`] engine.
 #[derive(Clone)]
 pub struct RemoteConfig {
-    /// `http://host:port/` or `https://host:port/`, without query.
+    /// URL `http://host:port/` or `https://host:port/`, without a query.
     pub url: String,
-    /// This station's name: what it registers and what it appends carries it.
+    /// Name of this station, under which it registers and appends.
     pub host: HostId,
-    /// The token of the invitation; `None` = none is sent, and a station refuses.
+    /// Token of the invitation. `None`: none is sent, and the station refuses requests.
     pub token: Option<String>,
     /// Certificates (PEM) that are trusted instead of the system's.
     pub ca: Option<PathBuf>,
-    /// The longest wait for an answer; an append is given a second more for each 128 KiB. Default 15 s:
-    /// the other station itself answers within 10 s of the last byte.
+    /// Longest wait for a response. An append gets a second more for each 128 KiB. Default: 15 s,
+    /// because the other station responds within 10 s of the last byte.
     pub deadline: Duration,
 }
 
 impl RemoteConfig {
-    /// The defaults: no token, the system's certificates.
+    /// Default configuration, without a token and with the system's certificates.
     pub fn new(url: impl Into<String>, host: HostId) -> Self {
         Self { url: url.into(), host, token: None, ca: None, deadline: Duration::from_secs(15) }
     }
@@ -58,7 +58,7 @@ impl RemoteConfig {
 
 impl fmt::Debug for RemoteConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The token does not go to logs.
+        // The token must not appear in logs.
         let Self { url, host, token, ca, deadline } = self;
         let token = token.as_ref().map(|_| "…");
         let mut shown = f.debug_struct("RemoteConfig");
@@ -69,20 +69,24 @@ impl fmt::Debug for RemoteConfig {
 
 /// The engine of another station.
 ///
-/// It connects when it is first asked, and answers from any runtime. Beside the promises of [`Engine`]:
+/// It connects at the first request, and its futures run on any runtime. In addition to the
+/// promises of [`Engine`]:
 ///
-/// - `append`: [`Error::Throttled`] while the station's allowance is used up, without asking where the station has said
-///   so before; [`Error::Unavailable`] when the station cannot be reached or says so; once a request is sent, whatever
-///   fails is [`Error::Unknown`]. A batch whose text is longer than 2 MiB goes in several requests, each of
-///   which is stored as a whole or not at all.
-/// - A watch or a subscription ends with [`Error::Unavailable`] when its connection is lost or says
-///   nothing for 7 s. It does not resume by itself: what was missed in between is for its reader to make good, who
-///   asks again, a subscription after its last cursor. A subscription [`From::Now`] begins when
-///   the station has answered; an append of this engine waits for that, others can by [`Remote::opened`].
-/// - A lease is renewed every third of its time, and registered anew after the station was restarted. It ends silently
-///   when another process registers the same name. Dropping it leaves the directory as soon as the station hears it.
+/// - `append` returns [`Error::Throttled`] while the station limits the rate; until the reported
+///   wait is over, without a request. It returns [`Error::Unavailable`] if the station cannot be
+///   reached or reports that it is unavailable, and [`Error::Unknown`] for other failures after a
+///   request was sent. A batch with a text longer than 2 MiB is sent in several requests, each of
+///   which is stored completely or not at all; after an error, the requests before it remain
+///   stored.
+/// - A watch or a subscription ends with [`Error::Unavailable`] when its connection is lost or
+///   silent for 7 s. It does not resume. The caller subscribes again, after its last cursor. A
+///   subscription [`From::Now`] begins when the station has responded. An append of this engine
+///   waits for that; others can wait with [`Remote::opened`].
+/// - A lease is renewed after each third of its time, and registered again after the station
+///   restarted. It ends when another process registers the same name. Dropping it removes the entry
+///   as soon as the station receives the request.
 ///
-/// Dropping the engine and everything it gave waits up to a second for what is leaving.
+/// Dropping the engine and all that it returned waits up to a second for leases that end.
 pub struct Remote {
     link: Arc<Link>,
     client: Arc<Client>,
@@ -90,16 +94,16 @@ pub struct Remote {
     leases: lease::Newest,
     /// Subscriptions that are not open yet.
     opening: watch::Sender<usize>,
-    /// The station takes no append before.
+    /// The station accepts no append before this time.
     paced_until: Mutex<Option<Instant>>,
 }
 
 impl Remote {
-    /// An engine that is not connected yet.
+    /// Makes an engine that is not connected yet.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the URL, the token or the certificates cannot be used;
-    /// [`Error::Unavailable`] when there is no thread for it.
+    /// [`Error::Invalid`] if the URL, the token or the certificates cannot be used;
+    /// [`Error::Unavailable`] if no thread can be started.
     pub fn new(config: RemoteConfig) -> Result<Self, Error> {
         let client = Arc::new(Client::new(&config)?);
         let link = Arc::new(Link::start()?);
@@ -108,10 +112,10 @@ impl Remote {
         Ok(Self { link, client, host: config.host, leases, opening, paced_until: Mutex::default() })
     }
 
-    /// Waits until every subscription asked for so far is open, or has failed: what is appended from then
-    /// on, by whomever, is in those [`From::Now`]. Takes at most the deadline.
+    /// Waits until every subscription so far is open or has failed, at most for the deadline. A
+    /// subscription [`From::Now`] contains all records that any station appends afterwards.
     pub async fn opened(&self) {
-        // The sender is ours, so it cannot be gone.
+        // The sender is in `self`, so it exists.
         let mut opening = self.opening.subscribe();
         let _ = timeout(self.client.deadline(), opening.wait_for(|count| *count == 0)).await;
     }
@@ -123,13 +127,13 @@ impl Remote {
         Err(Error::Denied(format!("{} writes under its own name alone, not as {host}", self.host)))
     }
 
-    /// How long the station takes no append yet.
+    /// Time until the station accepts appends again.
     fn pace(&self) -> Duration {
         let until = *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner);
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
     }
 
-    /// Appends one body.
+    /// Appends the records of one body.
     async fn send(&self, body: Bytes) -> Result<(), Error> {
         let wait = self.pace();
         if !wait.is_zero() {
@@ -137,7 +141,7 @@ impl Remote {
         }
         let client = Arc::clone(&self.client);
         let appended = self.link.spawn(async move { client.append(body).await });
-        // Whatever ended the task, the request may have been sent.
+        // The request may have been sent, whatever ended the task.
         let appended = appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))?;
         let (Ok(wait) | Err(Error::Throttled { wait, .. })) = appended else { return appended.map(drop) };
         *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + wait);
@@ -195,11 +199,11 @@ impl Remote {
                 () = items.closed() => return,
             };
             if let Err(error) = followed {
-                // An error means that nobody reads any more.
+                // An error means that there is no reader any more.
                 let _ = items.send((Err(error), None)).await;
             }
         });
-        // The link lives as long as somebody reads.
+        // The link lives as long as the reader.
         let held = (receiver, Arc::clone(&self.link));
         Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?.0, held)) }))
     }
@@ -241,8 +245,8 @@ impl Engine for Remote {
         }
         self.opened().await;
         for (index, body) in bodies(batch).into_iter().enumerate() {
-            // What was taken would be counted again if the whole batch came again; a caller knows better how to spend a
-            // longer wait.
+            // Wait briefly here, because if the caller repeated the whole batch, the stored part
+            // would count against the rate limit again. A longer wait is left to the caller.
             let wait = self.pace();
             if 0 < index && wait <= WAIT_WITHIN {
                 sleep(wait).await;
@@ -303,7 +307,7 @@ impl Engine for Remote {
     }
 }
 
-/// A number of a sequence, if there can be such a one.
+/// Returns a sequence number, if it is in range.
 fn possible(number: u64) -> Result<u64, Error> {
     if Record::SEQ_MAX < number {
         return Err(client::garbage(&format!("the number {number} is above {}", Record::SEQ_MAX)));
@@ -348,8 +352,8 @@ fn push_after(path: &mut String, after: Option<Cursor>) {
     }
 }
 
-/// The longest wait in the middle of one append.
+/// Longest wait within one append.
 const WAIT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Text of one append: ten thousand ordinary records, and half a minute at 70 kB/s.
+/// Text of one append: ten thousand ordinary records, which take half a minute at 70 kB/s.
 const BODY_BYTES: usize = 2 << 20;

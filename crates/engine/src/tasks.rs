@@ -1,4 +1,4 @@
-//! Supervision: one status for each long-lived task or thread, which records how it ended.
+//! Supervision: a status for each long-lived task or thread, with how it ended.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-/// Whether one long-lived task or thread still works, and why it does not.
+/// Status of a long-lived task or thread: whether it works, and its last failure.
 ///
-/// A panic is a failure; so is a return before [`TaskStatus::stop`] where the work must not end by itself. Each
-/// failure is logged once. A future that is dropped has been stopped by its owner, which is no failure.
+/// A panic is a failure. So is a return before [`TaskStatus::stop`], if the work must not end by
+/// itself. Each failure is logged once. Dropping the future is no failure: its owner stopped it.
 #[derive(Debug)]
 pub struct TaskStatus {
     name: &'static str,
@@ -27,14 +27,14 @@ pub struct TaskStatus {
 #[derive(Debug, Default)]
 struct State {
     panics: u64,
-    /// The last failure, and when it was.
+    /// Time and reason of the last failure.
     failure: Option<(Instant, String)>,
-    /// The work runs again since.
+    /// The work was started again after the failure.
     is_restarted: bool,
 }
 
 impl TaskStatus {
-    /// The status of work that has not failed; `name` is its label in `/metrics`.
+    /// Status of work that has not failed. `name` is its label in `/metrics`.
     #[must_use]
     pub fn new(name: &'static str) -> Arc<Self> {
         Arc::new(Self {
@@ -46,26 +46,27 @@ impl TaskStatus {
         })
     }
 
-    /// The label in `/metrics`.
+    /// Name of the task or thread, its label in `/metrics`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// False after a failure, until the work is started again.
+    /// Returns false after a failure, until the work is started again.
     #[must_use]
     pub fn is_up(&self) -> bool {
         let state = self.lock();
         state.failure.is_none() || state.is_restarted
     }
 
-    /// Panics since the start.
+    /// Number of panics since the start.
     #[must_use]
     pub fn panics(&self) -> u64 {
         self.lock().panics
     }
 
-    /// A sentence about the last failure, while the work is down and for a minute after it was started again.
+    /// A sentence about the last failure, while the work is down and for a minute after its
+    /// restart.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         let state = self.lock();
@@ -79,19 +80,20 @@ impl TaskStatus {
         }
     }
 
-    /// From now on the work may return.
+    /// Permits the work to return from now on.
     pub fn stop(&self) {
         self.is_stopping.store(true, Ordering::SeqCst);
     }
 
-    /// Runs a thread's work, which must not return before [`TaskStatus::stop`]; `None` after a panic.
+    /// Runs a thread's work, which must not return before [`TaskStatus::stop`]; `None` after a
+    /// panic.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         self.begin();
         let ended = catch_unwind(AssertUnwindSafe(work));
         self.ended(ended.map_err(|panic| message(&*panic)), MustStay::Yes)
     }
 
-    /// Runs one job of a thread that goes on after a panic; `None` = the job panicked.
+    /// Runs one job of a thread that continues after a panic; `None` if the job panicked.
     pub fn attempt<T>(&self, job: impl FnOnce() -> T) -> Option<T> {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             self.turn();
@@ -102,7 +104,8 @@ impl TaskStatus {
         done
     }
 
-    /// Awaits a task's work, which must not return before [`TaskStatus::stop`]; `None` after a panic.
+    /// Awaits a task's work, which must not return before [`TaskStatus::stop`]; `None` after a
+    /// panic.
     pub async fn watch<F: Future>(&self, work: F) -> Option<F::Output> {
         self.begin();
         let ended = self.caught(work).await;
@@ -116,7 +119,8 @@ impl TaskStatus {
         self.ended(ended, MustStay::No)
     }
 
-    /// Awaits work that may return when it is done, and begins it anew after each panic, with a growing pause.
+    /// Awaits work that may return when it is done, and starts it again after each panic, with
+    /// growing pauses.
     pub async fn restart<F: Future<Output = ()>>(&self, mut work: impl FnMut() -> F) {
         let mut pause = PAUSE_MIN;
         loop {
@@ -132,7 +136,7 @@ impl TaskStatus {
         }
     }
 
-    /// Called in each turn of a thread's loop: the point at which a test can kill it.
+    /// Marks one turn of a thread's loop, where a test can kill the thread.
     pub fn turn(&self) {
         #[cfg(feature = "testkit")]
         self.kill.panic_if_asked();
@@ -177,27 +181,27 @@ impl TaskStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+        // No code panics while it holds this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(feature = "testkit")]
 impl TaskStatus {
-    /// Makes the work panic at its next turn or poll; work that does not run panics as soon as it does.
+    /// Makes the work panic at its next turn or poll, or at its first one if it is not running.
     pub fn kill(&self) {
         self.kill.ask();
     }
 }
 
-/// Whether a return is a failure.
+/// Whether work fails if it returns before it is stopped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MustStay {
     Yes,
     No,
 }
 
-/// What a panic said.
+/// Message of a panic.
 #[must_use]
 pub fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
@@ -205,7 +209,7 @@ pub fn message(panic: &(dyn Any + Send)) -> String {
     text.map_or_else(|| "a panic without a message".into(), |text| format!("panic: {text}"))
 }
 
-/// The switch with which tests kill a task.
+/// Lets tests kill a task.
 #[cfg(feature = "testkit")]
 mod testkit {
     use std::convert::Infallible;
@@ -238,9 +242,9 @@ mod testkit {
     }
 }
 
-/// Work that was started again counts as well after so long.
+/// Time after which a restarted task counts as healthy.
 const PROBATION: Duration = Duration::from_secs(60);
-/// First and longest pause before work is started again.
+/// Shortest and longest pause before work is started again.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
@@ -248,7 +252,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(60);
 mod tests {
     use super::*;
 
-    /// Counts the errors that are logged of one task.
+    /// Counts the errors that are logged about one task.
     #[derive(Clone, Default)]
     struct Errors(Arc<std::sync::atomic::AtomicU64>);
 
@@ -266,7 +270,7 @@ mod tests {
         fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
 
         fn event(&self, event: &tracing::Event<'_>) {
-            // Other tests log, too.
+            // Other tests log through the same subscriber.
             let mut count = |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
                 let is_ours = format!("{value:?}").contains("'logged once' ended");
                 let is_error = *event.metadata().level() == tracing::Level::ERROR;

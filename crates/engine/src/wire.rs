@@ -1,8 +1,8 @@
 //! Records, entries and events as JSON, for the engines that send them (docs/spec/engine.md).
 //!
-//! Whatever comes in is checked: a text that these functions accept keeps every limit of the directory and
-//! the archive, and one that they write comes back exactly. Keys that are not known are ignored, so that
-//! a newer station can say more.
+//! All input is checked: a text that these functions accept is within the limits of the directory
+//! and the archive. A text that they write is read back exactly. Unknown keys are ignored, so that
+//! newer stations can add some.
 
 mod detail;
 mod stream;
@@ -21,14 +21,14 @@ pub use stream::{
     placed_text, read_error, read_event, read_next, read_placed,
 };
 
-/// The longest text of one record, in bytes: four names of 255 bytes and a detail of 4 KiB, each at its longest
-/// as JSON (`\u00xx` for a byte), and the numbers.
+/// Longest text of a record, in bytes: four names of 255 bytes and a detail of 4 KiB, each at its
+/// longest as JSON (`\u00xx` for a byte), and the numbers.
 pub const RECORD_BYTES_MAX: usize = 32 << 10;
 
-/// The longest text of one entry, in bytes: 64 groups and 16 addresses at their longest.
+/// Longest text of an entry, in bytes: 64 groups and 16 addresses at their longest.
 pub const ENTRY_BYTES_MAX: usize = 128 << 10;
 
-/// A record as JSON.
+/// JSON form of a [`Record`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RecordJson<'a> {
     #[serde(borrow)]
@@ -51,7 +51,7 @@ pub struct RecordJson<'a> {
     detail: Cow<'a, str>,
 }
 
-/// An entry of the directory as JSON.
+/// JSON form of an [`Entry`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EntryJson<'a> {
     #[serde(borrow)]
@@ -61,30 +61,30 @@ pub struct EntryJson<'a> {
     version: Cow<'a, str>,
     #[serde(borrow)]
     groups: Vec<Cow<'a, str>>,
-    /// Words; those that are not known are ignored.
+    /// Names of capabilities. Unknown ones are ignored.
     #[serde(borrow)]
     capabilities: Vec<Cow<'a, str>>,
-    /// 64 hexadecimal digits.
+    /// Public key as 64 hexadecimal digits.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     key: Option<Cow<'a, str>>,
 }
 
-/// A change in the directory as JSON: `{"up": Entry}`, `"synced"`, `{"down": host}`, `{"removed": host}`.
+/// JSON form of an [`Event`]: `{"up": Entry}`, `"synced"`, `{"down": host}`, `{"removed": host}`.
 ///
-/// A reader that does not know a change ends its watch, so `removed` goes only to readers that ask for it
-/// ([`EVENTS`]).
+/// A reader ends its watch at an unknown event. So `removed` is sent only to readers that request
+/// it ([`EVENTS`]).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventJson<'a> {
-    /// A station is there, or changed.
+    /// A station registered, or changed its entry.
     #[serde(borrow)]
     Up(EntryJson<'a>),
     /// The snapshot is complete.
     Synced,
-    /// A station is gone.
+    /// A station left the group, or its lease ended.
     #[serde(borrow)]
     Down(Cow<'a, str>),
-    /// A station was removed.
+    /// An administrator removed a station.
     #[serde(borrow)]
     Removed(Cow<'a, str>),
 }
@@ -113,10 +113,11 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
 impl TryFrom<RecordJson<'_>> for Record {
     type Error = Error;
 
-    /// A detail that is not sound ([`is_sound_detail`]), from before they were refused, is left out.
+    /// Omits a detail that is not sound ([`is_sound_detail`]); earlier versions stored such
+    /// details.
     ///
     /// # Errors
-    /// [`Error::Invalid`] naming what is not a name, or what [`Record::check`] refuses.
+    /// [`Error::Invalid`] with the invalid name, or the value that [`Record::check`] refuses.
     fn try_from(json: RecordJson<'_>) -> Result<Self, Error> {
         let outcome = match (json.value, json.error, json.after_s) {
             (Some(value), None, None) => Outcome::Value(value),
@@ -163,7 +164,7 @@ impl TryFrom<EntryJson<'_>> for Entry {
     type Error = Error;
 
     /// # Errors
-    /// [`Error::Invalid`] naming what is not a name or a key, or what [`Entry::check`] refuses.
+    /// [`Error::Invalid`] with the invalid name or key, or the limit that [`Entry::check`] refuses.
     fn try_from(json: EntryJson<'_>) -> Result<Self, Error> {
         let can = |word: &str| json.capabilities.iter().any(|given| given == word);
         let groups = json.groups.iter().take(Self::GROUPS_MAX + 1);
@@ -200,7 +201,7 @@ impl TryFrom<EventJson<'_>> for Event {
     type Error = Error;
 
     /// # Errors
-    /// As for [`Entry`].
+    /// Those of an [`Entry`].
     fn try_from(json: EventJson<'_>) -> Result<Self, Error> {
         Ok(match json {
             EventJson::Up(entry) => Self::Up(entry.try_into()?),
@@ -211,7 +212,7 @@ impl TryFrom<EventJson<'_>> for Event {
     }
 }
 
-/// A record's text.
+/// Writes a record as JSON.
 #[must_use]
 pub fn record_text(record: &Record) -> String {
     text(&RecordJson::from(record))
@@ -220,8 +221,8 @@ pub fn record_text(record: &Record) -> String {
 /// Reads a record that is to be stored.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit; also when its detail is not
-/// sound ([`is_sound_detail`]).
+/// [`Error::Invalid`] if it is too long, is no JSON of a record, breaks a limit, or has a detail
+/// that is not sound ([`is_sound_detail`]).
 pub fn read_record(text: &[u8]) -> Result<Record, Error> {
     let json: RecordJson<'_> = read("record", text, RECORD_BYTES_MAX)?;
     if !is_sound_detail(&json.detail) {
@@ -233,24 +234,24 @@ pub fn read_record(text: &[u8]) -> Result<Record, Error> {
     json.try_into()
 }
 
-/// Reads a record that was stored elsewhere; a detail that is not sound is left out.
+/// Reads a record that was stored elsewhere. A detail that is not sound is omitted.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit.
+/// [`Error::Invalid`] if it is too long, is no JSON of a record, or breaks a limit.
 pub fn read_stored_record(text: &[u8]) -> Result<Record, Error> {
     read::<RecordJson<'_>>("record", text, RECORD_BYTES_MAX)?.try_into()
 }
 
-/// An entry's text.
+/// Writes an entry as JSON.
 #[must_use]
 pub fn entry_text(entry: &Entry) -> String {
     text(&EntryJson::from(entry))
 }
 
-/// Reads an entry.
+/// Reads an entry from JSON.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit.
+/// [`Error::Invalid`] if it is too long, is no JSON of an entry, or breaks a limit.
 pub fn read_entry(text: &[u8]) -> Result<Entry, Error> {
     read::<EntryJson<'_>>("entry", text, ENTRY_BYTES_MAX)?.try_into()
 }
@@ -278,13 +279,13 @@ fn key(text: &str) -> Result<[u8; 32], Error> {
     from_hex(text).ok_or_else(|| Error::Invalid("a key has 64 hexadecimal digits".into()))
 }
 
-/// Bytes as hexadecimal digits, two a byte.
+/// Writes bytes as hexadecimal digits, two for each byte.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The 32 bytes – a key, a digest – that 64 hexadecimal digits stand for; `None` = it is something else.
+/// Reads 32 bytes (a key or a digest) from 64 hexadecimal digits; `None` if the text is not that.
 #[must_use]
 pub fn from_hex(text: &str) -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
@@ -297,7 +298,7 @@ pub fn from_hex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// A word of a peer, short enough for a message.
+/// A word from a peer, cut to a length for messages.
 fn shown(word: &str) -> String {
     word.chars().take(40).collect()
 }

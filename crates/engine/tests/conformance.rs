@@ -8,7 +8,7 @@ use barograph_engine::{Config, Engine, Local, conformance_tests};
 
 conformance_tests!(LocalFixture::default());
 
-/// Archives in temporary directories; each engine remembers its own by being the last one opened.
+/// Archives in temporary directories. An engine's directory is the last one.
 #[derive(Default)]
 struct LocalFixture {
     directories: Mutex<Vec<tempfile::TempDir>>,

@@ -1,4 +1,5 @@
-//! Sends on what waits: one batch under way, begun again where the mesh's watermark stands still.
+//! Forwards the spool: one batch in flight. Sending restarts where the mesh's watermark stands
+//! still.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::{ASK_EVERY, JoinedConfig, State, possible};
 use crate::complaints::Complaints;
 use crate::{Engine, Error, HostId, Local, Record};
 
-/// What is known of the way to the mesh. Every number is one of the station's own sequence.
+/// State of the forwarding. Every number is a sequence number of this station.
 pub(super) struct Forwarder {
     host: HostId,
     local: Arc<Local>,
@@ -22,32 +23,32 @@ pub(super) struct Forwarder {
     head: watch::Receiver<u64>,
     confirm_every: Duration,
     random: SplitMix,
-    /// The mesh has confirmed everything up to here, as far as the archive knows.
+    /// Watermark of the mesh that the station's archive has recorded.
     passed: u64,
-    /// The mesh misses nothing up to here.
+    /// Watermark of the mesh as it was read last.
     watermark: u64,
-    /// The highest number that the mesh holds of this station, as far as gaps above
-    /// [`Record::SEQ_JUMP_MAX`] need it; 0 = not known.
+    /// Highest number that the mesh holds of this station; 0 if unknown. It is read only for gaps
+    /// above [`Record::SEQ_JUMP_MAX`].
     mesh_highest: u64,
-    /// The mesh's engine has acknowledged everything up to here.
+    /// The mesh's engine has acknowledged all records up to this number.
     sent: u64,
-    /// A number below `sent` that was neither stored here nor passed over yet: it may still come.
+    /// A number below `sent` that was neither stored here nor skipped. Its record may still be
+    /// appended.
     hole: Option<u64>,
-    /// When the watermark moved last, or sending began.
+    /// When the watermark last changed, or sending began.
     moved: Instant,
-    /// When the watermark is asked for again.
+    /// When to read the watermark next.
     ask_at: Instant,
-    /// Numbers up to here that are missing in the archive can no longer come.
+    /// Missing numbers up to this one will get no record any more.
     settled: u64,
-    /// The highest number at a time; it settles when that is long ago.
+    /// The highest number at a time. Numbers up to it settle [`SETTLE_AFTER`] later.
     highest: (Instant, u64),
-    /// The wait after the next failure.
+    /// Limit of the wait after the next failure.
     delay: Duration,
-    /// The mesh's engine takes nothing before.
+    /// The mesh's engine accepts nothing before this time.
     paced_until: Instant,
-    /// When the mesh last took something, or had nothing to take.
+    /// When the mesh last accepted a record, or no record waited.
     progressed: Instant,
-    /// Of records that the mesh refuses.
     complaints: Complaints,
 }
 
@@ -60,7 +61,7 @@ impl Forwarder {
         (passed, highest): (u64, u64),
     ) -> Self {
         let JoinedConfig { host, confirm_every, seed, .. } = config;
-        // Every process has another, so that stations that come back together spread.
+        // Each process has another seed, so that stations that reconnect together spread out.
         let random = SplitMix(seed.unwrap_or_else(|| RandomState::new().hash_one(host.as_str())));
         let head = local.head();
         Self {
@@ -78,7 +79,7 @@ impl Forwarder {
             hole: None,
             moved: Instant::now(),
             ask_at: Instant::now(),
-            // Whoever gave out these numbers has ended, and uses them no more.
+            // The process that gave out these numbers has ended, and appends nothing more.
             settled: highest,
             highest: (Instant::now(), highest),
             delay: DELAY_MIN,
@@ -110,7 +111,8 @@ impl Forwarder {
                         return;
                     }
                 }
-                // It is there, and says when it takes more: neither a fault nor a reason to wait longer.
+                // The mesh responds with the time at which it accepts more. That is no fault, and
+                // no reason to wait longer.
                 Err(Error::Throttled { why, wait }) => {
                     self.delay = DELAY_MIN;
                     let now = Instant::now();
@@ -136,7 +138,7 @@ impl Forwarder {
                     let wait = self.back_off(&error);
                     self.state.lock().is_paced = false;
                     self.note(Some(error));
-                    // Below the archive's head or not, an archive that was closed sends no more.
+                    // If the archive was closed, nothing more is sent.
                     if self.head.has_changed().is_err() {
                         return;
                     }
@@ -146,7 +148,7 @@ impl Forwarder {
         }
     }
 
-    /// Waits for something to do; `false` when the archive is closed.
+    /// Waits for work; `false` if the archive is closed.
     async fn wait(&mut self) -> bool {
         let until = if self.is_paced() { self.ask_at.min(self.paced_until) } else { self.ask_at };
         tokio::select! {
@@ -159,7 +161,7 @@ impl Forwarder {
         Instant::now() < self.paced_until
     }
 
-    /// Asks up to where the mesh misses nothing, and lets go of what it has.
+    /// Reads the mesh's watermark, and releases the records that it has passed.
     async fn ask(&mut self) -> Result<(), Error> {
         self.age().await?;
         let watermark = limited(self.mesh.watermark(&self.host)).await?;
@@ -173,19 +175,20 @@ impl Forwarder {
         self.watermark = watermark;
         self.mesh_highest = 0;
         if watermark < highest && Record::SEQ_JUMP_MAX < highest {
-            // One that has used the highest number there is has no next one.
+            // An origin that has used the highest number has no next one.
             let next = limited(self.mesh.next_seq(&self.host)).await.unwrap_or(1);
             self.mesh_highest = possible(next, highest)?.saturating_sub(1);
         }
         if highest < watermark {
-            // What the mesh holds there is not of this archive.
+            // The mesh's records above `highest` are not from this archive.
             self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
         }
         if self.passed < watermark {
             self.local.pass_spool(watermark).await?;
             self.passed = watermark;
         } else if watermark < self.passed {
-            // It has lost what it confirmed. Sending begins again once, however the watermark then goes on.
+            // The mesh has lost confirmed records. Sending restarts once, even if the watermark
+            // falls further.
             self.local.rewind_spool(watermark).await?;
             (self.passed, self.sent, self.hole) = (watermark, watermark, None);
         }
@@ -201,7 +204,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Settles the numbers that have been below others for so long that nobody appends them still.
+    /// Settles numbers that have been below others for so long that no caller will append them.
     async fn age(&mut self) -> Result<(), Error> {
         let (since, highest) = self.highest;
         let now = Instant::now();
@@ -213,7 +216,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends the next batch, if one waits and not too much is unconfirmed.
+    /// Sends the next batch, if records wait and not too many are unconfirmed.
     async fn send(&mut self) -> Result<Progress, Error> {
         if let Some(hole) = self.hole {
             let runs = self.local.held_runs(&self.host, hole - 1).await?;
@@ -228,7 +231,8 @@ impl Forwarder {
             self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
             return Ok(Progress::Idle);
         }
-        // In this order: a number that is held before, and has no record after, has none.
+        // Read in this order: a number that is held now, and has no record afterwards, has none to
+        // send.
         let runs = self.local.held_runs(&self.host, self.sent).await?;
         let records = self.local.spooled(self.sent, BATCH_RECORDS, BATCH_BYTES).await?;
         let Next { batch, sent, hole, passed_over } = self.next(records, &runs);
@@ -248,12 +252,12 @@ impl Forwarder {
         Ok(Progress::Sent)
     }
 
-    /// The batch that follows, with what passes over the numbers that have no record.
+    /// Builds the next batch, with markers for the numbers that have no record.
     fn next(&self, records: Vec<Record>, runs: &[(u64, u64)]) -> Next {
         let batch = Vec::with_capacity(records.len());
         let mut next = Next { batch, sent: self.sent, hole: None, passed_over: 0 };
         if records.is_empty() {
-            // Nothing waits above, so whatever is held there is nothing to be sent.
+            // No record waits above, so none of the held numbers there has a record to send.
             let highest = runs.last().map_or(0, |&(_, last)| last);
             self.pass_over(&mut next, highest, runs);
             next.hole = None;
@@ -268,10 +272,10 @@ impl Forwarder {
         next
     }
 
-    /// Passes over the numbers up to `until`, as far as none of them can come any more; false = the
-    /// batch has no room for all of them.
+    /// Skips the numbers up to `until`, as far as none of them can get a record any more. Returns
+    /// false if the batch has no room for all markers.
     ///
-    /// Above [`Record::SEQ_JUMP_MAX`] it does so in steps: the mesh refuses a longer one.
+    /// Above [`Record::SEQ_JUMP_MAX`] it skips in steps, because the mesh refuses longer ones.
     fn pass_over(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) -> bool {
         let first = next.sent + 1;
         if until < first {
@@ -293,8 +297,8 @@ impl Forwarder {
         true
     }
 
-    /// The last of the numbers `first` to `until` before one that may still get a record, given that
-    /// none of them has one; `first` − 1 = that one may.
+    /// Returns the last of the numbers `first` to `until`, none of which has a record, before one
+    /// that may still get a record; `first` − 1 if that is `first`.
     fn dead_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
         let mut last = first - 1;
         while last < until {
@@ -308,9 +312,9 @@ impl Forwarder {
         last
     }
 
-    /// Appends to the mesh; what its engine refuses by itself alone is passed over.
+    /// Appends to the mesh. A record that its engine refuses even on its own is skipped.
     async fn append(&mut self, batch: &[Record]) -> Result<(), Error> {
-        // Halves in order, so that the order of each series is kept.
+        // The first half goes first, so that the order of each series is kept.
         let mut parts = vec![batch];
         while let Some(part) = parts.pop() {
             let refusal = match limited(self.mesh.append(part)).await {
@@ -349,8 +353,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// How long to wait after an error: anywhere below a limit that doubles, so that stations that
-    /// lost a mesh together do not come back together.
+    /// Returns the wait after an error: a random time below a limit that doubles, so that stations
+    /// that lost a mesh together do not reconnect together.
     fn back_off(&mut self, error: &Error) -> Duration {
         if matches!(error, Error::Denied(_)) {
             return DENIED_AGAIN / 2 + self.random.below(DENIED_AGAIN / 2);
@@ -360,17 +364,17 @@ impl Forwarder {
         wait
     }
 
-    /// Keeps account of a mesh that sets the pace; it is reported once, until all is sent.
+    /// Records that the mesh limits the rate. It is logged once, until all records are sent.
     fn note_pace(&self, why: &str) {
         let left = self.local.statistics().spooled;
-        // So much may wait for a confirmation at any time.
+        // So many records may wait for a confirmation at any time.
         let is_paced = BATCH_RECORDS as u64 <= left;
         if !std::mem::replace(&mut self.state.lock().is_paced, is_paced) && is_paced {
             info!(left, why, "what waits goes at the pace that the mesh asks for");
         }
     }
 
-    /// Keeps account of how it goes; a mesh that stays away is reported once.
+    /// Records the last error. An unreachable mesh is logged once.
     fn note(&self, error: Option<Error>) {
         let mut state = self.state.lock();
         match (&state.last_error, &error) {
@@ -384,61 +388,61 @@ impl Forwarder {
     }
 }
 
-/// What one turn of the forwarder came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Sent,
     Idle,
 }
 
-/// What is sent next.
+/// The next batch, and the state after it.
 struct Next {
     batch: Vec<Record>,
-    /// Everything up to here is sent with it.
+    /// The highest number that the batch covers.
     sent: u64,
-    /// The first number left out that may still come.
+    /// First omitted number that may still get a record.
     hole: Option<u64>,
     passed_over: u64,
 }
 
-/// Records in one append: an archive commits them in some 50 ms.
+/// Records in one append. An archive commits them in about 50 ms.
 const BATCH_RECORDS: usize = 2000;
 
-/// Records in one append, those that pass over numbers included: each of [`BATCH_RECORDS`] may
-/// follow a gap, and an engine takes a batch of this length.
+/// Records in one append, markers of skipped numbers included. Each of [`BATCH_RECORDS`] may follow
+/// a gap. Engines accept a batch of this length.
 const BATCH_STEPS: usize = 2 * BATCH_RECORDS;
 
-/// Bytes of records in one append, below what engines take in one request or message (1 MiB).
+/// Bytes of records in one append, below the limit of engines for a request or message (1 MiB).
 const BATCH_BYTES: usize = 512 << 10;
 
-/// Numbers sent and not confirmed, at most: ten batches, so that a mesh that lost them gets them
-/// again within seconds.
+/// Most numbers sent and not confirmed: ten batches, so that a mesh that lost them gets them again
+/// within seconds.
 const WINDOW: u64 = 20_000;
 
-/// How soon a full window is asked about.
+/// Time to the next read of the watermark when the window is full.
 const WINDOW_ASK: Duration = Duration::from_millis(200);
 
-/// A watermark that stands still for so long below what was acknowledged has lost something: an
-/// archive that is well is behind by seconds.
+/// A watermark that stands still for so long below an acknowledged number shows a loss. A healthy
+/// archive is behind by seconds.
 const REPEAT_AFTER: Duration = Duration::from_secs(30);
 
-/// The mesh is asked twice in this time at least, and who still writes under the same name is found again.
+/// The watermark is read at least twice in this time. So a second writer under the same name is
+/// detected again.
 const OVERTAKEN_FOR: Duration = Duration::from_mins(1);
 
-/// A number that nobody appended for so long, while higher ones were, is not appended any more: a
-/// writer gives up after an archive's deadline, 30 s unless set otherwise.
+/// A missing number below others gets no record after this time: a writer stops after the archive's
+/// deadline, 30 s by default.
 const SETTLE_AFTER: Duration = Duration::from_mins(10);
 
-/// Three times the longest wait that a client follows.
+/// Three times the longest wait that a client accepts.
 const STALLED_AFTER: Duration = Duration::from_mins(15);
 
 /// Stations that start together begin within this time.
 const START_WITHIN: Duration = Duration::from_secs(1);
 
-/// First and longest limit of the wait after a failure. Stations that lost a mesh come back to it
+/// First and last limit of the wait after a failure. Stations that lost a mesh reconnect to it
 /// evenly over the latter.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(20);
 
-/// Someone has to let the station in first.
+/// Longest wait after a denial, which ends only when an operator admits the station.
 const DENIED_AGAIN: Duration = Duration::from_mins(5);

@@ -1,15 +1,15 @@
-//! Pages from two archives as one.
+//! Merges pages of two archives.
 //!
-//! A place in the station's own archive is told from one in the mesh by the highest bit of the
-//! cursor, which neither archive uses: SQLite counts in 63 bits.
+//! The highest bit of a cursor marks a position in the station's own archive. Neither archive uses
+//! that bit: SQLite counts in 63 bits.
 
 use barograph_forecast::Series;
 
 use super::Joined;
 use crate::{Cursor, Engine as _, Error, Page, Range, Record, Selector};
 
-/// From the station's archive when that is where the newest of the series is, otherwise from the mesh;
-/// what the mesh has nothing of may still be here.
+/// Reads from the station's archive if it has the newest records of the series, otherwise from the
+/// mesh. If the mesh has none, it reads from the station's archive, too.
 pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
     let is_here = match range.after {
         Some(after) => is_local(after),
@@ -20,11 +20,13 @@ pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> 
         return joined.local.history(series, &local).await.map(tagged);
     }
     match joined.mesh.history(series, range).await {
-        // Of what the station measures itself it knows that there is nothing yet.
+        // The station's archive is authoritative for the station's own measurements, also if it has
+        // none yet.
         Err(_) if series.source == joined.config.host && range.after.is_none() => {
             joined.local.history(series, &local).await.map(tagged)
         }
-        // A member of a mesh that this station kept before, and that is not in this one.
+        // The series may be of a member of an earlier mesh that this station archived, and that is
+        // not in this one.
         Ok(page) if page.items.is_empty() && page.next.is_none() && range.after.is_none() => {
             joined.local.history(series, &local).await.map(tagged)
         }
@@ -32,10 +34,11 @@ pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> 
     }
 }
 
-/// First every series that the station's archive has the newest of, then those of the mesh.
+/// Returns first each series with its newest record in the station's archive, then those of the
+/// mesh.
 ///
-/// When the mesh does not answer, a page that holds what the station knows says that there is more,
-/// and the next one says why it cannot be had.
+/// If the mesh does not respond, a page with the station's records has a cursor, and the next page
+/// reports the error.
 pub(super) async fn latest(
     joined: &Joined,
     selector: &Selector,
@@ -58,7 +61,7 @@ pub(super) async fn latest(
         }
         local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
     }
-    // A page of the mesh may have as much again.
+    // A page of the mesh may add as many bytes again.
     if Range::BYTES_MAX / 2 < items.iter().map(Record::page_bytes).sum() {
         return Ok(Page { items, next: Some(MESH_BEGINS) });
     }
@@ -81,7 +84,7 @@ pub(super) async fn latest(
                 }
                 let Selector { source, target, quantity } = selector;
                 if items.is_empty() && source.is_some() && target.is_some() && quantity.is_some() {
-                    // One series, of which the mesh has nothing.
+                    // The mesh has no record of this one series.
                     return joined.local.latest(selector, None, limit).await;
                 }
                 return Ok(Page { items, next: None });
@@ -92,20 +95,23 @@ pub(super) async fn latest(
     }
 }
 
-/// Whether a page that has room for more records ended by its bytes ([`Range::BYTES_MAX`]).
+/// Returns whether a page with room for more records ended at [`Range::BYTES_MAX`].
 fn is_cut(page: &Page<Record>, room: usize) -> bool {
     page.next.is_some() && page.items.len() < room
 }
 
-/// Those whose series is answered from the station's archive, or those whose is not.
+/// Keeps the records of series that are read from the station's archive, or those of all other
+/// series.
 async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Vec<Record>, Error> {
     let first = is_first_here(joined, items.iter().map(|item| item.series.clone()).collect()).await?;
     Ok(items.into_iter().zip(first).filter(|&(_, first)| first == is_here).map(|(item, _)| item).collect())
 }
 
-/// Of which of these series the station's archive has the newest: what it measures itself, what
-/// was handed in here and is forwarded to nobody, and everything where it is the mesh's archive. What others
-/// measured ends here with the day on which the station stopped being their archive.
+/// Returns for each series whether the station's archive has its newest records.
+///
+/// It has for its own measurements; for those that were handed in here, which are not forwarded;
+/// and for all series if it is the mesh's archive. If the station stopped being the mesh's archive,
+/// its records of other stations end on that day.
 async fn is_first_here(joined: &Joined, all: Vec<Series>) -> Result<Vec<bool>, Error> {
     let own: Vec<bool> =
         all.iter().map(|series| joined.config.is_archive || series.source == joined.config.host).collect();
@@ -125,8 +131,9 @@ fn tagged(page: Page<Record>) -> Page<Record> {
     Page { next: page.next.map(|Cursor(place)| Cursor(place | LOCAL)), ..page }
 }
 
-/// Marks a place in the station's own archive.
+/// Marks a position in the station's own archive.
 const LOCAL: u64 = 1 << 63;
 
-/// The place before the mesh's first series; no place in an archive, as it would be its last.
+/// Position before the mesh's first series. No archive uses it, because it would be its last
+/// position.
 const MESH_BEGINS: Cursor = Cursor(u64::MAX);

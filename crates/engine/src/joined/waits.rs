@@ -1,4 +1,4 @@
-//! Waits: with a limit, and different from station to station.
+//! Time limits and jitter.
 
 use std::time::Duration;
 
@@ -6,27 +6,27 @@ use tokio::time::timeout;
 
 use crate::Error;
 
-/// The generator of Steele, Lea and Flood (2014): jitter needs no better one.
+/// The SplitMix generator of Steele, Lea and Flood (2014), good enough for jitter.
 pub(super) struct SplitMix(pub(super) u64);
 
 impl SplitMix {
-    /// A time from 0 to below `limit`.
+    /// Returns a time from 0 to below `limit`.
     pub(super) fn below(&mut self, limit: Duration) -> Duration {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // 32 bits are enough for a jitter.
+        // 32 bits are enough for jitter.
         limit.mul_f64(f64::from((z >> 32) as u32) / 4_294_967_296.0)
     }
 }
 
-/// A mesh that does not answer is away.
+/// Awaits a response of the mesh for [`ANSWER_WITHIN`] at most.
 pub(super) async fn limited<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     timeout(ANSWER_WITHIN, answer)
         .await
         .unwrap_or_else(|_| Err(Error::Unknown(format!("the mesh did not answer within {ANSWER_WITHIN:?}"))))
 }
 
-/// The longest wait for one answer; engines have shorter deadlines of their own.
+/// Longest wait for one response. Engines have shorter deadlines of their own.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);

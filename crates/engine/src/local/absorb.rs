@@ -1,5 +1,5 @@
-//! What an archive does with the records that stations forward to it: whatever it does not keep, it
-//! still counts as seen, so that no station's watermark stands before a gap for ever.
+//! Accepts records that stations forward to an archive. Records that it discards count as seen, so
+//! that no station's watermark stops before a gap for ever.
 
 use std::time::Instant;
 
@@ -9,30 +9,33 @@ use rusqlite::Transaction;
 use super::store::{GAPS_ALL_MAX, Index, Row, Taken, Touched};
 use crate::{HostId, Record};
 
-/// What became of forwarded records; see [`Local::absorb`](crate::Local::absorb).
+/// Counts of one batch of forwarded records; see [`Local::absorb`](crate::Local::absorb).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Absorbed {
-    /// Stored now.
+    /// Records stored by this call.
     pub stored: u64,
-    /// Known before: stored, discarded or passed over once already.
+    /// Records seen before: stored, discarded or skipped once already.
     pub repeated: u64,
-    /// Counted as seen and not kept: older than what is kept, not the writer's own, or of a series
-    /// for which the archive has no room, or its writer no share.
+    /// Records counted as seen and not stored: older than retention keeps, not the writer's own, of
+    /// a series for which the archive or the writer's share has no room, or markers of skipped
+    /// numbers.
     pub discarded: u64,
-    /// Neither kept nor counted as seen, because the archive takes no further origin, no further gap in a
-    /// sequence, or no number so far above the others ([`Record::may_reach`]); the watermark stays below.
+    /// Records neither stored nor counted as seen, so the watermark stays below them: the archive
+    /// has no room for a further origin or for a further gap in a sequence, or their number is too
+    /// far above the others ([`Record::may_reach`]).
     pub refused: u64,
 }
 
-/// Forwarded records that an archive did not keep, by cause; see [`Statistics`](crate::Statistics).
+/// Forwarded records that an archive did not store, by cause; see
+/// [`Statistics`](crate::Statistics).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotKept {
     /// Discarded: the archive has no room for a further series of any member
     /// ([`Config::series_max`](crate::Config::series_max)).
     pub series: u64,
-    /// Discarded: the series is beyond its member's share of all series.
+    /// Discarded: the member has used its share of all series.
     pub member_series: u64,
-    /// Discarded: the record is older than what is kept.
+    /// Discarded: the record is older than retention keeps.
     pub old: u64,
     /// Discarded: the record is not its writer's own.
     pub foreign: u64,
@@ -45,7 +48,6 @@ pub struct NotKept {
 }
 
 impl NotKept {
-    /// Adds what another batch lost.
     pub(super) fn add(&mut self, other: Self) {
         self.series += other.series;
         self.member_series += other.member_series;
@@ -57,20 +59,22 @@ impl NotKept {
     }
 }
 
-/// On which terms a batch comes in.
+/// Condition on which a batch is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// All of it is stored, or the batch is refused.
+    /// All records are stored, or the batch is refused.
     Whole,
-    /// Each record by itself, as [`Local::absorb`](crate::Local::absorb) says.
+    /// Each record is stored, discarded or refused by itself; see
+    /// [`Local::absorb`](crate::Local::absorb).
     Forwarded,
 }
 
 impl Index {
-    /// The count of why a forwarded record, seen for the first time, is not kept; `None` = it is.
+    /// Returns the counter of the reason to discard a forwarded record that is seen for the first
+    /// time; `None` if the record is stored.
     ///
-    /// Of one member no more series are kept than its share, and of all members so many that the
-    /// station's own find room.
+    /// One member gets at most its share of series, and all members together leave a share for the
+    /// station itself.
     fn why_discarded<'n>(
         &self,
         record: &Record,
@@ -93,7 +97,8 @@ impl Index {
         (self.series_max - share <= self.series.len()).then_some(&mut not_kept.series)
     }
 
-    /// The count of why a forwarded record is neither kept nor counted as seen; `None` = it may be.
+    /// Returns the counter of the reason to refuse a forwarded record; `None` if it may count as
+    /// seen.
     fn why_refused<'n>(
         &mut self,
         record: &Record,
@@ -110,13 +115,13 @@ impl Index {
         (!has_room).then_some(&mut not_kept.gaps)
     }
 
-    /// Whether the run makes no gap, or leaves some for the station itself. One origin alone has at most a
-    /// tenth of all gaps anyway.
+    /// Returns whether the run makes no gap, or leaves gaps for the station itself. One origin has
+    /// at most a tenth of all gaps anyway.
     fn has_spare_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         self.gaps() < GAPS_ALL_MAX - GAPS_ALL_MAX / SHARE || self.touches(origin, first, last)
     }
 
-    /// Whether the origin may use this number. One that it may not is logged once a minute.
+    /// Returns whether the origin may use this number. A violation is logged once a minute.
     fn may_reach(&mut self, origin: &HostId, seq: u64) -> bool {
         let highest = self.highest(origin);
         let may = Record::may_reach(seq, highest);
@@ -126,7 +131,7 @@ impl Index {
         may
     }
 
-    /// Takes each record of the batch by itself.
+    /// Stores, discards or refuses each record of the batch by itself.
     pub(super) fn absorb<'a>(
         &mut self,
         transaction: &Transaction<'_>,
@@ -145,7 +150,7 @@ impl Index {
             } else if !self.hold(transaction, record, run, touched)? {
                 absorbed.repeated += 1;
             } else if passed_over.is_some() {
-                // Nothing was measured under these numbers, so nothing is lost.
+                // No measurement has these numbers, so none is lost.
                 absorbed.discarded += 1;
             } else if let Some(why) = self.why_discarded(record, cutoff_unix_ns, &mut not_kept) {
                 *why += 1;
@@ -160,16 +165,16 @@ impl Index {
 }
 
 impl Record {
-    /// A record that is never kept, by which a station tells an archive that nothing will come under
-    /// the numbers `first` to `last` of its own sequence: [`Local::absorb`](crate::Local::absorb)
-    /// counts them as seen. Only for numbers that the station holds no record of.
+    /// Makes a marker that is never stored: it reports to an archive that the numbers `first` to
+    /// `last` of this station will get no record. [`Local::absorb`](crate::Local::absorb) counts
+    /// them as seen. Use it only for numbers without a record.
     ///
-    /// It is a record that is not its writer's own, so that an engine that knows nothing of this
-    /// keeps at most a note, and its detail names where the run begins.
+    /// It is a record that is not its writer's own, so an engine without support for markers stores
+    /// at most its number. Its detail has the first number of the run.
     #[must_use]
     pub fn passing_over(origin: &HostId, first: u64, last: u64) -> Self {
         let nobody = Name::new(NOBODY).expect("it is a name");
-        // A station may have that name, too; its own records then point at another source.
+        // A station may have that name, too. Its own markers then have another source.
         let source = if *origin == nobody { Name::new(NOBODY_ELSE).expect("it is a name") } else { nobody };
         Self {
             origin: origin.clone(),
@@ -181,7 +186,7 @@ impl Record {
         }
     }
 
-    /// The numbers, first and last, that the record passes over; `None` = it is an ordinary one.
+    /// Returns the first and last number that this marker skips; `None` for an ordinary record.
     #[must_use]
     pub fn passes_over(&self) -> Option<(u64, u64)> {
         let first = self.detail.strip_prefix(DETAIL_BEFORE)?.strip_suffix(DETAIL_AFTER)?;
@@ -190,16 +195,16 @@ impl Record {
     }
 }
 
-/// One member has at most an eighth of the series: a station measures thousands of targets, and some that
-/// go astray leave room for the others. Another eighth is the station's own.
+/// One member has at most an eighth of the series: a station measures thousands of targets, and a
+/// mistake of one member leaves room for the others. Another eighth is the station's own.
 pub(super) const SHARE: usize = 8;
 
-/// The source of what is measured by nobody.
+/// Source of a marker, which no station measured.
 const NOBODY: &str = "nobody";
 
-/// The same for a station called [`NOBODY`].
+/// Source of a marker of a station that has that name itself.
 const NOBODY_ELSE: &str = "nobody-else";
 
-/// The detail's JSON around the first number.
+/// JSON of the detail around the first number.
 const DETAIL_BEFORE: &str = "{\"passes_over_from\":";
 const DETAIL_AFTER: &str = "}";

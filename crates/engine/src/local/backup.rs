@@ -1,4 +1,4 @@
-//! A consistent copy of the archive, taken while it is in use.
+//! Makes a consistent copy of the archive while it is in use.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::files::Files;
 use crate::Error;
 
-/// Copies the archive to `path`, which appears when the copy is whole and durable.
+/// Copies the archive to `path`. The file appears when the copy is complete and durable.
 pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     let refused =
         |error: io::Error| Error::Unavailable(format!("{} cannot be written: {error}", path.display()));
@@ -21,7 +21,7 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     }
     let partial = Partial::create(path)?;
     copy(files, &partial.path, BUSY_MAX).map_err(|error| match error.sqlite_error_code() {
-        // Errors of the copy are about its own file; damage is in the one that is read.
+        // Other errors are about the new file; damage is in the archive that is read.
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => files.error(&error),
         _ => Error::Unavailable(format!("{} cannot be written: {error}", path.display())),
     })?;
@@ -37,12 +37,12 @@ fn exists(path: &Path) -> Error {
     Error::Invalid(format!("{} exists; a backup overwrites nothing", path.display()))
 }
 
-/// Gives the whole copy its good name, and replaces nothing that appeared in the meantime.
+/// Gives the complete copy its final name, without replacing a file that appeared meanwhile.
 fn publish(partial: &Path, path: &Path, link: impl FnOnce(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
     match link(partial, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            // FAT and some network disks have no links. There an empty file of our own takes the
-            // name, which the copy then replaces.
+            // FAT and some network disks have no hard links. There an empty file of our own takes
+            // the name, and the copy then replaces it.
             OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
             fs::rename(partial, path).inspect_err(|_| {
                 let _ = fs::remove_file(path);
@@ -52,13 +52,13 @@ fn publish(partial: &Path, path: &Path, link: impl FnOnce(&Path, &Path) -> io::R
     }
 }
 
-/// Copies page by page; gives up when it cannot go on for `busy_max` because of another program's lock.
+/// Copies page by page. Fails if another program's lock stops it for `busy_max`.
 fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = Connection::open_with_flags(&files.archive, flags | OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let mut to = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // A read that stays open holds the state that is copied, so that commits meanwhile neither
-    // show in the copy nor make it begin anew; and they do not wait for it (WAL).
+    // A read transaction keeps the snapshot that is copied: commits meanwhile neither change the
+    // copy nor restart it, and they do not wait for it (WAL).
     let snapshot = from.unchecked_transaction()?;
     snapshot.query_row("SELECT count(*) FROM archive", [], |_| Ok(()))?;
     to.busy_timeout(Duration::ZERO)?;
@@ -78,14 +78,15 @@ fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> 
     }
 }
 
-/// The unfinished copy; removed when dropped, by when its good name may be linked to it.
+/// The unfinished copy. Dropping it removes this name; the final name may refer to the same file by
+/// then.
 struct Partial {
     path: PathBuf,
 }
 
 impl Partial {
     fn create(path: &Path) -> Result<Self, Error> {
-        // A backup that was killed leaves its name behind, which must not stop the next one.
+        // A backup that was killed leaves its file, which must not stop the next one.
         for number in 1..=REMNANTS_MAX {
             let mut name = path.as_os_str().to_owned();
             name.push(format!(".partial{number}"));
@@ -107,7 +108,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // If it cannot be removed, or was renamed, there is nothing left to do.
+        // If it cannot be removed, or was renamed, nothing is left to do.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -115,13 +116,13 @@ impl Drop for Partial {
 /// Pages copied in one step: 4 MiB.
 const PAGES: i32 = 1024;
 
-/// How long another program may hold the copy or the archive before the backup gives up.
+/// Longest time that another program may lock the copy or the archive before the backup fails.
 const BUSY_MAX: Duration = Duration::from_secs(30);
 
-/// How often to look whether it let go.
+/// Interval of retries while the lock is held.
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// So many remnants are a sign that no backup ever ends, and each takes room.
+/// So many remnants show that no backup ever completes, and each takes space.
 const REMNANTS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
-//! What time it is, for retention: a clock that jumps ahead must not make everything old.
+//! Clock of retention: a wall clock that jumps ahead must not make all records too old.
 //!
-//! The wall clock is not believed further than the labels of the records stored (a clock that is
-//! wrong while nothing is stored changes nothing), nor, for a day, a jump of more than a day: a
-//! wrong clock is mostly put right within hours, and a station that was off for long can wait.
+//! The clock goes no further than the newest label of the stored records, so a wrong wall clock
+//! changes nothing while no record is stored. A jump of more than a day is ignored for a day: wrong
+//! clocks are mostly corrected within hours, and a station that was off for long can wait.
 
 use std::time::{Duration, Instant};
 
-/// The present as far as it is believed.
+/// Current time, as far as it is trusted.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     believed_unix_ns: i64,
     as_of: Instant,
-    /// Since when the time claimed was too far ahead; `None` = it is not.
+    /// When the claimed time first was too far ahead; `None` if it is not.
     doubted_since: Option<Instant>,
 }
 
 impl Clock {
-    /// The clock of an archive that is opened with this newest label.
+    /// Clock of an archive that is opened with this newest label.
     pub(super) fn new(wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> Self {
         let believed_unix_ns = claimed(wall_unix_ns, newest_unix_ns);
         Self { believed_unix_ns, as_of: now, doubted_since: None }
     }
 
-    /// The present, in nanoseconds since 1970.
+    /// Current time in nanoseconds since 1970.
     pub(super) fn tell(&mut self, wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> i64 {
         let claimed = claimed(wall_unix_ns, newest_unix_ns);
         let expected = self.believed_unix_ns.saturating_add(nanoseconds(now - self.as_of));
@@ -45,10 +45,11 @@ fn nanoseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// A larger jump is not what keeping a clock in step looks like.
+/// Largest step of a clock that is being kept in time.
 const JUMP_MAX: Duration = Duration::from_hours(24);
 
-/// Long enough that someone notices a wrong clock, and short beside what is kept.
+/// Time after which a jump is trusted: long enough to notice a wrong clock, and short compared with
+/// retention.
 const BELIEVED_AFTER: Duration = Duration::from_hours(24);
 
 #[cfg(test)]
@@ -80,7 +81,7 @@ mod tests {
         let start = Instant::now();
         let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
         for hours in 1..=24 {
-            // Records are stored under the wrong time, too.
+            // Records have the wrong time, too.
             let wall = 10 * YEAR_NS + i64::from(hours) * HOUR_NS;
             let told = clock.tell(wall, Some(wall), start + hours * HOUR);
             assert_eq!(told, YEAR_NS + i64::from(hours) * HOUR_NS);

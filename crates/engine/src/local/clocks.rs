@@ -1,4 +1,4 @@
-//! Which stations have a clock that is ahead of this one's, as their records show.
+//! Detects stations with a clock ahead of this one's, from the labels of their records.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 use crate::HostId;
 use crate::complaints::Complaints;
 
-/// Stations whose newest record was labelled ahead of its arrival.
+/// Stations with a label ahead of its arrival on their newest record.
 #[derive(Debug, Default)]
 pub(super) struct ClocksAhead {
-    /// By how much, and when it was seen.
+    /// How far each clock is ahead, and when that was detected.
     ahead: BTreeMap<HostId, (Duration, Instant)>,
     complaints: Complaints,
 }
 
 impl ClocksAhead {
-    /// Takes note of a record of `host`, with how far its label was ahead; `true` = that is to be logged.
+    /// Records how far the label of a record of `host` was ahead. Returns whether to log it.
     pub(super) fn note(&mut self, host: &HostId, ahead: Option<Duration>, now: Instant) -> bool {
         let Some(ahead) = ahead else {
             self.ahead.remove(host);
@@ -30,17 +30,18 @@ impl ClocksAhead {
         self.complaints.is_due(host.as_str(), now)
     }
 
-    /// Those that are ahead, and by how much, by name.
+    /// Stations that are ahead, ordered by name, and by how much.
     pub(super) fn at(&self, now: Instant) -> Vec<(HostId, Duration)> {
         let recent = self.ahead.iter().filter(|(_, (_, at))| now < *at + SHOWN_FOR);
         recent.map(|(host, (ahead, _))| (host.clone(), *ahead)).collect()
     }
 }
 
-/// A station that has sent nothing for so long may have been put right.
+/// Time after which a station without new records is not reported any more: its clock may be right
+/// by now.
 const SHOWN_FOR: Duration = Duration::from_mins(10);
 
-/// No reader of `/healthz` wants more.
+/// Most stations in the list, enough for a reader of `/healthz`.
 const HOSTS_MAX: usize = 256;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The directory of a single machine: in memory, shared by whoever holds the engine.
+//! Directory of a single machine, in memory, shared by all users of the engine.
 //!
-//! Within one process a holder cannot die and leave its lease behind: unwinding drops the lease,
-//! and the end of the process takes the directory with it. So no timer counts the TTL down.
+//! Within one process, a holder cannot die and leave its lease: unwinding drops the lease, and the
+//! end of the process removes the directory. So no timer is needed for the TTL.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use crate::{BoxStream, Entry, Error, Event, Group, HostId, Lease, LeaseState};
 
-/// Stations and who watches them.
+/// The registered stations and their watches.
 #[derive(Clone)]
 pub(super) struct Directory(Arc<Mutex<State>>);
 
@@ -30,12 +30,11 @@ struct Held {
     entry: Arc<Entry>,
 }
 
-/// A change of the directory.
 #[derive(Clone)]
 enum Change {
-    /// What a host said of itself before and after.
+    /// Entry of a station before and after the change.
     Entry { before: Option<Arc<Entry>>, after: Option<Arc<Entry>> },
-    /// A host was removed.
+    /// An operator removed this host.
     Removed(HostId),
 }
 
@@ -69,7 +68,7 @@ impl Directory {
         state.tell(Change::Removed(host.clone()));
     }
 
-    /// Takes the stations that were removed before the directory was made, oldest first.
+    /// Restores the stations that were removed before this directory was made, oldest first.
     pub(super) fn restore_removed(&self, hosts: &[HostId]) {
         let mut state = self.lock();
         for host in hosts {
@@ -105,7 +104,7 @@ impl State {
     }
 
     fn tell(&self, change: Change) {
-        // An error means that nobody watches.
+        // An error means that there is no watch.
         let _ = self.changes.send(change);
     }
 }
@@ -172,7 +171,7 @@ impl Lease for LocalLease {
 impl Drop for LocalLease {
     fn drop(&mut self) {
         let mut state = self.directory.lock();
-        // A later registration of the same host is not ours to end.
+        // A later registration of the same host must stay.
         if state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration) {
             let before = state.entries.remove(&self.host).map(|held| held.entry);
             state.tell(Change::Entry { before, after: None });
@@ -180,11 +179,11 @@ impl Drop for LocalLease {
     }
 }
 
-/// Changes kept for a watcher that does not keep up; more, and its stream ends with `Lagged`.
+/// Changes kept for a slow watch. If it misses more, its stream ends with `Lagged`.
 const CHANGES: usize = 1024;
 
-/// Removed stations remembered: as many as a station can invite.
+/// Most removed stations that are kept: as many as a station can invite.
 const REMOVED_MAX: usize = 1000;
 
-/// More than one machine can serve; a mesh of this size runs on another engine.
+/// Most stations, more than one machine can serve. A mesh of this size needs another engine.
 const ENTRIES_MAX: usize = 10_000;

@@ -1,4 +1,4 @@
-//! The state directory: its lock, the archive file, its format, and what went wrong with it.
+//! The state directory: its lock, the archive file, the file's format and its errors.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write as _};
@@ -12,16 +12,16 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::{Error, Local};
 
-/// The state directory, locked for as long as this lives.
+/// The state directory, locked while this value lives.
 pub(super) struct Files {
     pub(super) archive: PathBuf,
-    /// Whether the disk has failed to answer since the last commit.
+    /// Whether the disk has returned an I/O error since the last commit.
     disk_failed: AtomicBool,
     _lock: File,
 }
 
 impl Files {
-    /// Makes the directory where it is missing, and locks it against a second station.
+    /// Creates the directory if it is missing, and locks it against a second station.
     pub(super) fn lock(directory: &Path) -> Result<Self, Error> {
         let lock = lock(directory)?;
         let archive = directory.join(Local::FILE);
@@ -43,7 +43,7 @@ impl Files {
         Ok(Self { archive, disk_failed: AtomicBool::new(false), _lock: lock })
     }
 
-    /// Opens the archive for writing; a file that is empty becomes a new archive.
+    /// Opens the archive for writing. An empty file becomes a new archive.
     pub(super) fn open(&self) -> Result<Connection, Error> {
         self.look()?;
         let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -53,17 +53,18 @@ impl Files {
         Ok(connection)
     }
 
-    /// A connection that only reads, for an archive that is open.
+    /// Opens a connection that only reads. The archive must be open already.
     pub(super) fn open_reader(&self) -> Result<Connection, Error> {
         let connection = self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(connection)
     }
 
-    /// What `error` means for the one who asked.
+    /// Converts an SQLite error for the caller.
     ///
-    /// After an input/output error SQLite may find the file malformed until the disk answers again, so that
-    /// counts as the same failure of the disk. An archive that is damaged is found at the next opening.
+    /// After an input/output error SQLite may report the file as malformed until the disk responds
+    /// again. So that counts as the same failure of the disk. A damaged archive is detected when it
+    /// is opened next.
     pub(super) fn error(&self, error: &rusqlite::Error) -> Error {
         let path = self.archive.display();
         let code = error.sqlite_error_code();
@@ -83,19 +84,20 @@ impl Files {
             Some(ErrorCode::DiskFull) => Error::Unavailable(format!(
                 "the disk that holds {path} is full; nothing was stored; make room and it goes on by itself"
             )),
-            // Every key is made here and is new, so one that is there already contradicts the rest.
+            // Every key is made here and is new. So a key that exists already shows damage.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
                 self.corrupt(&error.to_string())
             }
             Some(_) => Error::Unavailable(format!("{path}: {error}")),
-            // What was read does not have the form in which it was written.
+            // A value does not have the form in which it was written.
             None => self.corrupt(&error.to_string()),
         }
     }
 
-    /// The same for an archive that is being opened: nothing waits for room then.
+    /// Converts an SQLite error of an archive that is being opened, where no caller waits for
+    /// space.
     fn error_at_opening(&self, error: &rusqlite::Error) -> Error {
-        // Without room for the index of its log an archive cannot be read either.
+        // An archive cannot even be read without space for the index of its log.
         if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || lacks_index(error) {
             let full = io::Error::from(io::ErrorKind::StorageFull);
             return Error::Unavailable(format!(
@@ -107,7 +109,7 @@ impl Files {
         self.error(error)
     }
 
-    /// Notes that the disk has taken a commit.
+    /// Records that the disk accepted a commit.
     pub(super) fn committed(&self) {
         self.disk_failed.store(false, Ordering::Relaxed);
     }
@@ -127,8 +129,8 @@ impl Files {
         Ok(connection)
     }
 
-    /// Refuses what SQLite would take for an empty database, and write over: a remnant of a file
-    /// shorter than a page, and an empty file beside a log that holds the data.
+    /// Refuses files that SQLite would overwrite as an empty database: a file shorter than a page,
+    /// and an empty file beside a log that has data.
     fn look(&self) -> Result<(), Error> {
         let bytes = |path: &Path| match fs::metadata(path) {
             Ok(file) => Ok(file.len()),
@@ -144,7 +146,7 @@ impl Files {
         }
     }
 
-    /// Refuses what is not an archive of a format known here, before anything is written.
+    /// Refuses a file that is no archive of a supported format, before anything is written.
     fn identify(&self, connection: &Connection) -> Result<(), Error> {
         let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let identity = || {
@@ -166,7 +168,8 @@ impl Files {
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         connection.pragma_update(None, "synchronous", "FULL")?;
-        // On macOS fsync alone leaves data in the drive's cache; these have no effect elsewhere.
+        // On macOS, fsync alone leaves data in the drive's cache. The two settings have no effect
+        // elsewhere.
         connection.pragma_update(None, "fullfsync", true)?;
         connection.pragma_update(None, "checkpoint_fullfsync", true)?;
         connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
@@ -179,8 +182,8 @@ impl Files {
         transaction.commit()
     }
 
-    /// Reads all of a small archive for damage. A large one would delay the start by seconds; there,
-    /// SQLite finds damage when it reads the page.
+    /// Checks a small archive completely for damage. That would delay the start with a large one by
+    /// seconds; there, SQLite detects damage when it reads the page.
     fn check(&self, connection: &Connection) -> Result<(), Error> {
         if fs::metadata(&self.archive).is_ok_and(|file| CHECKED_BYTES < file.len()) {
             return Ok(());
@@ -192,7 +195,7 @@ impl Files {
     }
 }
 
-/// Whether the index of the log found no room.
+/// Returns whether there was no space for the index of the log.
 fn lacks_index(error: &rusqlite::Error) -> bool {
     error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHMSIZE)
 }
@@ -216,7 +219,7 @@ fn lock(directory: &Path) -> Result<File, Error> {
             TryLockError::WouldBlock if Instant::now() < give_up => thread::sleep(LOCK_RETRY),
             TryLockError::WouldBlock => {
                 let mut holder = String::new();
-                // Only for the message, so whatever cannot be read is left out.
+                // The number is only for the message, so an error is ignored.
                 let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
                 return Err(Error::Unavailable(format!(
                     "another station (process {}) uses {}; give this one a state directory of its own",
@@ -227,12 +230,12 @@ fn lock(directory: &Path) -> Result<File, Error> {
             TryLockError::Error(error) => return Err(unavailable(error)),
         }
     }
-    // The number serves the message above alone: a full disk must not keep the archive shut.
+    // The number is only for the message above: a full disk must not keep the archive closed.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
 
-/// An error of the file system, with what an administrator can do about it where that is known.
+/// Message of a file system error, with what an administrator can do, if that is known.
 #[must_use]
 pub fn with_remedy(error: &io::Error) -> String {
     match error.kind() {
@@ -246,35 +249,35 @@ pub fn with_remedy(error: &io::Error) -> String {
     }
 }
 
-/// A new archive with its log takes 140 KB, and the small files beside it a block each.
+/// A new archive with its log takes 140 KB, and each small file beside it takes a block.
 const ROOM: &str = "1 MiB";
 
-/// The file shared by an archive's connections, its `-shm`, cannot be made as large as it must be.
+/// The shared-memory file of an archive, `-shm`, cannot grow to the size that it needs.
 const SQLITE_IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
-/// "baro" in ASCII, so that `file` and SQLite's tools can tell an archive from another database.
+/// "baro" in ASCII, by which `file` and SQLite's tools identify an archive.
 const APPLICATION: i64 = 0x6261_726f;
 
-/// The format of `schema.sql`; raised with every change that an older version could not read.
+/// Format of `schema.sql`. It increases with each change that an older version could not read.
 const FORMAT: u32 = 1;
 
-/// How long to wait for another program that holds the database, such as `sqlite3`.
+/// Longest wait for another program that has locked the database, such as `sqlite3`.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// The smallest page of an SQLite database (its file format, §1.3.2).
+/// Smallest page of an SQLite database (its file format, §1.3.2).
 const PAGE_BYTES_MIN: u64 = 512;
 
-/// A station that is being stopped may need a moment to let go of its archive.
+/// Longest wait for a station that is being stopped to release its archive.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
-/// How often to look whether it did.
+/// Interval of retries of the lock.
 const LOCK_RETRY: Duration = Duration::from_millis(20);
 
-/// The write-ahead log is cut back to this after it grew (a long read, a large backup).
+/// The write-ahead log is truncated to this size after it grew (a long read, a large backup).
 const LOG_BYTES: i64 = 16 << 20;
 
-/// Archives up to this size are read whole at the start: about a tenth of a second.
+/// Archives up to this size are checked completely at the start, which takes about 0.1 s.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// Above the number of different statements there are, so that each is prepared once.
+/// More than the number of different statements, so that each is prepared once.
 const STATEMENTS: usize = 32;

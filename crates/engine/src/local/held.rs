@@ -1,19 +1,19 @@
-//! The sequences of one origin that were ever stored, as runs without a gap.
+//! Sequence numbers of one origin that were ever stored, as runs without a gap.
 //!
-//! This set is what makes appends idempotent and the watermark true, also after retention removed
-//! the records themselves. A healthy origin has one run, however many records it wrote.
+//! This set makes appends idempotent and the watermark correct, also after retention removed the
+//! records. A healthy origin has one run, however many records it wrote.
 
 use std::collections::BTreeMap;
 
-/// A set of sequences, each from 1.
+/// A set of sequence numbers, each from 1.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// First sequence of a run → its last; runs neither overlap nor touch.
+    /// First number of a run → its last number. Runs neither overlap nor touch.
     runs: BTreeMap<u64, u64>,
 }
 
 impl Held {
-    /// Adds `seq`; `false` when it was there already.
+    /// Adds `seq`; `false` if the set had it already.
     pub(super) fn insert(&mut self, seq: u64) -> bool {
         let before = self.runs.range(..=seq).next_back().map(|(&first, &last)| (first, last));
         let first = match before {
@@ -26,7 +26,7 @@ impl Held {
         true
     }
 
-    /// Adds every sequence from `first` to `last`; `false` when all were there already.
+    /// Adds each number from `first` to `last`; `false` if the set had all of them already.
     pub(super) fn insert_run(&mut self, first: u64, last: u64) -> bool {
         let near: Vec<_> = self.runs_between(first.saturating_sub(1), last.saturating_add(1)).collect();
         if near.iter().any(|&(from, to)| from <= first && last <= to) {
@@ -41,32 +41,31 @@ impl Held {
         true
     }
 
-    /// Whether `first` to `last` overlap or touch a run, so that adding them makes no further one.
+    /// Returns whether `first` to `last` overlaps or touches a run, so that adding it makes no
+    /// further one.
     pub(super) fn touches(&self, first: u64, last: u64) -> bool {
         self.runs_between(first.saturating_sub(1), last.saturating_add(1)).next().is_some()
     }
 
-    /// Adds a run read from the archive; runs come in order and do not touch.
+    /// Adds a run that was read from the archive. Runs come in order and do not touch.
     pub(super) fn push_run(&mut self, first: u64, last: u64) {
         self.runs.insert(first, last);
     }
 
-    /// Whether `seq` is there.
     pub(super) fn contains(&self, seq: u64) -> bool {
         self.runs.range(..=seq).next_back().is_some_and(|(_, &last)| seq <= last)
     }
 
-    /// The highest sequence; 0 = none.
+    /// Highest number; 0 if the set is empty.
     pub(super) fn highest(&self) -> u64 {
         self.runs.last_key_value().map_or(0, |(_, &last)| last)
     }
 
-    /// How many runs there are.
     pub(super) fn run_count(&self) -> usize {
         self.runs.len()
     }
 
-    /// The runs that hold or lie between the two sequences, as (first, last), in order.
+    /// Runs that overlap `lowest` to `highest`, as (first, last), in order.
     pub(super) fn runs_between(&self, lowest: u64, highest: u64) -> impl Iterator<Item = (u64, u64)> {
         let before = self.runs.range(..lowest).next_back().filter(|&(_, &last)| lowest <= last);
         before.into_iter().chain(self.runs.range(lowest..=highest)).map(|(&first, &last)| (first, last))

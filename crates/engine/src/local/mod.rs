@@ -1,4 +1,4 @@
-//! The engine of a single machine: SQLite in the state directory, no server.
+//! The engine of a single machine: SQLite in the state directory, without a server.
 //!
 //! ```text
 //! append ─► queue (bounded) ─► storage thread: group ─► one transaction, fsync ─► acknowledged
@@ -50,48 +50,48 @@ use crate::{
     Selector, TaskStatus,
 };
 
-/// How a [`Local`] engine keeps its archive.
+/// Configuration of a [`Local`] engine.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The state directory; made with mode 0700 when it is not there.
+    /// The state directory. It is created with mode 0700 if it does not exist.
     pub directory: PathBuf,
-    /// The shortest time between two transactions of a trickle of records; 0 = commit as soon as
-    /// the queue is drained. A thousand waiting records are committed at once.
+    /// Shortest time between two transactions; 0 commits as soon as the queue is empty. A thousand
+    /// waiting records are committed at once.
     ///
-    /// Default 1 s: an append waits no longer for its acknowledgement, and an idle disk is not
-    /// woken for every measurement. At most an hour.
+    /// Default: 1 s. An append waits no longer for its acknowledgement, and an idle disk does not
+    /// wake up for every measurement. At most an hour.
     pub commit_interval: Duration,
-    /// Records whose time label is older are removed, and refused when they are appended.
+    /// Age beyond which records are removed, and refused when they are appended.
     ///
-    /// Age is counted from the newest label stored, or from the wall clock where that is earlier;
-    /// a clock that jumps ahead by more than a day is believed after a day.
+    /// It is counted from the newest stored label, or from the wall clock if that is earlier. A
+    /// clock that jumps ahead by more than a day is trusted after a day.
     ///
-    /// Default 400 days: a year and the month after it, so that today can be compared with the
-    /// same week of last year.
+    /// Default: 400 days, a year and a month, so that today can be compared with the same week of
+    /// last year.
     pub keep: Duration,
-    /// When the archive holds more bytes than this, the records stored first are removed.
+    /// Size of the archive in bytes beyond which the records stored first are removed.
     ///
-    /// Default 1 GiB: at 66 bytes a record three months of 20 series measured every 10 s (records
-    /// with details take several times that), and a size that no disk minds. The file does not
-    /// shrink; what is removed makes room for what comes.
+    /// Default: 1 GiB. At 66 bytes a record, that is three months of 20 series measured every 10 s.
+    /// Records with details take several times as much. The file does not shrink; new records use
+    /// the space of removed ones.
     pub keep_bytes: u64,
-    /// The most series. Records of further ones are refused when they are appended, and counted as
-    /// seen and not kept when members forward them ([`NotKept`]); all members together have seven
-    /// eighths, and one of them has an eighth.
+    /// Most series in the archive. Appends of records of further series are refused; records that
+    /// members forward are counted as seen and discarded ([`NotKept`]). One member gets an eighth
+    /// of the series, and all members together get seven eighths.
     ///
-    /// Default 100 000: ten thousand targets with ten quantities; the index of so many takes about
-    /// 25 MB.
+    /// Default: 100 000, or ten thousand targets with ten quantities. Their index takes about 25
+    /// MB.
     pub series_max: usize,
-    /// The longest wait of an append beyond `commit_interval`, for room in the queue and for its
-    /// commit. Default 30 s: a disk that takes longer is broken. At most an hour.
+    /// Longest wait of an append beyond `commit_interval`, for space in the queue and for its
+    /// commit. Default: 30 s, because a disk that takes longer is broken. At most an hour.
     pub deadline: Duration,
-    /// A live subscriber this many records behind skips to the present and is told so. Default
-    /// 10 000: an hour of a busy station.
+    /// A live subscriber this many records behind gets [`Error::Lagged`] and continues with the
+    /// newest records. Default: 10 000, an hour of a busy station.
     pub lag: u64,
 }
 
 impl Config {
-    /// The defaults, with the archive in `directory`.
+    /// Default configuration, with the archive in `directory`.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -104,13 +104,13 @@ impl Config {
         }
     }
 
-    /// How many series all members together may have in the archive.
+    /// Most series of all members together in the archive.
     #[must_use]
     pub fn series_of_members(&self) -> usize {
         self.series_max - self.series_of_member()
     }
 
-    /// How many series one member may have in the archive.
+    /// Most series of one member in the archive.
     #[must_use]
     pub fn series_of_member(&self) -> usize {
         self.series_max / absorb::SHARE
@@ -126,36 +126,37 @@ impl Config {
     }
 }
 
-/// What `/metrics` and `/healthz` say of the archive.
+/// State of the archive for `/metrics` and `/healthz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Records kept.
+    /// Number of stored records.
     pub records: u64,
-    /// Series kept.
+    /// Number of stored series.
     pub series: u64,
-    /// Bytes in use in the archive file (its free pages and the write-ahead log not counted).
+    /// Bytes in use in the archive file, without its free pages and the write-ahead log.
     pub bytes: u64,
     /// Bytes of records that wait for their commit.
     pub queued_bytes: u64,
-    /// Forwarded records that were counted as seen and not kept since the start; see
+    /// Forwarded records that were counted as seen and discarded since the start; see
     /// [`Local::absorb`].
     pub discarded: u64,
-    /// Forwarded records that were neither kept nor counted as seen since the start, repetitions counted
-    /// again; see [`Absorbed::refused`].
+    /// Forwarded records that were neither stored nor counted as seen since the start. Repetitions
+    /// count again; see [`Absorbed::refused`].
     pub refused: u64,
-    /// Of both, why, since the start. Numbers that a station passed over are no loss and not in it.
+    /// Discarded and refused records by cause, since the start. Markers of skipped numbers do not
+    /// count.
     pub not_kept: NotKept,
-    /// Own records that the mesh has not confirmed yet; 0 when the station is in none.
+    /// Own records that the mesh has not confirmed yet; 0 if the station is in no mesh.
     pub spooled: u64,
-    /// Of them such as a mesh had confirmed and lost.
+    /// Spooled records that a mesh had confirmed and lost.
     pub spooled_again: u64,
-    /// Appends refused since the start because as many records as may wait for the mesh.
+    /// Appends that were refused since the start because the spool was full.
     pub turned_away: u64,
     /// Transactions of appends since the start.
     pub commits: u64,
-    /// How long the last commit took, fsync included; `None` = none yet.
+    /// Duration of the last commit, fsync included; `None` before the first one.
     pub last_commit: Option<Duration>,
-    /// Why the last commit failed; `None` = it did not.
+    /// Error of the last commit; `None` if it succeeded.
     pub last_error: Option<Error>,
 }
 
@@ -172,7 +173,8 @@ pub struct Statistics {
 ///
 /// let engine = Local::open(Config::new(state.path()))?;
 /// let origin = Name::new("north.example.net")?;
-/// let series = Series { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
+/// let series =
+///     Series { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
 /// let record = Record {
 ///     seq: engine.next_seq(&origin).await?,
 ///     origin,
@@ -202,16 +204,19 @@ pub struct Local {
 }
 
 impl Local {
-    /// The archive's file name in the state directory.
+    /// File name of the archive in the state directory.
     pub const FILE: &'static str = "archive.db";
 
-    /// Opens the archive in `config.directory`, or makes a new one.
+    /// Opens the archive in `config.directory`, or creates a new one.
     ///
-    /// Blocks for the disk; call it before the work begins.
+    /// Blocks for the disk. Call it before the work begins.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a duration of `config` is out of range; [`Error::Unavailable`] when
-    /// another station uses the directory or it cannot be written; [`Error::TooNew`]; [`Error::Corrupt`] naming the file and what to do. Nothing is deleted.
+    /// Nothing is deleted.
+    /// - [`Error::Invalid`]: a duration of `config` is out of range.
+    /// - [`Error::Unavailable`]: another station uses the directory, or it cannot be written.
+    /// - [`Error::TooNew`]: a newer version wrote the archive.
+    /// - [`Error::Corrupt`]: the archive is damaged. The message has the file and what to do.
     pub fn open(config: Config) -> Result<Self, Error> {
         config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
@@ -252,25 +257,25 @@ impl Local {
         })
     }
 
-    /// Reports stations that were removed in an earlier run, oldest first, to watches that begin from now
-    /// on: the directory itself is in memory.
+    /// Restores stations that were removed in an earlier run, oldest first. Watches that begin from
+    /// now on report them. The directory itself is only in memory.
     pub fn restore_removed(&self, hosts: &[HostId]) {
         self.directory.restore_removed(hosts);
     }
 
-    /// Figures about the archive; does not wait for the disk.
+    /// State of the archive. Does not wait for the disk.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let queued_bytes = (QUEUE_BYTES - self.queue.available_permits()) as u64;
         Statistics { queued_bytes, ..self.statistics.lock().clone() }
     }
 
-    /// Writes a consistent copy of the archive to `path` while appends go on.
+    /// Writes a consistent copy of the archive to `path` while appends continue.
     ///
-    /// The copy appears under its name when it is whole and durable.
+    /// The copy gets its name when it is complete and durable.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `path` exists; [`Error::Unavailable`] when it cannot be written.
+    /// [`Error::Invalid`] if `path` exists; [`Error::Unavailable`] if it cannot be written.
     pub async fn backup(&self, path: &Path) -> Result<(), Error> {
         let (files, path) = (Arc::clone(&self.reader.files), path.to_path_buf());
         tokio::task::spawn_blocking(move || backup::backup(&files, &path))
@@ -278,7 +283,7 @@ impl Local {
             .map_err(|error| Error::Unavailable(format!("the backup was cut short: {error}")))?
     }
 
-    /// Every record kept at the time of the call, in the order in which they were stored; then the
+    /// Streams every record stored at the time of the call, in the order of storing. Then the
     /// stream ends.
     #[must_use]
     pub fn export(&self, selector: &Selector) -> BoxStream<(Cursor, Record)> {
@@ -308,42 +313,44 @@ impl Local {
         self.reader.latest(selector, after, limit, bytes_max).await
     }
 
-    /// What the archive holds of each of these series.
+    /// Returns what the archive has of each of these series.
     pub(crate) async fn held_of(&self, series: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
         self.reader.held_of(series).await
     }
 
-    /// Runs retention now, to its end, and returns how many records it removed.
+    /// Runs retention now, to its end. Returns the number of removed records.
     ///
-    /// It runs by itself after appends, every minute at most and a step of milliseconds at a time.
+    /// Retention also runs after appends, in steps of milliseconds: each minute, and after a second
+    /// if the archive is a sixteenth above its limit.
     ///
     /// # Errors
-    /// As an append; what was removed before the error stays removed.
+    /// Those of an append. Records removed before the error stay removed.
     pub async fn sweep(&self) -> Result<u64, Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Sweep(reply))?;
         answer.await.map_err(|_| closed())?
     }
 
-    /// Commits what waits and closes the archive; later appends are refused.
+    /// Commits waiting records and closes the archive. Later appends are refused.
     ///
-    /// Dropping the engine does the same, and blocks for that commit. The state directory is free
-    /// for another station when the engine and its streams are dropped.
+    /// Dropping the engine does the same, and blocks for that commit. Another station can use the
+    /// state directory when the engine and its streams are dropped.
     pub async fn close(&self) {
         self.task.stop();
         let (reply, answer) = oneshot::channel();
         if self.send(Command::Close(reply)).is_ok() {
-            // An error means that it was closed already.
+            // An error means that the archive was closed already.
             let _ = answer.await;
         }
     }
 
-    /// Bounds the labels of records that other stations wrote and that arrive now ([`Record::bound_label`]), and
-    /// keeps account of the origins with a clock ahead. For what is then given to [`Local::absorb`].
+    /// Bounds the labels of records that other stations wrote and that arrive now
+    /// ([`Record::bound_label`]), and records which origins have a clock ahead. Call it before
+    /// [`Local::absorb`].
     pub fn bound_labels(&self, records: &mut [Record]) {
         let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
         let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
-        // What passes over numbers was not measured, and has no time of its own.
+        // A marker of skipped numbers was not measured, and has no time.
         for record in records.iter_mut().filter(|record| record.passes_over().is_none()) {
             let ahead = record.bound_label(now_unix_ns);
             if clocks.note(&record.origin, ahead, now) {
@@ -353,24 +360,24 @@ impl Local {
         }
     }
 
-    /// Stations whose newest record had a label too far ahead, by name, and how far.
+    /// Stations with a label too far ahead on their newest record, ordered by name, and how far.
     #[must_use]
     pub fn clocks_ahead(&self) -> Vec<(HostId, Duration)> {
         self.clocks.lock().unwrap_or_else(PoisonError::into_inner).at(std::time::Instant::now())
     }
 
-    /// Takes records that their writers forward to a mesh's archive: each by itself, durable when
-    /// this returns, and idempotent on (origin, seq) like an append.
+    /// Stores records that their writers forward to a mesh's archive. Each is treated by itself, is
+    /// durable when this returns, and is idempotent on (origin, seq) as in an append.
     ///
-    /// A record that is older than what is kept, that is not its writer's own
-    /// ([`Record::is_own`]), or whose series finds no room, is counted as seen and not kept, so that
-    /// the watermark passes it: its writer has done its part. A writer fills gaps in its own sequence
-    /// with [`Record::passing_over`]. Whoever calls this has made sure that each record comes from
-    /// the station that it names as its origin.
+    /// A record is counted as seen and discarded if it is older than retention keeps, is not its
+    /// writer's own ([`Record::is_own`]), or its series has no room. So the watermark passes it,
+    /// and its writer need not send it again. A writer fills gaps in its own sequence with
+    /// [`Record::passing_over`]. The caller must have verified that each record comes from the
+    /// station that it names as its origin.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a record or the batch breaks a limit ([`Record::check`],
-    /// [`Record::BATCH_MAX`]), then nothing is taken; otherwise as an append.
+    /// [`Error::Invalid`] if a record or the batch breaks a limit ([`Record::check`],
+    /// [`Record::BATCH_MAX`]); then nothing is stored. Otherwise those of an append.
     pub async fn absorb(&self, batch: &[Record]) -> Result<Absorbed, Error> {
         self.store(batch, Admission::Forwarded).await
     }
@@ -460,19 +467,19 @@ impl Engine for Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // The thread ends by itself when the last sender is gone; here it is told, and waited for,
-        // so that the archive is closed when the drop is over.
+        // The thread would end by itself when the last sender is gone. Here it is stopped and
+        // joined, so that the archive is closed when the drop returns.
         self.task.stop();
         let (reply, _) = oneshot::channel();
         let _ = self.commands.send(Command::Close(reply));
         if let Some(thread) = self.thread.take() {
-            // A panic there was reported by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// Checks a batch, and says what it takes of the queue, in bytes.
+/// Returns the bytes that a valid batch takes of the queue.
 fn check_batch(batch: &[Record]) -> Result<u32, Error> {
     if Record::BATCH_MAX < batch.len() {
         return Err(Error::Invalid(format!(
@@ -493,11 +500,11 @@ fn closed() -> Error {
     Error::Unavailable("the archive is closed".into())
 }
 
-/// Whoever waits longer than this does not wait for a disk.
+/// Longest time that may be configured: no disk needs more.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
-/// What a record without detail is taken to occupy in memory.
+/// Assumed memory of a record without detail, in bytes.
 const RECORD_BYTES: usize = 256;
 
-/// Room for the largest batch there may be: 43.5 MB, of ordinary records 170 000.
+/// Space for the largest batch: 43.5 MB, or 170 000 ordinary records.
 const QUEUE_BYTES: usize = Record::BATCH_MAX * (RECORD_BYTES + Record::DETAIL_BYTES_MAX);

@@ -1,4 +1,5 @@
-//! The archive as its readers see it: pages of history, the newest of each series, what came after a place.
+//! Reads of the archive: pages of history, the newest record of each series, records after a
+//! cursor.
 
 use std::sync::Arc;
 
@@ -11,20 +12,20 @@ use super::files::Files;
 use super::store::wall_unix_ns;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
-/// A second connection; reads take turns on it, and never wait for a commit.
+/// A second connection. Reads take turns on it, and never wait for a commit.
 #[derive(Clone)]
 pub(super) struct Reader {
     pub(super) files: Arc<Files>,
     connection: Arc<Mutex<Connection>>,
-    /// Held by the subscription that looks through much of the archive for little.
+    /// Lock for the subscription that scans much of the archive for few records.
     pub(super) scan: Arc<Mutex<()>>,
 }
 
-/// A stretch of the order of arrival.
+/// A range of records in the order of storing.
 pub(super) struct Stretch {
-    /// The records matched, in order.
+    /// The selected records, in order.
     pub(super) records: Vec<(Cursor, Record)>,
-    /// The highest place that retention had removed when they were read.
+    /// Highest position that retention had removed at the time of the read.
     pub(super) removed: u64,
 }
 
@@ -34,7 +35,7 @@ impl Reader {
         Ok(Self { files, connection, scan: Arc::default() })
     }
 
-    /// A page of at most about `bytes_max`; likewise [`Self::latest`].
+    /// Reads a page of at most about `bytes_max` bytes, as does [`Self::latest`].
     pub(super) async fn history(
         &self,
         series: &Series,
@@ -62,8 +63,8 @@ impl Reader {
         self.read(move |connection| latest(connection, &selector, after, limit, bytes_max)).await
     }
 
-    /// The records matched with places in (`after`, `until`], and `turn`, which is held until they are read also
-    /// where nobody waits for them any more.
+    /// Reads the selected records with positions in (`after`, `until`]. Holds `turn` until they are
+    /// read, even if no caller waits any more, and returns it.
     pub(super) async fn stretch<T: Send + 'static>(
         &self,
         selector: &Selector,
@@ -75,7 +76,7 @@ impl Reader {
         self.read(move |connection| Ok((stretch(connection, &selector, after, until)?, turn))).await
     }
 
-    /// (watermark, highest sequence) of `origin`, each 0 when nothing was stored.
+    /// (watermark, highest sequence number) of `origin`; each is 0 if nothing was stored.
     pub(super) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), Error> {
         let origin = origin.clone();
         self.read(move |connection| {
@@ -106,15 +107,15 @@ impl Reader {
     }
 }
 
-/// The record at this place is not kept, or not of this series.
+/// The record at this position is no longer stored, or belongs to another series.
 struct Gone(Cursor);
 
-/// What the archive holds of a series.
+/// State of a series in the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldOf {
-    /// There is such a series.
+    /// The archive has the series.
     pub(crate) is_known: bool,
-    /// Its newest record was not written by the station that it names as its source.
+    /// Another station than the source wrote the newest record.
     pub(crate) is_handed_in: bool,
 }
 
@@ -142,7 +143,7 @@ fn history(
     let Some(id) = series_id(connection, series)? else {
         return Ok(Ok(Page { items: Vec::new(), next: None }));
     };
-    // Records below this (time, cursor) are wanted; every cursor is above −1.
+    // The page has records below this (time, cursor). Every cursor is above −1.
     let mut below = (range.until_unix_ns, -1);
     if let Some(after) = range.after {
         let time = connection
@@ -158,7 +159,7 @@ fn history(
          WHERE series = ?1 AND ?2 <= time_unix_ns AND (time_unix_ns, cursor) < (?3, ?4)
          ORDER BY time_unix_ns DESC, cursor DESC LIMIT ?5",
     )?;
-    // One more than asked for tells whether there is a next page.
+    // One record more than requested shows whether there is a next page.
     let mut rows =
         statement.query(params![id, range.from_unix_ns, below.0, below.1, range.limit as i64 + 1])?;
     let (mut items, mut bytes) = (Vec::new(), 0);
@@ -193,7 +194,8 @@ fn latest(
          FROM record CROSS JOIN origin ON origin.id = record.origin
          WHERE series = ?1 AND time_unix_ns <= ?2 ORDER BY time_unix_ns DESC, cursor DESC LIMIT 1",
     )?;
-    // A label further ahead was given by a clock that was set back since: it is the newest only where all are.
+    // A label further ahead is from a clock that was set back since. Such a record is the newest
+    // only if all are.
     let until = wall_unix_ns().saturating_add(i64::try_from(Record::LABEL_AHEAD_MAX.as_nanos()).unwrap_or(0));
     let (source, target, quantity) = words(selector);
     let after = after.map_or(0, |cursor| cursor.0.cast_signed());
@@ -223,7 +225,7 @@ fn stretch(
     after: u64,
     until: u64,
 ) -> rusqlite::Result<Stretch> {
-    // Both statements see one state of the archive.
+    // Both statements read one state of the archive.
     let transaction = connection.unchecked_transaction()?;
     let removed = transaction.query_row("SELECT removed FROM archive", [], |row| row.get::<_, i64>(0))?;
     let mut statement = transaction.prepare_cached(
@@ -265,7 +267,7 @@ fn cursor(row: &Row<'_>) -> rusqlite::Result<Cursor> {
     row.get::<_, i64>(0).map(|cursor| Cursor(cursor.cast_unsigned()))
 }
 
-/// The record in columns 1 to 7.
+/// Record of columns 1 to 7.
 pub(super) fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> {
     let outcome = match row.get(4)? {
         Some(value) => Outcome::Value(value),
@@ -286,7 +288,7 @@ pub(super) fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> 
     })
 }
 
-/// The series in three columns from `first`.
+/// Series of three columns from `first`.
 pub(super) fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
     Ok(Series {
         source: name(row, first)?,
@@ -295,12 +297,10 @@ pub(super) fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
     })
 }
 
-/// The name in a column.
 pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
     Name::new(row.get_ref(column)?.as_str()?).map_err(|error| malformed(column, error.to_string()))
 }
 
-/// The quantity in a column.
 pub(super) fn quantity(row: &Row<'_>, column: usize) -> rusqlite::Result<Quantity> {
     Quantity::new(row.get_ref(column)?.as_str()?).map_err(|error| malformed(column, error.to_string()))
 }

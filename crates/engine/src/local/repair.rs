@@ -1,4 +1,5 @@
-//! Sequences that an earlier version let be used up: one record under a number near the end was enough.
+//! Repairs sequences that an earlier version let run out: one record with a number near the end was
+//! enough.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +7,19 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::Record;
 
-/// A row that has another number now.
+/// A record that got another number.
 pub(super) struct Renumbered {
     before: i64,
     pub(super) after: i64,
     cursor: i64,
-    /// Whether it is a measurement of the origin's own.
+    /// Whether the origin measured it itself.
     is_own: bool,
 }
 
-/// Takes back the numbers of runs that end above [`Record::SEQ_BURNT_ABOVE`], down to the highest under which there
-/// is a record. Records above stay in the archive; those of the station itself, if it has joined a mesh, get the
-/// next numbers, under which they are forwarded unless the mesh has confirmed them.
+/// Removes the numbers of runs that end above [`Record::SEQ_BURNT_ABOVE`], down to the highest one
+/// with a record. Records above stay in the archive. Those of the station itself get the next
+/// numbers, if it has joined a mesh, and are forwarded under them unless the mesh has confirmed
+/// them.
 pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let mut burnt = transaction.prepare(
@@ -51,8 +53,8 @@ pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// Gives the rows of an origin whose numbers were taken back the numbers above `highest`, in their order. Looks at
-/// every row of the archive.
+/// Renumbers the records of an origin above its last valid number: they get the numbers above
+/// `highest`, in their order. Scans the whole archive.
 pub(super) fn renumber(
     transaction: &Transaction<'_>,
     (origin, name): (i64, &str),
@@ -75,8 +77,8 @@ pub(super) fn renumber(
     renumbered.collect()
 }
 
-/// If a station forwards this origin: lets what waits for a mesh end with the numbers that are left, and gives the
-/// records above the next ones.
+/// If the station forwards this origin, limits its spool to the remaining numbers, and gives the
+/// records above them the next numbers.
 fn repair_spool(transaction: &Transaction<'_>, origin: i64, name: &str) -> rusqlite::Result<()> {
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('spooling', 'spool', 'spool_again')";
     if transaction.query_row(tables, [], |row| row.get::<_, i64>(0))? < 3 {

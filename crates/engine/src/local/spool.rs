@@ -1,9 +1,8 @@
-//! The part of the archive that is still to be forwarded to a mesh: which records, and up to where
-//! the mesh has said that nothing is missing.
+//! The records that are still to be forwarded to a mesh, and the mesh's watermark.
 //!
-//! The records themselves lie in the archive like all others; a row of `spool` is a note that one
-//! of them waits. An index of all records by sequence would take 40 % of the archive from those who
-//! join no mesh, and these notes take a few bytes of what waits.
+//! The records are stored like all others. A row of table `spool` marks one that waits. An index of
+//! all records by sequence number would enlarge the archive by 40 % even for stations in no mesh;
+//! the rows take a few bytes for each waiting record.
 
 mod notes;
 mod reads;
@@ -20,67 +19,68 @@ use super::writer::Command;
 use super::{Local, closed};
 use crate::{Error, HostId, Record};
 
-/// Whose records wait, and how many may.
+/// Station that forwards its records, and the size of its spool.
 #[derive(Clone)]
 pub(super) struct SpoolConfig {
     pub(super) host: HostId,
     pub(super) records_max: u64,
-    /// Numbers above the first and up to the second were given up since the start, since others use
-    /// them; nothing is stored under them.
+    /// Numbers above the first and up to the second were given up since the start, because others
+    /// use them. Nothing is stored under them.
     pub(super) given_up: (u64, u64),
-    /// Notes up to here were made again, for a mesh that lost what it had confirmed, or afterwards, of what was stored
-    /// without a mesh; they take no room from what is measured.
+    /// Rows up to this number were added again: for a mesh that lost confirmed records, or for
+    /// records that were stored without a mesh. They do not count against the size of the spool.
     pub(super) again_until: u64,
 }
 
-/// What waits, as the writer knows it.
+/// State of the spool in the storage thread.
 #[derive(Clone)]
 pub(super) struct Spool {
     pub(super) config: SpoolConfig,
-    /// The host's key in the table of origins.
+    /// Key of the host in the table of origins.
     pub(super) origin: i64,
-    /// The mesh has said that it misses nothing up to here.
+    /// Watermark of the mesh that was recorded last.
     pub(super) passed: u64,
-    /// Records that wait.
+    /// Number of records that wait.
     pub(super) count: u64,
-    /// Of them such as wait again (`again_until`).
+    /// Waiting records that were added again (`again_until`).
     pub(super) again: u64,
 }
 
-/// What the storage thread is asked to do with the spool.
+/// A request of the forwarder to the storage thread.
 pub(super) enum Request {
-    /// Note from now on what is to be forwarded.
+    /// Start to record which records are to be forwarded.
     Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), Error>>),
-    /// The mesh misses nothing up to here.
+    /// The mesh's watermark is at this number.
     Pass(u64, oneshot::Sender<Result<(), Error>>),
-    /// The mesh holds numbers up to here that others have used: none of them is used here any more.
+    /// The mesh holds numbers up to this one that others have used. Do not use them here.
     Yield(u64, oneshot::Sender<Result<Yielded, Error>>),
-    /// The mesh has less than it once said: begin again here.
+    /// The mesh's watermark fell to this number. Forward again from here.
     Rewind(u64, oneshot::Sender<Result<(), Error>>),
 }
 
-/// What it cost to keep clear of numbers that another station has used.
+/// Result of giving up numbers that another station has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Yielded {
-    /// The highest number that was used here before.
+    /// Highest number that was used here before.
     pub(crate) highest: u64,
-    /// Records that waited under numbers that the mesh holds, so that it may never get them.
+    /// Records that waited under numbers which the mesh holds. The mesh may never get them.
     pub(crate) lost: u64,
 }
 
 impl Local {
-    /// Counts the host's numbers up to `taken`, above its highest, as used: the mesh has records
-    /// of others under them. What waits below may never get to the mesh, and waits no more.
+    /// Counts the host's numbers above its highest and up to `taken` as used: the mesh has records
+    /// of others under them. Records waiting below may never reach the mesh, and are removed from
+    /// the spool.
     pub(crate) async fn yield_numbers(&self, taken: u64) -> Result<Yielded, Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Yield(taken, reply)))?;
         committed(answer).await
     }
 
-    /// Begins to note which records of `host` are to be forwarded, and to keep them from retention.
+    /// Starts to record which records of `host` are to be forwarded, and keeps them from retention.
     ///
-    /// Blocks for the disk; the first time for seconds, when there is much to note. Returns up to
-    /// where the mesh has confirmed everything, and the highest sequence.
+    /// Blocks for the disk, the first time for seconds if there are many records. Returns the
+    /// mesh's watermark that was recorded last, and the highest sequence number.
     pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), Error> {
         let (reply, answer) = mpsc::channel();
         let config = SpoolConfig { host: host.clone(), records_max, given_up: (0, 0), again_until: 0 };
@@ -88,22 +88,23 @@ impl Local {
         answer.recv().map_err(|_| closed())?
     }
 
-    /// Forgets the notes up to `watermark`, which the mesh has said.
+    /// Removes rows up to `watermark`, which the mesh reported.
     pub(crate) async fn pass_spool(&self, watermark: u64) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Pass(watermark, reply)))?;
         committed(answer).await
     }
 
-    /// Notes again what was confirmed once, from `watermark` on, as far as it is kept: the newest, as many
-    /// as may wait, beside those that wait already.
+    /// Adds rows again for records above `watermark` that are still stored: the newest ones, up to
+    /// the size of the spool, in addition to those that wait already.
     pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Rewind(watermark, reply)))?;
         committed(answer).await
     }
 
-    /// Records that wait, by their sequence, from above `after`; as many as fit, and one at least.
+    /// Reads waiting records above `after`, in order of their numbers: as many as fit, and at least
+    /// one.
     pub(crate) async fn spooled(
         &self,
         after: u64,
@@ -113,24 +114,24 @@ impl Local {
         self.reader.spooled(after, records, bytes).await
     }
 
-    /// The runs of sequences of `origin` that were stored or counted as seen, (first, last), that end
-    /// above `after`; at most a thousand.
+    /// Runs of numbers of `origin` that were stored or counted as seen and end above `after`, as
+    /// (first, last); at most a thousand.
     pub(crate) async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
         self.reader.held_runs(origin, after).await
     }
 
-    /// (watermark, highest sequence) of `origin`, each 0 when nothing was stored.
+    /// (watermark, highest sequence number) of `origin`; each is 0 if nothing was stored.
     pub(crate) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), Error> {
         self.reader.sequences(origin).await
     }
 
-    /// Changes with every record stored.
+    /// Changes with each stored record.
     pub(crate) fn head(&self) -> tokio::sync::watch::Receiver<u64> {
         self.head.clone()
     }
 }
 
-/// Waits for the disk where waiting for it belongs, as reads do.
+/// Waits for a commit on a thread for blocking work, as reads do.
 async fn committed<T: Send + 'static>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
     tokio::task::spawn_blocking(move || answer.blocking_recv())
         .await
@@ -139,14 +140,14 @@ async fn committed<T: Send + 'static>(answer: oneshot::Receiver<Result<T, Error>
 }
 
 impl Request {
-    /// Whether the appends that came before have to be stored before.
+    /// Returns whether earlier appends must be stored before this request.
     pub(super) fn follows_appends(&self) -> bool {
         matches!(self, Self::Yield(..))
     }
 
-    /// Does it; what is returned answers, when the figures say so, too.
+    /// Executes the request. The result sends the reply; call it after the statistics are updated.
     pub(super) fn run(self, store: &mut Store) -> impl FnOnce() + use<> {
-        // Whoever asked may have stopped waiting.
+        // The caller may have stopped waiting.
         let answer: Box<dyn FnOnce()> = match self {
             Self::Begin(config, reply) => {
                 let begins = store.begin(config);
@@ -164,7 +165,7 @@ impl Request {
             Self::Rewind(watermark, reply) => {
                 let rewound = store.transact(|transaction, index| {
                     let Some(mut spool) = index.spool.take() else { return Ok(()) };
-                    // Above it all that is new is noted already.
+                    // New records above it have rows already.
                     let until = spool.passed;
                     spool.config.again_until = spool.config.again_until.max(until);
                     save_again(transaction, &spool)?;
@@ -181,7 +182,7 @@ impl Request {
 }
 
 impl Store {
-    /// An index that is read again knows it, too.
+    /// Keeps the configuration for an index that is read again.
     fn keep_spool_config(&mut self) {
         if let Some(spool) = self.index().and_then(|index| index.spool.as_ref()) {
             self.spool = Some(spool.config.clone());
@@ -209,8 +210,8 @@ impl Store {
                     let config = SpoolConfig { again_until, ..config };
                     let mut spool = Spool { config, origin, passed, count: 0, again: 0 };
                     spool.count_notes(transaction)?;
-                    // What a version or a configuration without a mesh has stored meanwhile: all of it, for nobody looks
-                    // there again.
+                    // Add all records that a version or a configuration without a mesh stored
+                    // meanwhile: no later start reads them.
                     let above = (passed, Record::SEQ_BURNT_ABOVE);
                     if 0 < fill(transaction, &mut spool, cursor, above, u64::MAX)? {
                         spool.config.again_until = highest;
@@ -225,7 +226,7 @@ impl Store {
                     transaction
                         .execute_batch("DELETE FROM spool; DELETE FROM spooling; DELETE FROM spool_again")?;
                     let highest = index.renumber(transaction, &config.host)?;
-                    // The other half is for what comes.
+                    // The other half is for new records.
                     let room = config.records_max.div_ceil(2);
                     let mut spool = Spool { config, origin, passed: 0, count: 0, again: 0 };
                     fill(transaction, &mut spool, 0, (0, Record::SEQ_BURNT_ABOVE), room)?;
@@ -241,7 +242,7 @@ impl Store {
 }
 
 impl Index {
-    /// The spool as it was left; `None` = nothing is to be forwarded.
+    /// Reads the state of the spool; `None` if nothing is to be forwarded.
     pub(super) fn load_spool(
         connection: &Connection,
         config: Option<SpoolConfig>,
@@ -260,8 +261,8 @@ impl Index {
         Ok(Some(spool))
     }
 
-    /// Gives what is stored under numbers that were taken back while the station had joined no mesh the next
-    /// numbers; returns the highest then.
+    /// Renumbers records with numbers that were removed while the station was in no mesh. Returns
+    /// the highest number after that.
     fn renumber(&mut self, transaction: &Transaction<'_>, host: &HostId) -> rusqlite::Result<u64> {
         let (origin, highest) = (self.origin_id(transaction, host)?, self.highest(host));
         let renumbered = repair::renumber(transaction, (origin, host.as_str()), highest.cast_signed())?;
@@ -270,7 +271,7 @@ impl Index {
         Ok(last)
     }
 
-    /// Notes what of these rows is to be forwarded; part of the transaction that stores them.
+    /// Adds rows for the records to be forwarded, in the transaction that stores them.
     pub(super) fn note_spooled(
         &self,
         transaction: &Transaction<'_>,
@@ -293,7 +294,8 @@ impl Index {
             .map(drop)
     }
 
-    /// Why a record may not have its number, if others use it: as a repetition it would be lost.
+    /// Returns an error if the batch has a number that others use: its record would be lost as a
+    /// repetition.
     pub(super) fn is_given_up(&self, batch: &[Record]) -> Option<Error> {
         let SpoolConfig { host, given_up: (above, until), .. } = &self.spool.as_ref()?.config;
         let is_one = |record: &&Record| record.origin == *host && *above < record.seq && record.seq <= *until;
@@ -304,7 +306,7 @@ impl Index {
         )))
     }
 
-    /// Why the spool has no room for what of the batch is new, if it has none.
+    /// Returns an error if the spool has no room for the new records of the batch.
     pub(super) fn is_spool_full(&self, batch: &[Record]) -> Option<Error> {
         let spool = self.spool.as_ref()?;
         let new = |record: &&Record| spool.takes(record) && !self.is_held(record);
@@ -322,7 +324,7 @@ impl Index {
 }
 
 impl Spool {
-    /// Counts what is noted.
+    /// Counts the rows of `spool`.
     fn count_notes(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let counts = "SELECT count(*), count(*) FILTER (WHERE seq <= ?1) FROM spool";
         let (count, again): (i64, i64) =
@@ -333,7 +335,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Whether a record is one of those to be forwarded.
+    /// Returns whether the record is to be forwarded.
     pub(super) fn takes(&self, record: &Record) -> bool {
         record.origin == self.config.host && record.is_own() && self.passed < record.seq
     }
@@ -361,7 +363,7 @@ fn yield_numbers(transaction: &Transaction<'_>, index: &mut Index, taken: u64) -
     index.see(transaction, &Record::passing_over(&config.host, highest + 1, taken))?;
     pass(transaction, index, taken)?;
     let Some(spool) = index.spool.as_mut() else { return Ok(Yielded::default()) };
-    // Runs that follow each other are one.
+    // Merge ranges that follow each other.
     let (above, until) = spool.config.given_up;
     spool.config.given_up = (if until == highest { above } else { highest }, taken);
     Ok(Yielded { highest, lost: count - spool.count })

@@ -1,4 +1,4 @@
-//! The archive as its writer sees it: a group of batches becomes one transaction.
+//! Writes to the archive: a group of batches becomes one transaction.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -18,38 +18,38 @@ use super::sweep::Retention;
 use crate::complaints::Complaints;
 use crate::{Error, HostId, Record};
 
-/// The writing connection, and in memory what every append needs to know.
+/// The writing connection, and the index that every append needs.
 pub(super) struct Store {
     pub(super) files: Arc<Files>,
     pub(super) connection: Connection,
     pub(super) retention: Retention,
     series_max: usize,
     clock: Clock,
-    /// What is to be forwarded to a mesh; `None` = nothing.
+    /// Records that are forwarded to a mesh; `None` if none are.
     pub(super) spool: Option<SpoolConfig>,
     /// `None` after a failed transaction, until it is read again.
     index: Option<Index>,
 }
 
-/// What the archive holds, without the records.
+/// State of the archive in memory, without the records.
 pub(super) struct Index {
     origins: HashMap<HostId, Origin>,
     pub(super) series: HashMap<Series, i64>,
-    /// How many of them each source has.
+    /// Number of series of each source.
     pub(super) series_of: HashMap<HostId, usize>,
-    /// The place of the record stored last.
+    /// Position of the newest record.
     pub(super) cursor: u64,
-    /// The highest place that retention removed.
+    /// Highest position that retention removed.
     pub(super) removed: u64,
-    /// How many records are kept.
     pub(super) records: u64,
-    /// The latest time label stored, as far as it is known; `None` = no record yet.
+    /// Latest time label of the records so far; `None` if there is none. A removal lowers it only
+    /// when the index is read again.
     newest_unix_ns: Option<i64>,
-    /// Runs of all origins together.
+    /// Number of runs of all origins together.
     runs: usize,
-    /// The most series; see [`Config::series_max`](super::Config::series_max).
+    /// Most series; see [`Config::series_max`](super::Config::series_max).
     pub(super) series_max: usize,
-    /// What waits for a mesh; `None` = nothing is to be forwarded.
+    /// Records that wait for a mesh; `None` if nothing is to be forwarded.
     pub(super) spool: Option<Spool>,
     pub(super) complaints: Complaints,
 }
@@ -59,13 +59,13 @@ struct Origin {
     held: Held,
 }
 
-/// The lowest and highest sequence of each origin that a transaction added.
+/// Lowest and highest sequence number of each origin that a transaction added.
 pub(super) type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
 
-/// What became of a batch, and why some of it was not kept.
+/// Result of a batch, with the reasons for records that were not stored.
 pub(super) type Taken = (Absorbed, NotKept);
 
-/// A record on its way into the table.
+/// A record that is to be inserted into the table.
 pub(super) struct Row<'a> {
     series: i64,
     pub(super) cursor: u64,
@@ -82,17 +82,17 @@ impl Store {
         Ok(Self { files, connection, retention, series_max, clock, spool: None, index: Some(index) })
     }
 
-    /// Records before this time are too old.
+    /// Time before which records are too old.
     pub(super) fn cutoff_unix_ns(&mut self) -> i64 {
         let newest_unix_ns = self.index.as_ref().and_then(|index| index.newest_unix_ns);
         let present = self.clock.tell(wall_unix_ns(), newest_unix_ns, Instant::now());
         self.retention.cutoff_unix_ns(present)
     }
 
-    /// Stores the batches in one durable transaction, and says of each whether it was accepted.
+    /// Stores the batches in one durable transaction. Returns for each whether it was accepted.
     ///
     /// # Errors
-    /// When the transaction failed; then nothing was stored, except with [`Error::Unknown`].
+    /// If the transaction failed. Then nothing was stored, except with [`Error::Unknown`].
     pub(super) fn append(
         &mut self,
         batches: &[(&[Record], Admission)],
@@ -130,7 +130,8 @@ impl Store {
         })
     }
 
-    /// Runs `work` in one durable transaction; the index follows it, or is read again when it failed.
+    /// Runs `work` in one durable transaction. The index follows it, or is read again after an
+    /// error.
     pub(super) fn transact<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>, &mut Index) -> rusqlite::Result<T>,
@@ -155,7 +156,7 @@ impl Store {
         Ok(done)
     }
 
-    /// The index as of the last transaction; `None` when that failed.
+    /// Index as of the last transaction; `None` if that failed.
     pub(super) fn index(&self) -> Option<&Index> {
         self.index.as_ref()
     }
@@ -189,7 +190,7 @@ impl Index {
             }
         }
         let runs = origins.values().map(|origin: &Origin| origin.held.run_count()).sum();
-        // One look at the end of each series.
+        // This reads only the end of each series.
         let newest_unix_ns = connection.query_row(
             "SELECT max((SELECT max(time_unix_ns) FROM record WHERE series = id)) FROM series",
             [],
@@ -222,7 +223,7 @@ impl Index {
         })
     }
 
-    /// Writes the counters; part of every transaction that changes them.
+    /// Writes the counters, in each transaction that changes them.
     pub(super) fn save_counters(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
         transaction
             .prepare_cached("UPDATE archive SET cursor = ?1, removed = ?2, records = ?3")?
@@ -230,7 +231,7 @@ impl Index {
             .map(drop)
     }
 
-    /// Why the batch is not stored, if it is not.
+    /// Returns the reason to refuse the batch, if there is one.
     fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
         self.is_given_up(batch)
             .or_else(|| self.is_out_of_reach(batch))
@@ -239,7 +240,7 @@ impl Index {
             .or_else(|| self.is_spool_full(batch))
     }
 
-    /// Why the batch would grow the index beyond its bounds, if it would. A batch may overshoot a
+    /// Returns an error if the batch would grow the index beyond its bounds. A batch may exceed a
     /// bound by its own length.
     fn too_large(&self, batch: &[Record]) -> Option<Error> {
         let full = |what: String| Some(Error::Invalid(format!("the archive takes no further {what}")));
@@ -272,7 +273,8 @@ impl Index {
         ))
     }
 
-    /// Why a record of the batch may not have its number, if it may not: what follows would soon have none.
+    /// Returns an error if a number of the batch is too far above the others: the origin's sequence
+    /// would soon end.
     fn is_out_of_reach(&self, batch: &[Record]) -> Option<Error> {
         let highest = |record: &Record| self.highest(&record.origin);
         let record = batch.iter().find(|record| !Record::may_reach(record.seq, highest(record)))?;
@@ -283,15 +285,16 @@ impl Index {
         )))
     }
 
-    /// The latest label there is once the batch is stored: of its own records, for what a station says of
-    /// others is not kept, or handed in by hand, and must not make the rest old.
+    /// Returns the latest label after the batch is stored. Only the origin's own records count:
+    /// what a station reports of others is discarded or was handed in, and must not make other
+    /// records too old.
     fn newest_with(&self, batch: &[Record]) -> Option<i64> {
         let stored = batch.iter().filter(|record| record.is_own() && !self.is_held(record));
         stored.map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
     }
 
-    /// Why the next pass of retention would remove a record of the batch, if it would. What was
-    /// stored before is appended again without effect, however old it is by now.
+    /// Returns an error if the next run of retention would remove a record of the batch. Records
+    /// that were stored before are appended again without effect, however old they are.
     fn too_old(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
         let old =
             batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !self.is_held(record))?;
@@ -301,7 +304,7 @@ impl Index {
         )))
     }
 
-    /// Gives every record that is new its place.
+    /// Gives every new record a position.
     fn admit<'a>(
         &mut self,
         transaction: &Transaction<'_>,
@@ -321,7 +324,7 @@ impl Index {
         Ok(admitted)
     }
 
-    /// Counts a run of the origin's sequence as seen; `false` when it was.
+    /// Counts a run of the origin's sequence as seen; `false` if it was seen before.
     pub(super) fn hold<'a>(
         &mut self,
         transaction: &Transaction<'_>,
@@ -344,7 +347,7 @@ impl Index {
         Ok(true)
     }
 
-    /// Counts what `over` passes over as seen.
+    /// Counts the numbers that `over` skips as seen.
     pub(super) fn see(&mut self, transaction: &Transaction<'_>, over: &Record) -> rusqlite::Result<()> {
         let mut touched = Touched::new();
         let run = over.passes_over().unwrap_or((over.seq, over.seq));
@@ -360,7 +363,7 @@ impl Index {
         Ok(self.origins.get_mut(name).expect("it is there now"))
     }
 
-    /// The key of an origin, which is added when it is new.
+    /// Returns the key of an origin, and adds the origin if it is new.
     pub(super) fn origin_id(
         &mut self,
         transaction: &Transaction<'_>,
@@ -369,17 +372,17 @@ impl Index {
         self.origin(transaction, name).map(|origin| origin.id)
     }
 
-    /// The highest sequence of an origin; 0 = none.
+    /// Highest sequence number of an origin; 0 if it has none.
     pub(super) fn highest(&self, origin: &HostId) -> u64 {
         self.origins.get(origin).map_or(0, |origin| origin.held.highest())
     }
 
-    /// Whether a record was stored, or counted as seen, once.
+    /// Returns whether the record was stored, or counted as seen, before.
     pub(super) fn is_held(&self, record: &Record) -> bool {
         self.origins.get(&record.origin).is_some_and(|origin| origin.held.contains(record.seq))
     }
 
-    /// Gives a record that is new its place in the order of arrival.
+    /// Gives a new record its position in the order of storing.
     pub(super) fn place<'a>(
         &mut self,
         transaction: &Transaction<'_>,
@@ -404,29 +407,30 @@ impl Index {
         Ok(())
     }
 
-    /// Whether the origin is known or may be.
     pub(super) fn has_room_for_origin(&self, origin: &HostId) -> bool {
         self.origins.len() < ORIGINS_MAX || self.origins.contains_key(origin)
     }
 
-    /// Whether a run of the origin's sequence makes no gap, or one that fits the bounds of the index.
+    /// Returns whether a run of the origin's sequence makes no gap, or one within the bounds of the
+    /// index.
     pub(super) fn has_room_for_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
         let Some(origin) = self.origins.get(origin) else { return true };
         let gaps = self.runs.saturating_sub(self.origins.len());
         (origin.held.run_count() <= GAPS_MAX && gaps < GAPS_ALL_MAX) || origin.held.touches(first, last)
     }
 
-    /// Gaps in the sequences of all origins together.
+    /// Number of gaps in the sequences of all origins.
     pub(super) fn gaps(&self) -> usize {
         self.runs.saturating_sub(self.origins.len())
     }
 
-    /// Whether a run of the origin's sequence makes no further gap.
+    /// Returns whether a run of the origin's sequence makes no further gap.
     pub(super) fn touches(&self, origin: &HostId, first: u64, last: u64) -> bool {
         self.origins.get(origin).is_none_or(|origin| origin.held.touches(first, last))
     }
 
-    /// What the names of each origin's series take of the file: they are in a table and in its index.
+    /// Bytes that the names of each origin's series take in the file. They are in a table and in
+    /// its index.
     pub(super) fn names_bytes(&self) -> HashMap<i64, i64> {
         let mut bytes = HashMap::new();
         for Series { source, target, quantity } in self.series.keys() {
@@ -438,7 +442,6 @@ impl Index {
         bytes
     }
 
-    /// Forgets series that are gone.
     pub(super) fn forget_series(&mut self, gone: &HashSet<i64>) {
         self.series.retain(|_, id| !gone.contains(id));
         self.series_of = count_by_source(&self.series);
@@ -471,7 +474,7 @@ impl Index {
         self.save_counters(transaction)
     }
 
-    /// Writes the runs that changed, and no others: there may be thousands.
+    /// Writes only the runs that changed, because there may be thousands.
     fn save_held(&self, transaction: &Transaction<'_>, touched: &Touched<'_>) -> rusqlite::Result<()> {
         let mut clear =
             transaction.prepare_cached("DELETE FROM held WHERE origin = ?1 AND first BETWEEN ?2 AND ?3")?;
@@ -480,7 +483,7 @@ impl Index {
             let Some(Origin { id, held }) = self.origins.get(name) else { continue };
             let runs: Vec<_> = held.runs_between(lowest, highest).collect();
             let from = runs.first().map_or(lowest, |&(first, _)| first);
-            // The run that began right above the highest has become part of one of these.
+            // The run that began directly above the highest number is now part of one of these.
             clear.execute([*id, from.cast_signed(), highest.cast_signed() + 1])?;
             for (first, last) in runs {
                 add.execute([*id, first.cast_signed(), last.cast_signed()])?;
@@ -515,21 +518,21 @@ fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }
 
-/// The wall clock, which labels; 0 where it is before 1970.
+/// Wall-clock time for labels; 0 if the clock is before 1970.
 pub(super) fn wall_unix_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// Ten times the largest mesh that the engine behind it is meant for.
+/// Most origins: ten times the largest mesh that the engine is designed for.
 const ORIGINS_MAX: usize = 100_000;
 
-/// What a row of a series takes of a page beside its names, in its table or in the index.
+/// Bytes of a series without its names, in its table or in the index.
 const SERIES_BYTES: usize = 16;
 
-/// Batches that overtake each other, and numbers given to what was never stored, leave a few gaps;
-/// so many come from an origin that counts wrongly. A set of them takes half a megabyte.
+/// Most gaps of one origin; a set of them takes half a megabyte. Batches that overtake each other,
+/// and numbers without a record, leave a few gaps. Only an origin with wrong numbers has so many.
 const GAPS_MAX: usize = 10_000;
 
-/// Gaps of all origins together: 5 MB, when each origin alone could have its [`GAPS_MAX`].
+/// Most gaps of all origins together, 5 MB. Without it, each origin could have [`GAPS_MAX`].
 pub(super) const GAPS_ALL_MAX: usize = 100_000;

@@ -1,8 +1,9 @@
-//! Subscriptions: each walks the order of arrival at its own pace, and sleeps at the head of it.
+//! Subscriptions: each reads the records in the order of storing at its own pace, and sleeps at the
+//! head.
 //!
-//! Nothing is buffered for a slow subscriber, so that any number of them costs no memory. Those that read
-//! much and match little are not slowed by their reader: they scan one at a time, half of the time, so that
-//! any number of them leaves the other half to other reads.
+//! Nothing is buffered for a slow subscriber, so subscribers cost no memory. A subscriber that
+//! reads much and matches little is not slowed by its own work: such scans run one at a time and
+//! half of the time, so they leave the other half to other reads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,21 +16,22 @@ use tokio::task::JoinSet;
 use super::read::{Reader, Stretch};
 use crate::{BoxStream, Cursor, Error, From, Record, Selector};
 
-/// One walk along the order of arrival.
+/// A subscription and its position.
 pub(super) struct Subscription {
     reader: Reader,
     selector: Selector,
     head: watch::Receiver<u64>,
-    /// Everything up to here was seen.
+    /// All records up to this position were read.
     place: u64,
-    /// What retention had removed when we last looked; `None` = not looked yet, and does not matter.
+    /// Highest position that retention had removed at the last read. `None`: not read yet, and
+    /// removals before the first read do not count.
     removed: Option<u64>,
-    /// Further behind than this, skip to the head; `None` = never.
+    /// Skip to the head if the subscription is further behind; `None` to never skip.
     lag: Option<u64>,
-    /// End after this place; `None` = never.
+    /// End after this position; `None` to never end.
     until: Option<u64>,
     ready: VecDeque<Result<(Cursor, Record), Error>>,
-    /// Few records of the last stretch were asked for, and it was a whole one.
+    /// The last range was a full one, and few of its records matched.
     is_scan: bool,
     ended: bool,
 }
@@ -67,7 +69,7 @@ impl Subscription {
         subscription
     }
 
-    /// The same, ending with what is stored now.
+    /// Ends the stream with the records stored now.
     pub(super) fn until_now(mut self) -> Self {
         self.until = Some(*self.head.borrow());
         self
@@ -121,11 +123,13 @@ impl Subscription {
         }
     }
 
-    /// Reads on to `until`; a scan waits for its turn, and then as long as the read took.
+    /// Reads up to `until`. A scan first waits for its turn, and keeps it for as long again as the
+    /// read took.
     ///
-    /// On a task of its own: a subscriber whose peer reads nothing is not polled, and must keep neither the
-    /// turn nor the connection from others meanwhile. Where the subscriber is gone a read that waits does not
-    /// begin; one that has begun ends, and gives the turn back then.
+    /// The read runs on a task of its own: if the subscriber's peer does not read, the subscriber
+    /// is not polled, and must not keep the turn or the connection from others meanwhile. If the
+    /// subscriber is dropped, a waiting read does not start; a running one completes, and releases
+    /// the turn.
     async fn stretch(&self, until: u64) -> Result<Stretch, Error> {
         let (reader, selector) = (self.reader.clone(), self.selector.clone());
         let (place, was_scan) = (self.place, self.is_scan);
@@ -149,14 +153,14 @@ impl Subscription {
     }
 }
 
-/// Whether few of the records read were asked for.
+/// Returns whether few of the records in the range matched.
 fn is_scan(stretch: &Stretch) -> bool {
     (stretch.records.len() as u64) < STRETCH / SCAN_SHARE
 }
 
-/// Places looked at in one read: some milliseconds, so that other readers get their turn.
+/// Positions of one read, which takes some milliseconds, so that other readers get their turn.
 const STRETCH: u64 = 1024;
-/// Where less than an eighth of the places read is asked for, it is the archive that works, not the reader.
+/// If less than an eighth of the range matches, the read loads the archive more than the reader.
 const SCAN_SHARE: u64 = 8;
 
 #[cfg(test)]
@@ -198,7 +202,7 @@ mod tests {
         Subscription::new(reader, head, &selector, From::Oldest, 1).until_now().into_stream()
     }
 
-    /// A read that keeps the connection until the sender is dropped.
+    /// Starts a read that keeps the connection until the sender is dropped.
     async fn occupy(
         engine: &Local,
     ) -> (std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<Result<(), Error>>) {

@@ -1,9 +1,9 @@
-//! Retention: removes what is too old, then, while there is too much, what was stored first of the
-//! origins that take most. An origin with less than seven eighths of an even share loses nothing to
-//! others, as far as the shares are estimated well.
+//! Retention: removes records that are too old. Then, while the archive is too large, it removes
+//! the records stored first, of the origins that take most. An origin with less than seven eighths
+//! of an even share loses nothing to others, as far as the estimates of the shares are right.
 //!
-//! One step removes at most [`STEP`] records, or estimates the shares, so that an append waits for some tens of
-//! milliseconds at most.
+//! One step removes at most [`STEP`] records, or estimates the shares, so that an append waits for
+//! some tens of milliseconds at most.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -13,7 +13,6 @@ use rusqlite::{Transaction, params};
 use super::store::{Index, Store};
 use crate::Error;
 
-/// What is kept.
 #[derive(Clone, Copy)]
 pub(super) struct Retention {
     pub(super) keep: Duration,
@@ -21,21 +20,20 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// The earliest time kept when it is `present_unix_ns`.
+    /// Earliest time that is kept at `present_unix_ns`.
     pub(super) fn cutoff_unix_ns(self, present_unix_ns: i64) -> i64 {
         present_unix_ns.saturating_sub(i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX))
     }
 }
 
-/// One pass over the archive, taken in steps.
+/// One run of retention, in steps.
 pub(super) struct Sweep {
-    /// Records before this time are too old.
+    /// Time before which records are too old.
     cutoff_unix_ns: i64,
-    /// Series up to this one are done; `None` = all are, and the size comes next.
+    /// The last series that was checked for age; `None` if all were, and the size is checked next.
     visited: Option<i64>,
-    /// Who takes too much, for so many further steps.
+    /// The origins that take too much, and the remaining steps of that estimate.
     crowding: Option<(Crowding, u32)>,
-    /// Records removed so far.
     pub(super) removed: u64,
 }
 
@@ -44,7 +42,7 @@ impl Sweep {
         Self { cutoff_unix_ns: store.cutoff_unix_ns(), visited: Some(0), crowding: None, removed: 0 }
     }
 
-    /// Takes one step; `true` when the pass is over.
+    /// Does one step; `true` if the run is complete.
     pub(super) fn step(&mut self, store: &mut Store) -> Result<bool, Error> {
         if let Some(visited) = self.visited {
             let cutoff_unix_ns = self.cutoff_unix_ns;
@@ -60,7 +58,8 @@ impl Sweep {
             return Ok(true);
         }
         let Some((mut crowding, steps)) = self.crowding.take() else {
-            // What shares are estimated of is not quite what is too much, so half of that at a time.
+            // The estimate covers not quite the bytes of the file, so one step removes half of the
+            // excess.
             let part = f64::max(PART_MIN, (1.0 - keep_bytes as f64 / bytes as f64) / 2.0);
             let crowding = store.transact(|transaction, index| Crowding::sample(transaction, index, part))?;
             self.crowding = Some((crowding, SAMPLE_STEPS));
@@ -81,28 +80,29 @@ impl Sweep {
     }
 }
 
-/// The origins that take most of the archive's bytes: cut down to one level, all of them together give
-/// up a part of it.
+/// The origins that take most of the archive's bytes. They are cut to one level, so that together
+/// they give up a part of all bytes.
 ///
-/// What their records take is estimated from records at places spread over the whole archive: to count all
-/// would take seconds, in which no append is stored. What the names of their series take is added.
+/// The bytes of their records are estimated from records at positions spread over the whole
+/// archive. Counting all records would take seconds, in which no append is stored. The bytes of
+/// their series' names are added.
 struct Crowding {
-    /// How many records of each are to go.
+    /// Number of records of each origin to remove.
     origins: HashMap<i64, i64>,
-    /// Their records are searched from this place on.
+    /// Their records are searched from this position on.
     from: i64,
-    /// There were no further ones.
+    /// No further records were found.
     is_end: bool,
-    /// Any record since the shares were estimated.
+    /// Whether a record was removed since the estimate.
     has_removed: bool,
 }
 
-/// What an origin has in the archive, as far as samples tell.
+/// Estimated records and bytes of an origin in the archive.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     records: f64,
     bytes: f64,
-    /// Its records are searched from here on: four stretches before its first one that was sampled.
+    /// Position from which its records are searched: four ranges before its first sampled record.
     from: i64,
 }
 
@@ -125,12 +125,13 @@ impl Crowding {
         let mut shares: HashMap<i64, Share> = HashMap::new();
         for sample in 0..SAMPLES {
             let begin = first + sample * width;
-            // Not at regular places: records may come in turns.
+            // Positions are random within each range, because origins may store their records in
+            // turn.
             let mut rows = one.query([begin + random.i64(0..width), begin + width, own, passed])?;
             let Some(row) = rows.next()? else { continue };
             let (cursor, origin, bytes): (i64, _, _) = (row.get(0)?, row.get(1)?, bytes_in_file(row.get(2)?));
-            // It was found from any place since the record before it. Where others were removed there are many
-            // such places, and it stands for fewer records.
+            // Every position after the record before it finds this record. If records between them
+            // were removed, there are many such positions, and the record stands for fewer records.
             let places =
                 cursor - before.query_row([begin, cursor, own, passed], |row| row.get::<_, i64>(0))?;
             let share =
@@ -139,7 +140,7 @@ impl Crowding {
             share.records += count;
             share.bytes += count * bytes as f64;
         }
-        // An origin of which no record was sampled has few of them, and is left to a later sample.
+        // An origin without a sampled record has few records, and is left to a later estimate.
         let names = index.names_bytes();
         for (origin, share) in &mut shares {
             share.bytes += *names.get(origin).unwrap_or(&0) as f64;
@@ -147,18 +148,19 @@ impl Crowding {
         let level = level(shares.values().map(|share| share.bytes as i64).collect(), part) as f64;
         shares.retain(|_, share| level < share.bytes);
         let from = shares.values().map(|share| share.from).min().unwrap_or(0);
-        // At least one, so that each sample gets further.
+        // At least one, so that each estimate makes progress.
         let count = |share: Share| ((share.records * (share.bytes - level) / share.bytes) as i64).max(1);
         let origins = shares.into_iter().map(|(origin, share)| (origin, count(share))).collect();
         Ok(Self { origins, from, is_end: false, has_removed: false })
     }
 
-    /// Whether shares are to be estimated anew.
+    /// Returns whether the shares must be estimated again.
     fn is_done(&self) -> bool {
         self.is_end || self.origins.values().all(|left| *left == 0)
     }
 
-    /// Removes their oldest records among the next [`SCAN`] records, of each as many as are to go.
+    /// Removes the oldest records of these origins among the next [`SCAN`] records, up to the
+    /// number to remove of each.
     fn remove(&mut self, transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<u64> {
         let mut next = transaction.prepare_cached(
             "SELECT series, time_unix_ns, cursor, origin FROM record
@@ -185,7 +187,8 @@ impl Crowding {
     }
 }
 
-/// What each origin may have at most, so that this part of all goes. Origins below it do not matter.
+/// Returns the level to which larger shares are cut, so that `part` of their sum goes. Shares below
+/// it stay.
 fn level(mut shares: Vec<i64>, part: f64) -> i64 {
     shares.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
     let mut above = -(shares.iter().sum::<i64>() as f64 * part) as i64;
@@ -199,8 +202,9 @@ fn level(mut shares: Vec<i64>, part: f64) -> i64 {
     0
 }
 
-/// What a record takes of the file: of one with much detail a part is in the table, and the rest in
-/// pages of its own (SQLite's file format, section 1.6, for pages of 4096 bytes in an index).
+/// Bytes of a record in the file. Of a record with a long detail, a part is in the table and the
+/// rest in pages of its own (SQLite's file format, section 1.6, for pages of 4096 bytes in an
+/// index).
 fn bytes_in_file(detail_bytes: i64) -> i64 {
     const PAGE: i64 = 4096;
     const IN_TABLE_MAX: i64 = 1002;
@@ -215,8 +219,8 @@ fn bytes_in_file(detail_bytes: i64) -> i64 {
     in_table + (bytes - in_table + OF_PAGE - 1) / OF_PAGE * PAGE
 }
 
-/// Removes records before the cutoff from the series after `visited`, and series left empty;
-/// returns where to go on and how many were removed.
+/// Removes records before the cutoff from the series after `visited`, and series that are empty
+/// then. Returns where to continue, and the number of removed records.
 fn remove_old(
     transaction: &Transaction<'_>,
     index: &mut Index,
@@ -254,7 +258,7 @@ fn remove_old(
     Ok((go_on, removed.cast_unsigned()))
 }
 
-/// Removes the records stored first; returns how many.
+/// Removes the records stored first. Returns their number.
 fn remove_first(transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<u64> {
     let mut first = transaction.prepare_cached(
         "SELECT series, time_unix_ns, cursor FROM record WHERE NOT (origin = ?2 AND ?3 < seq)
@@ -268,13 +272,13 @@ fn remove_first(transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::R
     Ok(keys.len() as u64)
 }
 
-/// Which origin's records are kept whatever their age, and above which number: those that the mesh
-/// does not hold yet. No origin has the key −1.
+/// An origin and a number: its records above that number are kept at any age, because the mesh does
+/// not have them yet. No origin has the key −1.
 fn waiting(index: &Index) -> (i64, i64) {
     index.spool.as_ref().map_or((-1, 0), |spool| (spool.origin, spool.passed.cast_signed()))
 }
 
-/// (series, time, cursor).
+/// Key of a record: (series, time, cursor).
 type Key = (i64, i64, i64);
 
 fn remove(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rusqlite::Result<()> {
@@ -291,14 +295,14 @@ fn remove(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rus
     index.save_counters(transaction)
 }
 
-/// Removes records, and the series left empty: their names may take more than the records did.
+/// Removes records, and series that are empty then: their names may take more than the records did.
 fn remove_all(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rusqlite::Result<()> {
     remove(transaction, index, keys)?;
     let series: HashSet<i64> = keys.iter().map(|&(series, ..)| series).collect();
     remove_empty(transaction, index, series)
 }
 
-/// Removes those of the series that have no record.
+/// Removes the given series that have no record.
 fn remove_empty(
     transaction: &Transaction<'_>,
     index: &mut Index,
@@ -319,23 +323,25 @@ fn remove_empty(
     Ok(())
 }
 
-/// Records removed, or series visited, in one transaction: about 10 ms.
+/// Most records removed, or series checked, in one transaction: about 10 ms.
 const STEP: i64 = 1000;
 
-/// Records looked at for one removal of [`STEP`]: some tens of milliseconds when most are others'.
+/// Records read for one removal of [`STEP`] records: some tens of milliseconds if most belong to
+/// other origins.
 const SCAN: i64 = 20_000;
 
-/// Records sampled to estimate the shares: forty of each of a hundred origins. A record with a long detail
-/// takes as much as seventy without one, so an origin with few long ones must be sampled too.
+/// Records sampled to estimate the shares, such as forty of each of a hundred origins. A record
+/// with a long detail takes as much as seventy without one, so an origin with a few long ones must
+/// be sampled too.
 const SAMPLES: i64 = 4000;
 
-/// An archive that is swept each minute has little too much.
+/// Smallest part to remove: an archive that is swept each minute exceeds its limit by little.
 const PART_MIN: f64 = 1.0 / 8.0;
 
-/// Removals before shares are estimated anew.
+/// Removals before the shares are estimated again.
 const SAMPLE_STEPS: u32 = 16;
 
-/// What a record without detail takes of the file.
+/// Bytes of a record without detail in the file.
 const RECORD_BYTES: i64 = 66;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The storage thread: gathers appends into groups, commits them, and does housekeeping in between.
+//! The storage thread: collects appends into groups, commits them, and runs retention in between.
 //!
-//! It sleeps without a timer while nothing waits.
+//! It sleeps without a timer while it has no work.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,52 +16,50 @@ use super::store::{Store, Taken};
 use super::sweep::Sweep;
 use crate::{Error, Record, TaskStatus};
 
-/// What the storage thread is asked to do.
 pub(super) enum Command {
     Append(Append),
     /// Run retention to its end.
     Sweep(SweepReply),
-    /// Note what is to be forwarded.
+    /// Execute a request about the spool.
     Spool(Request),
-    /// Commit and stop; answered when the archive is closed.
+    /// Commit and stop. The reply is sent when the archive is closed.
     Close(oneshot::Sender<()>),
 }
 
-/// Where the number of records removed goes.
+/// Receives the number of removed records.
 pub(super) type SweepReply = oneshot::Sender<Result<u64, Error>>;
 
 /// A batch that waits for its commit.
 pub(super) struct Append {
     pub(super) batch: Vec<Record>,
     pub(super) admission: Admission,
-    /// Its place in the queue, given back after the commit.
+    /// Its bytes of the queue, released after the commit.
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) reply: oneshot::Sender<Result<Absorbed, Error>>,
 }
 
-/// Figures shared with those who ask for them.
+/// Statistics that the storage thread shares with its callers.
 #[derive(Clone, Default)]
 pub(super) struct Shared(Arc<Mutex<Statistics>>);
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Statistics> {
-        // Each figure stands for itself, so a panic elsewhere does not spoil them.
+        // The figures do not depend on each other, so a panic elsewhere leaves them valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The state of the storage thread.
 pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) commands: Receiver<Command>,
     pub(super) interval: Duration,
-    /// The place of the record stored last, for subscribers.
+    /// Position of the newest record, for subscribers.
     pub(super) head: watch::Sender<u64>,
     pub(super) statistics: Shared,
 }
 
 impl Writer {
-    /// Works until it is told to close or nobody is left to ask.
+    /// Runs until it is closed or all senders are gone.
     pub(super) fn run(mut self, task: &TaskStatus) {
         let mut group = Group::default();
         let mut sweeping: Option<Sweeping> = None;
@@ -73,7 +71,7 @@ impl Writer {
             match self.next(&group, commit_at, sweeping.is_some()) {
                 Ok(Command::Append(append)) => {
                     group.push(append);
-                    // More may be queued, and shares the commit unless the group is full.
+                    // Further appends in the queue share the commit, unless the group is full.
                     if group.bytes < GROUP_BYTES {
                         continue;
                     }
@@ -94,7 +92,7 @@ impl Writer {
                 Ok(Command::Close(reply)) => {
                     self.commit(&mut group);
                     drop(self);
-                    // The one who asked may have stopped waiting.
+                    // The caller may have stopped waiting.
                     let _ = reply.send(());
                     return;
                 }
@@ -112,20 +110,20 @@ impl Writer {
             }
             if let Some(removed) = self.step(&mut sweeping) {
                 sweep_at = now + SWEEP_EVERY;
-                // A pass that can remove nothing costs as much as any other.
+                // A run that can remove nothing costs as much as any other.
                 let is_vain = removed == 0 && self.has_outgrown();
                 sweep_early_at = if is_vain { sweep_at } else { now + SWEEP_EARLY };
             }
         }
     }
 
-    /// Whether the archive is above its limit by more than a sixteenth of it.
+    /// Returns whether the archive exceeds its limit by more than a sixteenth.
     fn has_outgrown(&self) -> bool {
         let keep = self.store.retention.keep_bytes;
         self.store.bytes().is_ok_and(|bytes| keep.saturating_add(keep / OUTGROWN) < bytes)
     }
 
-    /// The next command; times out when it is time to do something else.
+    /// Returns the next command, or a timeout when other work is due.
     fn next(&self, group: &Group, commit_at: Instant, sweeping: bool) -> Result<Command, RecvTimeoutError> {
         if group.is_empty() && !sweeping {
             return self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected);
@@ -156,12 +154,12 @@ impl Writer {
         };
         for (Append { permit, reply, .. }, verdict) in appends.into_iter().zip(verdicts) {
             drop(permit);
-            // Whoever stopped waiting appends again, which is harmless.
+            // A caller that stopped waiting appends again, which is harmless.
             let _ = reply.send(verdict.map(|(absorbed, _)| absorbed));
         }
     }
 
-    /// Keeps account of what became of the batches of a commit.
+    /// Counts the results of the batches of a commit.
     fn count(&self, verdicts: &[Result<Taken, Error>]) {
         let mut statistics = self.statistics.lock();
         for verdict in verdicts {
@@ -177,7 +175,7 @@ impl Writer {
         }
     }
 
-    /// Keeps account of a commit.
+    /// Records the result of a commit.
     fn note(&self, duration: Duration, error: Option<&Error>) {
         let mut statistics = self.statistics.lock();
         match error {
@@ -185,15 +183,15 @@ impl Writer {
                 statistics.commits += 1;
                 statistics.last_commit = Some(duration);
             }
-            // A disk that stays full is reported once.
+            // A disk that stays full is logged once.
             Some(error) if statistics.last_error.as_ref() != Some(error) => warn!(%error, "a commit failed"),
             Some(_) => {}
         }
         statistics.last_error = error.cloned();
     }
 
-    /// Takes one step of retention if it is running; gives how many records it removed when that ended
-    /// it, 0 where it failed.
+    /// Does one step of retention if it is running. Returns the number of removed records when the
+    /// run ends; 0 if it failed.
     fn step(&mut self, sweeping: &mut Option<Sweeping>) -> Option<u64> {
         let running = sweeping.as_mut()?;
         let result = match running.sweep.step(&mut self.store) {
@@ -212,7 +210,7 @@ impl Writer {
         Some(result.unwrap_or(0))
     }
 
-    /// Tells subscribers and statistics what is stored now.
+    /// Publishes the state of the archive to subscribers and statistics.
     pub(super) fn publish(&self) {
         let Some(index) = self.store.index() else { return };
         {
@@ -230,7 +228,7 @@ impl Writer {
     }
 }
 
-/// Retention under way, and who waits for its end.
+/// A run of retention, and the callers that wait for its end.
 struct Sweeping {
     sweep: Sweep,
     replies: Vec<SweepReply>,
@@ -261,7 +259,7 @@ impl Group {
         self.appends.is_empty()
     }
 
-    /// Whether it is large enough that waiting for more saves nothing.
+    /// Returns whether the group is so large that waiting for more saves nothing.
     fn is_worth_it(&self) -> bool {
         GROUP_RECORDS <= self.records || GROUP_BYTES <= self.bytes
     }
@@ -271,18 +269,20 @@ impl Group {
     }
 }
 
-/// So many records are worth an fsync of their own.
+/// Number of records that justify an fsync of their own.
 const GROUP_RECORDS: usize = 1000;
 
-/// A group is closed at this size although more waits, so that a transaction stays below a second.
+/// Size in bytes at which a group is closed even if more appends wait, so that a transaction takes
+/// less than a second.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Often enough for records that become too old.
+/// Interval of runs, short enough for records that become too old.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// Between two passes where the archive grows fast: each reads a little of every series.
+/// Shortest time between two runs while the archive grows fast: each reads a little of every
+/// series.
 const SWEEP_EARLY: Duration = Duration::from_secs(1);
 
-/// Early retention begins at a sixteenth above the limit: rarely at a usual pace, and long before a disk with
-/// some room to spare is full.
+/// Early retention begins a sixteenth above the limit: rarely at a usual rate, and long before a
+/// disk with some free space is full.
 const OUTGROWN: u64 = 16;

@@ -1,4 +1,4 @@
-//! Asking an archive.
+//! Sends requests to an archive.
 
 use std::sync::atomic::Ordering;
 
@@ -8,7 +8,6 @@ use super::link::{Link, Trouble};
 use super::question::{AnswerJson, Question, parts};
 use crate::{Error, Page, Record};
 
-/// What an archive answered.
 #[derive(Debug)]
 pub(super) struct Answer {
     number: Option<u64>,
@@ -30,18 +29,19 @@ impl Answer {
     }
 }
 
-/// Asks the archive that answered last, or that gave the cursor; where it is gone, any.
+/// Sends the request to the archive that responded last or made the cursor; if it does not respond,
+/// to any archive.
 pub(super) async fn ask(link: &Link, question: &Question) -> Result<Answer, Error> {
     let asked = ask_once(link, question).await;
     let Err(Unanswered::OtherStream(stream, _)) = &asked else { return asked.map_err(Error::from) };
-    // One of us has not seen yet that the stream was made anew.
+    // The stream was recreated, and one of the two has not detected it yet.
     link.found_other(stream);
     ask_once(link, question).await.map_err(Error::from)
 }
 
-/// Why there is no answer.
+/// Reason why there is no response.
 enum Unanswered {
-    /// The archive reads the stream that was made then.
+    /// The archive reads the stream that was created at this time.
     OtherStream(String, Error),
     Other(Error),
 }

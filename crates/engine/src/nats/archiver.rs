@@ -1,4 +1,4 @@
-//! The archive beside NATS: reads the stream into a [`Local`], and answers for the mesh.
+//! The archive beside NATS: reads the stream into a [`Local`], and answers requests of the mesh.
 
 mod answering;
 mod reading;
@@ -19,30 +19,31 @@ use super::progress::Progress;
 use super::question::{AnswerJson, archive_number};
 use crate::{Error, Local, TaskStatus};
 
-/// What an archiver has done since it started.
+/// Counters of an archiver since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiverStatistics {
     /// Messages read from the stream.
     pub consumed: u64,
-    /// Of these, those that were no record of the station that published them.
+    /// Messages read that were no record of the station that published them.
     pub discarded: u64,
-    /// Messages that left the stream before this archive had read them; their stations send them again.
+    /// Messages that left the stream before this archive had read them. Their stations send them
+    /// again.
     pub missed: u64,
-    /// Messages in the stream that are not read yet, when it was last looked.
+    /// Unread messages in the stream at the last read.
     pub lag: u64,
-    /// Questions answered.
+    /// Requests that were answered.
     pub answered: u64,
-    /// Why it does not get on now; `None` = it does.
+    /// Reason why reading does not proceed now; `None` if it does.
     pub last_error: Option<String>,
 }
 
 /// The archive of a mesh on NATS.
 ///
-/// It reads every record of the stream into its [`Local`] and remembers how far it came in a file beside it,
-/// written after the commit; it may read some records twice, which changes nothing. A mesh may have several:
-/// each reads all by itself, and any of them answers.
+/// It reads each record of the stream into its [`Local`], and writes its position to a file after
+/// the commit. It may read some records twice, which changes nothing. A mesh may have several
+/// archives: each reads all records, and any of them responds.
 ///
-/// Whoever wants to hear of new records subscribes to the [`Local`].
+/// To receive new records, subscribe to the [`Local`].
 pub struct Archiver {
     shared: Arc<Shared>,
     tasks: [(Arc<TaskStatus>, JoinHandle<()>); 2],
@@ -56,11 +57,11 @@ struct Shared {
     number: u16,
     file: PathBuf,
     progress: watch::Sender<Progress>,
-    /// When the bucket of registrations was made; `None` = the servers have not answered yet.
+    /// When the bucket of registrations was created; `None` until the servers have reported it.
     bucket: Mutex<Option<String>>,
-    /// Whether it has begun to read and to answer.
+    /// Whether reading and answering have begun.
     begun: watch::Sender<bool>,
-    /// A question came for what is not read yet.
+    /// A request needs records that are not read yet.
     wanted: Notify,
     askers: Askers,
     answered: AtomicU64,
@@ -68,31 +69,31 @@ struct Shared {
 }
 
 impl Archiver {
-    /// The file beside the archive that says how far it has read. Who brings back an older copy of an
-    /// archive removes it; then the stream is read from its beginning.
+    /// File beside the archive with the position up to which the stream was read. Remove it when
+    /// you restore an older copy of the archive; the stream is then read from its beginning.
     pub const FILE: &'static str = "nats.place";
 
-    /// Begins to read the stream into `local`, whose files are in `directory`, and to answer. Does not wait
-    /// for a server.
+    /// Starts to read the stream into `local`, which has its files in `directory`, and to answer
+    /// requests. Does not wait for a server.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the file in `directory` is there but cannot be read.
+    /// [`Error::Unavailable`] if the file in `directory` exists and cannot be read.
     pub fn start(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
         let archiver = Self::prepare(nats, local, directory)?;
         archiver.begin();
         Ok(archiver)
     }
 
-    /// As [`Archiver::start`], but nothing is read or answered before [`Archiver::begin`].
+    /// Like [`Archiver::start`], but reads and answers nothing before [`Archiver::begin`].
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the file in `directory` is there but cannot be read.
+    /// [`Error::Unavailable`] if the file in `directory` exists and cannot be read.
     pub fn prepare(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
         let link = Arc::clone(&nats.link);
         let file = directory.join(Self::FILE);
         let mut place = Place::read(&file)?;
         if local.statistics().records == 0 {
-            // A new archive, whatever an older one had read.
+            // The archive is new, whatever an older one had read.
             place = Place::default();
         }
         let shared = Arc::new(Shared {
@@ -124,19 +125,19 @@ impl Archiver {
         Ok(Self { shared, tasks, _nats: Arc::clone(nats) })
     }
 
-    /// Begins to read the stream and to answer, if that has not begun.
+    /// Starts to read the stream and to answer requests, unless that has begun.
     pub fn begin(&self) {
         self.shared.begun.send_replace(true);
     }
 
-    /// What it has done since it started.
+    /// Counters since the start.
     #[must_use]
     pub fn statistics(&self) -> ArchiverStatistics {
         let answered = self.shared.answered.load(Ordering::Relaxed);
         ArchiverStatistics { answered, ..self.shared.lock().clone() }
     }
 
-    /// The status of each of its tasks.
+    /// Status of each task of the archiver.
     #[must_use]
     pub fn tasks(&self) -> Vec<Arc<TaskStatus>> {
         self.tasks.iter().map(|(status, _)| Arc::clone(status)).collect()
@@ -153,27 +154,26 @@ impl Drop for Archiver {
 
 impl Shared {
     async fn has_begun(&self) {
-        // The sender is in here.
+        // The sender is in `self`, so it exists.
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 
-    /// An answer that says nothing yet but who gives it.
+    /// An empty response with the number of this archive and its stream.
     fn answer(&self) -> AnswerJson<'static> {
         let stream = Some(self.progress.borrow().stream.clone()).filter(|stream| !stream.is_empty());
         AnswerJson { archive: self.number, stream, ..AnswerJson::default() }
     }
 
-    /// When the bucket was made, as far as is known.
     fn bucket(&self) -> Option<String> {
         self.bucket.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, ArchiverStatistics> {
-        // Each figure stands for itself, so a panic elsewhere does not spoil them.
+        // The figures do not depend on each other, so a panic elsewhere leaves them valid.
         self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// After something went wrong, twice as long each time.
+/// First and longest wait after an error. It doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! Limits for the questions of each station to an archive: a station that asks much delays its own
-//! answers, and not those of other stations.
+//! Limits the requests of each station to an archive: a station with many requests delays its own
+//! responses, not those of other stations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,13 +9,13 @@ use barograph_limits::bucket::{Bucket, Rate};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// What the questions of all stations share.
+/// Limits that all stations share, and those of each.
 #[derive(Debug)]
 pub(super) struct Askers {
-    /// By the token in a question's subject, where permissions hold it; those with a question that is
-    /// not answered yet.
+    /// Stations with an unanswered request, by the token in the request's subject, which
+    /// permissions enforce.
     each: Mutex<HashMap<String, Asker>>,
-    /// By the same token; times are those since `began`.
+    /// Rate limits by the same token. Times are since `began`.
     paces: Mutex<HashMap<String, Bucket>>,
     began: Instant,
     questions: Arc<Semaphore>,
@@ -23,14 +23,14 @@ pub(super) struct Askers {
     numbers: Arc<Semaphore>,
 }
 
-/// Clones are the same one.
+/// Limits of one station. Clones share them.
 #[derive(Clone, Debug)]
 struct Asker {
     questions: Arc<Semaphore>,
     page: Arc<Semaphore>,
 }
 
-/// A question that is not answered yet, until this is dropped.
+/// An unanswered request. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     asker: Asker,
@@ -38,16 +38,16 @@ pub(super) struct Slot {
     _own: OwnedSemaphorePermit,
 }
 
-/// What a question costs.
+/// Cost of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// A page of records: up to a message full of them.
+    /// A page of records, up to a full message.
     Page,
-    /// A number or two.
+    /// One or two numbers.
     Number,
 }
 
-/// Leave to look for an answer, until this is dropped.
+/// Permission to compute a response, until this is dropped.
 #[derive(Debug)]
 pub(super) struct Turn {
     _own: Option<OwnedSemaphorePermit>,
@@ -67,8 +67,8 @@ impl Askers {
         }
     }
 
-    /// Whether a question of `asker` is taken now: a server may copy the answer, whatever it says, to many
-    /// subscriptions of the asker, and does so in the archive's own connection.
+    /// Returns whether a request of `asker` is accepted now. A server may copy any response to many
+    /// subscriptions of the requester, and does so in the archive's own connection.
     pub(super) fn is_heard(&self, asker: &str) -> bool {
         let now = self.began.elapsed();
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,10 +79,10 @@ impl Askers {
         paces.entry(asker.to_owned()).or_insert_with(full).take(1, now).is_ok()
     }
 
-    /// A place for a question of `asker`.
+    /// Reserves a slot for a request of `asker`.
     pub(super) fn slot(&self, asker: &str) -> Result<Slot, &'static str> {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
-        // A question under way has its asker as well.
+        // A running request holds a clone of these limits.
         each.retain(|_, asker| 1 < Arc::strong_count(&asker.questions));
         let asker = each.entry(asker.to_owned()).or_insert_with_key(|name| Asker::new(name)).clone();
         drop(each);
@@ -93,8 +93,9 @@ impl Askers {
         Ok(Slot { asker, _of_all: of_all, _own: own })
     }
 
-    /// Waits for leave to look for the answer: pages are looked for one at a time for an asker, so that
-    /// each has its turn however much another one asks. `None` = never, the archive stops.
+    /// Waits for permission to compute the response. Pages of one requester are computed one at a
+    /// time, so that each requester has its turn however many requests another has. `None` means
+    /// never: the archive stops.
     pub(super) async fn turn(&self, slot: &Slot, cost: Cost) -> Option<Turn> {
         let (own, all) = match cost {
             Cost::Page => (Some(Arc::clone(&slot.asker.page).acquire_owned().await.ok()?), &self.pages),
@@ -105,8 +106,8 @@ impl Askers {
 }
 
 impl Asker {
-    /// All stations of older versions share the empty name. Together they get a quarter of the questions and
-    /// half of the pages, so that newer stations find room.
+    /// All stations of older versions share the empty name. Together they get a quarter of the
+    /// requests and half of the pages, so that newer stations find room.
     fn new(name: &str) -> Self {
         let (questions, pages) =
             if name.is_empty() { (QUESTIONS_MAX / 4, PAGES_AT_ONCE / 2) } else { (QUESTIONS_EACH, 1) };
@@ -114,20 +115,22 @@ impl Asker {
     }
 }
 
-/// Questions that are not answered yet: several for each station of the largest mesh measured, of 4 KiB
-/// at most.
+/// Most unanswered requests: several for each station of the largest mesh measured, of 4 KiB at
+/// most.
 const QUESTIONS_MAX: usize = 4096;
-/// Of one station: for itself it asks one or two at a time, and the rest are for callers of its API.
+/// Most unanswered requests of one station. It needs one or two at a time; the rest are for callers
+/// of its API.
 const QUESTIONS_EACH: usize = 64;
-/// Of one station, in the long run: several times what a page with a hundred graphs asks for.
+/// Requests of one station a second, in the long run: several times those of a page with a hundred
+/// graphs.
 const QUESTIONS_PER_S: u64 = 200;
-/// A page's graphs ask at once.
+/// A station may send the unused requests of this time at once, because a page's graphs do.
 const QUESTIONS_SAVED_UP: Duration = Duration::from_secs(5);
-/// Full ones are forgotten beyond so many: some hundred kilobytes.
+/// Most rate limits kept, some hundred kilobytes. Beyond that, unused ones are removed.
 const PACES_KEPT: usize = 1024;
-/// Pages looked for at a time, each of some megabytes while that lasts.
+/// Pages computed at a time. Each needs some megabytes meanwhile.
 const PAGES_AT_ONCE: usize = 4;
-/// The archive's reads take turns in any case.
+/// Numbers computed at a time. Reads of the archive take turns in any case.
 const NUMBERS_AT_ONCE: usize = 16;
 
 #[cfg(test)]
@@ -163,7 +166,7 @@ mod tests {
         let honest = askers.slot("honest").unwrap();
         assert!(askers.turn(&honest, Cost::Page).now_or_never().is_some(), "it waits for nobody else");
         assert!(askers.turn(&honest, Cost::Number).now_or_never().is_some());
-        // In turns, where all are taken.
+        // If all are taken, requesters take turns.
         let others = ["b", "c", "d"].map(|name| askers.slot(name).unwrap());
         let held: Vec<_> =
             others.iter().map(|slot| askers.turn(slot, Cost::Page).now_or_never().unwrap()).collect();

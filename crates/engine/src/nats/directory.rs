@@ -1,4 +1,4 @@
-//! Registrations: a key a station, which the servers drop when it is not renewed.
+//! Registrations: one key for each station, which the servers drop if it is not renewed.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::walk::{self, Stored};
 use super::writes::Writes;
 use crate::{Entry, Error, HostId, Lease, LeaseState, wire};
 
-/// Writes the entry, and leaves a task that renews it.
+/// Writes the entry, and starts a task that renews it.
 pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
     entry.check()?;
     if !(TTL_MIN..=LEASE_MAX).contains(&ttl) {
@@ -51,7 +51,8 @@ pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> R
     Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), hold, _stop: stop }))
 }
 
-/// Writes over the key of `host` that it was removed. A registration that is still renewed then ends.
+/// Overwrites the key of `host` with a removal. A registration that is still being renewed then
+/// ends.
 pub(super) async fn remove(link: &Link, host: &HostId) -> Result<(), Error> {
     streams::ensure(link).await?;
     let mut headers = HeaderMap::new();
@@ -71,20 +72,20 @@ fn new_id(link: &Link) -> String {
     link.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
 }
 
-/// A station's hold on its key.
+/// Registration of a station under its key.
 struct Registration {
     link: Arc<Link>,
     key: String,
-    /// Tells this registration from another one of the same host.
+    /// Distinguishes this registration from others of the same host.
     id: String,
     text: Bytes,
     ttl_s: u64,
-    /// Where the bucket holds it: whoever writes over it moves it.
+    /// Sequence number of the entry in the bucket. A write by another registration changes it.
     place: u64,
     hold: Hold,
 }
 
-/// Counts a registration for as long as it is renewed.
+/// Counts a registration while it is renewed.
 struct Renewed(Arc<Link>);
 
 impl Renewed {
@@ -100,12 +101,11 @@ impl Drop for Renewed {
     }
 }
 
-/// The condition of the next renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Condition {
-    /// The number of the message that it is to replace; `None` = whatever is there.
+    /// Sequence number of the message to replace; `None` to replace any message.
     over: Option<u64>,
-    /// How often the condition was refused in a row while the key held this registration.
+    /// How often in a row the condition was refused while the key had this registration.
     refusals: u32,
 }
 
@@ -114,40 +114,41 @@ impl Condition {
         Self { over: Some(place), refusals: 0 }
     }
 
-    /// The condition was refused, and the key holds this registration under the number `place`.
+    /// Records that the condition was refused although the key has this registration, under the
+    /// number `place`.
     ///
-    /// Replicas refuse a write under a condition, too, while any other write names this key in one;
-    /// without a condition none is refused.
+    /// Replicas also refuse a conditional write while any other write has a condition on this key.
+    /// They refuse no write without a condition.
     fn refused(&mut self, place: u64) {
         self.refusals += 1;
         self.over = (self.refusals < REFUSALS_MAX).then_some(place);
     }
 }
 
-/// When a renewal began that was stored; `None` = another registration took over.
+/// When the newest stored renewal began; `None` if another registration replaced this one.
 type Hold = Arc<Mutex<Option<Instant>>>;
 
-/// What became of a write.
 enum Put {
     Stored(u64),
-    /// The key is not where it was expected.
+    /// The key does not have the expected sequence number.
     Overtaken,
 }
 
-/// What a key holds.
+/// Content of a key.
 enum Found {
-    /// It ran out while no server could be reached.
+    /// The entry expired while no server could be reached.
     Nothing,
     Own(u64),
-    /// What is no registration, nobody who may write this key has put there: ours is written over it. Should another
-    /// registration come between, it finds ours when it renews.
+    /// No registration. No client with permission for this key wrote it, so this registration
+    /// overwrites it. If another registration is written in between, it detects this one at its
+    /// next renewal.
     Junk,
-    /// It belongs to another registration, or to nobody by the will of a later one.
+    /// Another registration, or the deletion by a later one.
     Another,
 }
 
 impl Registration {
-    /// Writes the entry, whatever the key holds.
+    /// Writes the entry over any content of the key.
     async fn begin(&mut self) -> Result<(), Error> {
         let began = Instant::now();
         if let Err(error) = streams::ensure(&self.link).await {
@@ -161,7 +162,7 @@ impl Registration {
         Ok(())
     }
 
-    /// Renews until it is stopped or overtaken; stopped, it takes the entry away.
+    /// Renews until it is stopped or replaced. When it is stopped, it deletes the entry.
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
         let third = Duration::from_secs(self.ttl_s) / 3;
         let mut wait = third;
@@ -169,7 +170,7 @@ impl Registration {
         let link = Arc::clone(&self.link);
         loop {
             tokio::select! {
-                // Dropping the lease drops the sender, which ends this too.
+                // Dropping the lease drops the sender, which also ends this.
                 _ = &mut stopped => return self.leave().await,
                 () = sleep(wait) => {}
                 () = link.renew_now.notified() => {}
@@ -191,7 +192,8 @@ impl Registration {
                         condition.refused(place);
                         AGAIN
                     }
-                    // Whoever puts such there puts the next before we could say over which one to write.
+                    // The writer of this message would write the next one before a conditional
+                    // write could name its number.
                     Ok(Found::Junk) => {
                         condition.over = None;
                         AGAIN
@@ -203,9 +205,11 @@ impl Registration {
                     Err(_) => RETRY.min(third),
                 },
                 Err(_) => {
-                    // Where the bucket is gone, whoever may makes it again; otherwise this asks nothing.
+                    // Creates the bucket again if it is gone and this engine may. If it exists,
+                    // this sends nothing.
                     let _ = streams::ensure(&self.link).await;
-                    // Meanwhile another registration may have come, which an unconditional write would end.
+                    // Another registration may have been written meanwhile, which an unconditional
+                    // write would end.
                     condition = Condition::over(condition.over.unwrap_or(self.place));
                     RETRY.min(third)
                 }
@@ -217,7 +221,7 @@ impl Registration {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// What the key holds, after something else was found than what was written last.
+    /// Reads the content of the key, after it was not the message written last.
     async fn look(&self) -> Result<Found, Trouble> {
         Ok(match walk::last(&self.link, ENTRIES, &self.key).await? {
             None => Found::Nothing,
@@ -229,7 +233,7 @@ impl Registration {
         })
     }
 
-    /// Takes the entry away; what is not taken away runs out by itself.
+    /// Deletes the entry. If that fails, it expires by itself.
     async fn leave(&self) {
         let mut headers = HeaderMap::new();
         headers.insert(REGISTRATION, self.id.as_str());
@@ -241,13 +245,13 @@ impl Registration {
         let refused = answer.is_ok_and(|answer| {
             read::<Acknowledgement>(&answer).is_ok_and(|acknowledged| acknowledged.error.is_some())
         });
-        // As in `renew`: a condition of another's write may have named this key.
+        // As in `renew`: another write may have had a condition on this key.
         if refused && matches!(self.look().await, Ok(Found::Own(_))) {
             let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
         }
     }
 
-    /// Writes the entry, and notes whether the directory took it.
+    /// Writes the entry, and records whether the directory accepted it.
     async fn put(&self, over: Option<u64>) -> Result<Put, Trouble> {
         let began = Instant::now();
         let put = self.write(over).await;
@@ -262,7 +266,7 @@ impl Registration {
         put
     }
 
-    /// Notes that a write failed. A refusal of this station says nothing about others.
+    /// Records that a write failed. A refusal of this station means nothing for other stations.
     fn failed(&self, began: Instant, error: &Error) {
         if let Error::Unavailable(why) | Error::Unknown(why) = error {
             self.link.writes.send_modify(|writes| writes.failed(began, why.clone()));
@@ -286,25 +290,25 @@ impl Registration {
     }
 }
 
-/// What a station said of itself under its own key.
+/// A station's registration, read from its own key.
 #[derive(Clone, Debug)]
 pub(super) struct Registered {
     pub(super) host: HostId,
-    /// Which registration wrote it.
+    /// Identifier of the registration that wrote it.
     pub(super) id: String,
-    /// How long the server keeps it.
+    /// Time for which the server keeps it.
     pub(super) ttl: Duration,
-    /// `None` = the station has left or was removed.
+    /// Entry of the station; `None` if it left or was removed.
     pub(super) entry: Option<Entry>,
-    /// An administrator removed the station.
+    /// Whether an administrator removed the station.
     pub(super) is_removed: bool,
 }
 
 impl Registered {
-    /// What is stored, if a station registered itself with it; `None` = it is to be ignored.
+    /// Reads a stored message as a registration; `None` if it must be ignored.
     ///
-    /// It was published under its key, names its registration, lasts no longer than a lease may, and speaks
-    /// for the host of the key alone. An answer of the server that was sent to the key is none
+    /// A registration was published under its key, has an identifier, lasts no longer than a lease
+    /// may, and has the host of the key. A server's response that was sent to the key is none
     /// ([`Stored::is_publication`]).
     pub(super) fn read(stored: &Stored) -> Option<Self> {
         let Head { host, id, ttl, is_deletion, is_removed } = Head::read(stored)?;
@@ -316,18 +320,18 @@ impl Registered {
     }
 }
 
-/// The same without the entry, which takes most of the time to read.
+/// A registration without the entry, which takes most of the time to parse.
 pub(super) struct Head<'a> {
     pub(super) host: HostId,
     pub(super) id: &'a str,
     pub(super) ttl: Duration,
-    /// The station left or was removed.
+    /// Whether the station left or was removed.
     pub(super) is_deletion: bool,
     pub(super) is_removed: bool,
 }
 
 impl<'a> Head<'a> {
-    /// As [`Registered::read`], but for the entry.
+    /// Like [`Registered::read`], without the entry.
     pub(super) fn read(stored: &'a Stored) -> Option<Self> {
         if !stored.is_publication() {
             return None;
@@ -344,7 +348,6 @@ impl<'a> Head<'a> {
     }
 }
 
-/// Whose key it is.
 pub(super) fn host(stored: &Stored) -> Option<HostId> {
     stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)
 }
@@ -352,7 +355,7 @@ pub(super) fn host(stored: &Stored) -> Option<HostId> {
 struct NatsLease {
     ttl: Duration,
     hold: Hold,
-    /// Dropped with the lease, it tells the renewing task to take the entry away.
+    /// Dropped with the lease, which makes the renewing task delete the entry.
     _stop: oneshot::Sender<()>,
 }
 
@@ -370,44 +373,46 @@ impl Lease for NatsLease {
     }
 }
 
-/// Which registration wrote an entry.
+/// Identifier of the registration that wrote an entry.
 const REGISTRATION: &str = "Barograph-Registration";
 
-/// How long the server keeps a message (ADR-43 of NATS).
+/// Time for which the server keeps a message (ADR-43 of NATS).
 const TTL: &str = "Nats-TTL";
 
-/// The place at which the key must be for a write to be taken.
+/// Sequence number that the key must have for a write to be accepted.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// As buckets mark what was deleted or purged (ADR-8 of NATS): a station that left, and one that was removed.
-/// An older station takes both for the first.
+/// Markers of deleted and purged keys in a bucket (ADR-8 of NATS): a station that left, and one
+/// that was removed. An older version treats both as a station that left.
 const OPERATION: &str = "KV-Operation";
 const DELETED: &str = "DEL";
 const PURGED: &str = "PURGE";
 
-/// Long enough for every watcher to have seen that a station left; those that were away ask anew.
+/// Long enough for every watch to read that a station left. Watches that were away read the bucket
+/// again.
 const TOMBSTONE_S: u64 = 60;
 
 /// "Wrong last sequence", in its two forms.
 const WRONG_PLACE: [u32; 2] = [10071, 10164];
 
-/// The servers count in seconds.
+/// Shortest lease: the servers count in seconds.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// How long it is told that a station was removed; the bucket keeps nothing longer.
+/// Time for which a removal is reported; the bucket keeps nothing longer.
 pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
-/// The longest `mesh.lease_s`. A station that was withdrawn is listed for no longer.
+/// The longest `mesh.lease_s`. The entry of a station that disappeared is listed no longer than
+/// this.
 const LEASE_MAX: Duration = Duration::from_mins(5);
 
-/// After something else was found: a twentieth of the shortest lease is soon enough, and no busy loop.
+/// Wait after unexpected content of the key: a twentieth of the shortest lease, and no busy loop.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Refusals of a renewal in a row while the key holds it: one may be a write of ours that was stored and
-/// not acknowledged.
+/// Refusals in a row while the key has this registration. One may be a write of this station that
+/// was stored and not acknowledged.
 const REFUSALS_MAX: u32 = 3;
 
-/// After a renewal that failed: several more before the shortest usual lease runs out.
+/// Wait after a failed renewal: several attempts fit before the shortest usual lease expires.
 const RETRY: Duration = Duration::from_millis(250);
 
 #[cfg(test)]

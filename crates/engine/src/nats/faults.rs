@@ -1,4 +1,4 @@
-//! What servers say of their own accord, and why there is no connection.
+//! Errors that servers report without a request, and the reason for a missing connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 use super::link::Trouble;
 use super::subject::ANSWERS;
 
-/// What the server says of its own accord.
+/// Distributes the errors of the connection.
 #[derive(Clone)]
 pub(super) struct Faults {
     news: broadcast::Sender<Fault>,
@@ -20,9 +20,9 @@ pub(super) struct Faults {
 
 #[derive(Clone, Debug)]
 enum Fault {
-    /// A permission was violated; the text names the subject.
+    /// The server denied a permission; the text has the subject.
     Denied(String),
-    /// The connection broke, and with it every answer that was to come.
+    /// The connection broke, so pending responses are lost.
     Lost,
 }
 
@@ -36,12 +36,14 @@ impl Faults {
         }
     }
 
-    /// Whether the server refused the subjects of answers, as servers with an older configuration do.
+    /// Returns whether the server refused the subjects of responses, as servers with an older
+    /// configuration do.
     pub(super) fn has_older_answers(&self) -> bool {
         self.has_older_answers.load(Ordering::Relaxed)
     }
 
-    /// Warns once of servers whose configuration is older than that archives answer below the asker's name.
+    /// Logs one warning about servers with an older configuration, where archives do not respond
+    /// below the requester's name.
     fn note_older_answers(&self) {
         self.has_older_answers.store(true, Ordering::Relaxed);
         if !self.warned_of_answers.swap(true, Ordering::Relaxed) {
@@ -52,30 +54,31 @@ impl Faults {
         }
     }
 
-    /// Refusals and losses from now on.
+    /// Receives denials and lost connections from now on.
     pub(super) fn listen(&self) -> FaultsOf {
         FaultsOf(self.news.subscribe())
     }
 
-    /// What is known of why there is no connection or no answer, in brackets.
+    /// The known reason for a missing connection or response, in brackets.
     pub(super) fn why(&self) -> String {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         last.map(|last| format!(" ({last})")).unwrap_or_default()
     }
 
-    /// Why the relay could not reach a server, or lost it.
+    /// Records why the relay could not reach a server, or lost it.
     pub(super) fn unreachable(&self, why: String) {
         tracing::debug!(%why, "a NATS server is not reached");
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    /// Takes an event of the client. `inbox`: how a refusal names the own one, which is refused only to another identity.
+    /// Records an event of the client. `inbox` is this station's inbox as a denial has it; it is
+    /// denied only to another identity.
     pub(super) fn note(&self, event: &Event, inbox: &str) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match event {
             event if is_vague(event) && last.is_some() => return,
             Event::Disconnected => {
-                // Nobody may be waiting.
+                // An error means that there is no receiver.
                 let _ = self.news.send(Fault::Lost);
                 return;
             }
@@ -87,7 +90,7 @@ impl Faults {
                 self.note_older_answers();
                 return;
             }
-            // So an engine learns that it is a member's.
+            // From this denial an engine learns that it belongs to a member, not an archive.
             Event::ServerError(ServerError::Other(text)) if is_of_extents(text) => {
                 let _ = self.news.send(Fault::Denied(text.clone()));
                 return;
@@ -119,38 +122,39 @@ impl Faults {
     }
 }
 
-/// Whether it hides what happened behind two words, where the relay knows more.
+/// Returns whether the event hides the reason, which the relay has recorded.
 fn is_vague(event: &Event) -> bool {
     matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))
 }
 
-/// Whether the server refused to report the extent of a stream.
+/// Returns whether the server refused to report the extent of a stream.
 fn is_of_extents(text: &str) -> bool {
     text.to_ascii_lowercase().contains("\"$js.api.stream.info.")
 }
 
-/// Whether the server refused an archive's answer: its asker is gone, or the connection is another one. Each names a
-/// subject of its own.
+/// Returns whether the server refused an archive's response: its requester is gone, or the
+/// connection is another one. Each response has a subject of its own.
 fn is_of_an_answer(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("\"_r_.") || text.contains(&format!("publish to \"{ANSWERS}."))
 }
 
-/// Whether the server refused to pass on what archives answer.
+/// Returns whether the server refused the subscription to responses of archives.
 fn is_of_answers(text: &str) -> bool {
     text.to_ascii_lowercase().contains(&format!("subscription to \"{ANSWERS}."))
 }
 
-/// Refusals and losses since it was made.
+/// Receives denials and lost connections since it was created.
 pub(super) struct FaultsOf(broadcast::Receiver<Fault>);
 
 impl FaultsOf {
-    /// The next one that concerns `subject`.
+    /// Waits for the next error that concerns `subject`.
     pub(super) async fn of(&mut self, subject: &str) -> Trouble {
         self.of_any(|denied| denied.eq_ignore_ascii_case(subject)).await
     }
 
-    /// The next one that concerns a subject which is one of these; servers write subjects in lower case.
+    /// Waits for the next error that concerns a subject for which `is_one` is true. Servers write
+    /// subjects in lower case.
     pub(super) async fn of_any(&mut self, is_one: impl Fn(&str) -> bool) -> Trouble {
         loop {
             match self.0.recv().await {
@@ -164,12 +168,12 @@ impl FaultsOf {
                     return Trouble::NoAnswer("the connection to the NATS server broke".into());
                 }
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
-                // The link holds a sender for as long as anyone asks.
+                // The link holds a sender while any caller waits.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
             }
         }
     }
 }
 
-/// Refusals kept for whoever waits; a window of appends can be refused at once.
+/// Errors kept for a slow receiver. A window of appends can be denied at once.
 const FAULTS: usize = 1024;

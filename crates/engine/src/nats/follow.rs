@@ -1,4 +1,5 @@
-//! Subscriptions: each walks the stream at its own pace, and at the end of it looks twice a second for what is new.
+//! Subscriptions: each reads the stream at its own pace, and polls for new messages twice a second
+//! at the end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::{BoxStream, Cursor, Error, From, Record, Selector};
 
 type Item = Result<(Cursor, Record), Error>;
 
-/// The records of `selector`, followed by a task of the connection's.
+/// Streams the records of `selector`. A task of the connection reads them.
 pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
     let (items, receiver) = mpsc::channel(BUFFER);
     let beginning = Beginning::new(link, from);
@@ -31,7 +32,7 @@ pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> Bo
     Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
 }
 
-/// Holds up this station's own appends until a subscription from now on knows where that is.
+/// Delays this station's own appends until a subscription from now on has its position.
 struct Beginning(Option<Arc<Link>>);
 
 impl Beginning {
@@ -55,22 +56,23 @@ impl Drop for Beginning {
 struct Follower {
     link: Arc<Link>,
     selector: Selector,
-    /// Everything up to here was seen.
+    /// All messages up to this sequence number were read.
     place: u64,
-    /// When the stream was made: one made anew counts its places from 1 again.
+    /// When the stream was created. A recreated stream counts from 1 again.
     stream: String,
     has_begun: bool,
-    /// Whether what left the stream before it was seen is reported; not before the first record of all.
+    /// Whether to report messages that left the stream unread; false before the first record of
+    /// all.
     counts_gaps: bool,
     items: mpsc::Sender<Item>,
 }
 
-/// Why a follower stops.
+/// Reason why a follower stops.
 enum Stop {
     Unheard,
-    /// It cannot go on.
+    /// The follower cannot continue.
     Failed(Error),
-    /// It may go on later.
+    /// The follower may continue later.
     Waits(Trouble),
 }
 
@@ -87,7 +89,8 @@ impl Follower {
     async fn run(mut self, from: From, beginning: Beginning) {
         let mut wait = RETRY_MIN;
         let mut begun = self.begin(from).await;
-        // One attempt is waited for: while no server is there, appends are told so.
+        // Wait for one attempt only: while no server is connected, appends return an error
+        // themselves.
         drop(beginning);
         loop {
             let stop = match begun {
@@ -97,7 +100,7 @@ impl Follower {
             match stop {
                 None | Some(Stop::Unheard) => return,
                 Some(Stop::Failed(error)) => {
-                    // Nobody may be listening any more.
+                    // An error means that there is no reader any more.
                     let _ = self.items.send(Err(error)).await;
                     return;
                 }
@@ -114,7 +117,7 @@ impl Follower {
         }
     }
 
-    /// Finds the place to begin after.
+    /// Determines the position to start after.
     async fn begin(&mut self, from: From) -> Result<(), Stop> {
         streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
         let streams::Extent { created, state, .. } = streams::extent(&self.link, RECORDS).await?;
@@ -133,7 +136,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Gives what there is and what comes, until something is wrong.
+    /// Sends existing and new records until an error occurs.
     async fn follow(&mut self, wait: &mut Duration) -> Result<(), Stop> {
         let mut stored = self.link.stored.subscribe();
         let mut checked = Instant::now();
@@ -158,13 +161,14 @@ impl Follower {
         }
     }
 
-    /// Gives one stretch; `true` = there is more.
+    /// Sends the records of one read; `true` if there are more.
     async fn step(&mut self) -> Result<bool, Stop> {
         let stretch = walk::stretch(&self.link, RECORDS, walk::ALL, self.place + 1, STRETCH).await?;
         let Some(last) = stretch.last() else { return Ok(false) };
         let first = stretch.messages.first().map_or(last, |stored| stored.seq);
         if self.counts_gaps && self.place + 1 < first {
-            // Others' records may lie between; what left the stream left at its beginning.
+            // Records of other series may lie between. Messages leave the stream only at its
+            // beginning.
             let kept = streams::extent(&self.link, RECORDS).await?.state.first_seq.min(first);
             if self.place + 1 < kept {
                 self.give(Err(Error::Lagged { missed: kept - self.place - 1 })).await?;
@@ -176,7 +180,7 @@ impl Follower {
                 Ok(record) if record.is_own() && self.selector.matches(&record.series) => {
                     self.give(Ok((Cursor(stored.seq), record))).await?;
                 }
-                // Of another series, or one that says that nothing comes under some numbers.
+                // A record of another series, or a marker of skipped numbers.
                 Ok(_) => {}
                 Err(why) => tracing::debug!(%why, "a message was passed over"),
             }
@@ -190,18 +194,19 @@ impl Follower {
     }
 }
 
-/// Records given ahead of a listener.
+/// Most records buffered for a slow reader.
 const BUFFER: usize = 256;
 
-/// Messages read at once.
+/// Messages of one read.
 const STRETCH: usize = 512;
 
-/// How late another station's record may be. A look costs the server and this station one short question each.
+/// Longest delay of another station's record. One poll costs the server and this station a short
+/// request.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How late a stream made anew may be noticed; seldom enough for ten thousand subscriptions to ask.
+/// Time after which a recreated stream is detected; long enough for ten thousand subscriptions.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// After something went wrong, twice as long each time.
+/// First and longest wait after an error. It doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);

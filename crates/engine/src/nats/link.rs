@@ -1,4 +1,4 @@
-//! The connection: one thread, one runtime, and requests that end.
+//! The connection: one thread, one runtime, and requests with a deadline.
 
 use std::future::Future;
 use std::io;
@@ -24,57 +24,58 @@ use super::writes::Writes;
 use super::{NatsConfig, subject};
 use crate::{Error, ReadOnly, TaskStatus};
 
-/// The connection and what all parts of the engine share.
+/// The connection, and the state that all parts of the engine share.
 pub(super) struct Link {
     pub(super) config: NatsConfig,
     pub(super) client: Client,
-    /// Every task runs on the connection's own runtime: callers' runtimes come and go.
+    /// Runtime of the connection, on which every task runs: runtimes of callers may end earlier.
     handle: Handle,
     faults: Faults,
-    /// Of the tasks that renew registrations.
+    /// Status of the tasks that renew registrations.
     pub(super) renewal: Arc<TaskStatus>,
     /// Whether the directory takes writes.
     pub(super) writes: watch::Sender<Writes>,
-    /// A registration is to be renewed at once: whether the directory takes writes is to be known.
+    /// Requests an immediate renewal, to find out whether the directory takes writes.
     pub(super) renew_now: Notify,
-    /// The last read of the directory was answered.
+    /// Whether the last read of the directory succeeded.
     pub(super) is_readable: AtomicBool,
-    /// The stream and the bucket were seen to be there.
+    /// Whether the stream and the bucket were found.
     pub(super) is_ready: AtomicBool,
-    /// The servers keep the streams' interface from this engine: it is not an archive's.
+    /// Whether the servers deny this engine the streams' interface: it is not an archive's.
     pub(super) is_member: AtomicBool,
-    /// It was told that they have too few replicas.
+    /// Whether the warning about too few replicas was logged.
     pub(super) is_told: AtomicBool,
-    /// The place in the stream of the last record acknowledged to us: what we read must include it.
+    /// Sequence number in the stream of the last acknowledged record. Later reads must include it.
     acknowledged: Mutex<Acknowledged>,
-    /// A record of ours was stored: subscriptions look for it at once.
+    /// Signals a stored record of this station: subscriptions read it at once.
     pub(super) stored: watch::Sender<()>,
-    /// Questions to archives that are not answered yet.
+    /// Unanswered requests to archives.
     replies: Arc<Replies>,
-    /// Taken by each subscription of a single read or batch: a station has few (`subs` in `deploy/nats`).
+    /// Limits the subscriptions of single reads and batches: a station may have few (`subs` in
+    /// `deploy/nats`).
     pub(super) inboxes: Semaphore,
-    /// Which archive gave the last page; 0 = none yet.
+    /// Number of the archive that responded last; 0 before the first response.
     pub(super) archive: AtomicU16,
-    /// Subscriptions from now on that do not know yet where that is; appends wait for them.
+    /// Subscriptions from now on that have no position yet. Appends wait for them.
     pub(super) beginning: watch::Sender<usize>,
 }
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Clone, Debug, Default)]
 struct Acknowledged {
-    /// When the stream was made; `None` = it was not seen yet.
+    /// When the stream was created; `None` if it is not known yet.
     stream: Option<String>,
     seq: u64,
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no response.
 #[derive(Clone, Debug)]
 pub(super) enum Trouble {
-    /// Nothing was sent, or nobody was there to take it.
+    /// Nothing was sent, or nothing serves the subject.
     NotSent(String),
-    /// It was sent, and may have been done.
+    /// The request was sent, and may have been executed.
     NoAnswer(String),
-    /// The server refused it.
+    /// The server denied it.
     Denied(String),
 }
 
@@ -88,7 +89,7 @@ impl std::convert::From<Trouble> for Error {
 }
 
 impl Link {
-    /// Runs `work` on the connection's runtime, so that the caller's runtime may be any.
+    /// Runs `work` on the connection's runtime, so that the caller may use any runtime.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -97,37 +98,36 @@ impl Link {
         self.handle.spawn(work).await.map_err(ended)?
     }
 
-    /// The stream, as far as it is known, and the place in it that what we read must include.
+    /// The stream, if it is known, and the position in it that reads must include.
     pub(super) fn acknowledged(&self) -> (Option<String>, u64) {
         let known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (known.stream, known.seq)
     }
 
-    /// A record was stored at this place.
+    /// Records that a record was stored at this sequence number.
     pub(super) fn acknowledge(&self, seq: u64) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         known.seq = known.seq.max(seq);
         self.stored.send_replace(());
     }
 
-    /// The stream was made at `created`; one made at another time counts its places anew.
+    /// Records when the stream was created. Another time means that its numbers started again.
     pub(super) fn found(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         match known.stream.as_deref() {
             Some(stream) if stream == created => {}
-            // What was acknowledged before is a place in it.
+            // Numbers that were acknowledged before belong to this stream.
             None => known.stream = Some(created.to_owned()),
             Some(_) => *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 },
         }
     }
 
-    /// The places known to us are of another stream than the one that was made at `created`.
+    /// Records that the known positions belong to another stream than the one created at `created`.
     pub(super) fn found_other(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 };
     }
 
-    /// Leaves `work` to the connection's runtime.
     pub(super) fn spawn(
         &self,
         work: impl Future<Output = ()> + Send + 'static,
@@ -135,7 +135,7 @@ impl Link {
         self.handle.spawn(work)
     }
 
-    /// Whether a server is connected that is new enough.
+    /// Returns whether a server is connected and new enough.
     pub(super) fn connected(&self) -> Result<(), String> {
         if self.client.connection_state() != State::Connected {
             let why = self.faults.why();
@@ -149,7 +149,7 @@ impl Link {
         }
     }
 
-    /// The directory can be read and takes no writes.
+    /// Returns the state in which the directory can be read but takes no writes.
     pub(super) fn read_only(&self) -> Option<ReadOnly> {
         let is_readable = self.is_readable.load(Ordering::Relaxed) && self.connected().is_ok();
         let writes = self.writes.borrow();
@@ -157,12 +157,11 @@ impl Link {
         Some(ReadOnly { since: since.into_std(), why: why.into() })
     }
 
-    /// Whether writes to the directory fail now.
     pub(super) fn is_failing(&self) -> bool {
         self.writes.borrow().failing().is_some()
     }
 
-    /// Waits a moment for a connection that is just being made.
+    /// Waits a moment for a connection that is being made.
     pub(super) async fn connect(&self) -> Result<(), Trouble> {
         let until = Instant::now() + CONNECT_WAIT;
         loop {
@@ -174,7 +173,8 @@ impl Link {
         }
     }
 
-    /// Asks and waits for one answer: at most the deadline, and not beyond a lost connection or a refusal.
+    /// Sends a request and waits for one response: at most for the deadline, and not after a lost
+    /// connection or a denial.
     pub(super) async fn request(
         &self,
         subject: String,
@@ -191,7 +191,7 @@ impl Link {
         tokio::select! {
             answer = answer => answer.map_err(|error| match error.kind() {
                 RequestErrorKind::NoResponders => {
-                    // The stream or the bucket may have to be made again.
+                    // The stream or the bucket may have to be created again.
                     self.is_ready.store(false, Ordering::Relaxed);
                     Trouble::NotSent(format!("nobody serves {subject}"))
                 }
@@ -208,8 +208,9 @@ impl Link {
         }
     }
 
-    /// Asks this archive, or any, and waits for its answer as [`Link::request`] does. Not by a request: for each of those to
-    /// another account a server keeps the reply subject.
+    /// Sends a request to this archive, or to any, and waits for its response like
+    /// [`Link::request`]. It is not a NATS request: for each request to another account a server
+    /// stores the reply subject.
     pub(super) async fn ask(&self, question: &Question, archive: Option<u16>) -> Result<Message, Trouble> {
         self.connect().await?;
         let mut faults = self.faults();
@@ -239,12 +240,13 @@ impl Link {
         }
     }
 
-    /// Whether the servers have an older configuration, where archives answer to the reply subject of a question.
+    /// Returns whether the servers have an older configuration, where archives respond to the reply
+    /// subject of a request.
     pub(super) fn has_older_answers(&self) -> bool {
         self.faults.has_older_answers()
     }
 
-    /// Listens for refusals and for the end of the connection.
+    /// Receives denials and the end of the connection.
     pub(super) fn faults(&self) -> FaultsOf {
         self.faults.listen()
     }
@@ -255,7 +257,7 @@ pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
         return Err(Error::Invalid("no NATS server is named".into()));
     }
     let address = |server: &String| {
-        // Servers are named in logs and on pages, so nothing that must not be read there may be in a name.
+        // Logs and pages show server names, so a name must not have secrets.
         if let Some((_, place)) = server.rsplit_once('@') {
             return Err(Error::Invalid(format!(
                 "the NATS server `{place}` is given with a user or a password; credentials belong into a file \
@@ -267,7 +269,7 @@ pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
     config.servers.iter().map(address).collect()
 }
 
-/// The connection's options, with every file looked at, so that a wrong path is heard of at once.
+/// Options of the connection. Every file is opened, so that a wrong path is reported at once.
 pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
     if !matches!(config.replicas, 1 | 3 | 5) {
         return Err(Error::Invalid(format!("a stream has 1, 3 or 5 replicas, not {}", config.replicas)));
@@ -303,7 +305,7 @@ fn check_readable(path: &Path) -> Result<(), Error> {
     opened.map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))
 }
 
-/// The thread: connects, hands out the link, and lives until it is told to stop.
+/// The thread: connects, passes the link to its creator, and runs until it is stopped.
 pub(super) fn run(
     config: NatsConfig,
     options: ConnectOptions,
@@ -315,7 +317,7 @@ pub(super) fn run(
     let failed = |what: String| Err(Error::Unavailable(format!("no NATS client: {what}")));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        // Whoever made the thread waits for this.
+        // The creator of the thread waits for this.
         Err(error) => return drop(ready.send(failed(error.to_string()))),
     };
     let connected = async {
@@ -366,7 +368,8 @@ pub(super) fn run(
         let ended = async {
             // An error means that the engine is gone, which is the same.
             let _ = stopped.await;
-            // What leases said last should still go out; a server that is away does not hold us up.
+            // The last messages of leases should still be sent. A server that is away does not
+            // delay the end.
             tokio::task::yield_now().await;
             let _ = timeout(FLUSH_WAIT, client.flush()).await;
             tokio::time::sleep(RELAY_WAIT).await;
@@ -381,13 +384,14 @@ pub(super) fn run(
     runtime.shutdown_background();
 }
 
-/// Per-message TTL came with 2.11, and what we rely on of direct gets was settled with 2.12.
+/// Version 2.11 introduced the per-message TTL, and 2.12 settled the behaviour of direct gets that
+/// this engine needs.
 fn is_new_enough(version: &str) -> bool {
     (2, 12) <= numbers(version)
 }
 
-/// From 2.14 on (2.15.2 is the newest that was tried) replicas stop a stream for a header that they
-/// check only when each applies the message.
+/// From 2.14 on (2.15.2 is the newest version tested), replicas stop a stream because of a header
+/// that each checks only when it applies the message.
 pub(super) fn stops_replicas(version: &str) -> bool {
     (2, 14) <= numbers(version)
 }
@@ -397,12 +401,12 @@ fn numbers(version: &str) -> (u32, u32) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// A JSON text as the payload of a request.
+/// A value as JSON, the payload of a request.
 pub(super) fn json(value: &impl serde::Serialize) -> Bytes {
     serde_json::to_vec(value).expect("strings, numbers and lists of them are JSON").into()
 }
 
-/// Reads an answer of the JetStream API.
+/// Reads a response of the JetStream API.
 pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<T, Trouble> {
     let failed = |error: serde_json::Error| io::Error::other(error);
     serde_json::from_slice(&message.payload)
@@ -410,33 +414,34 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
         .map_err(|error| Trouble::NoAnswer(format!("an answer of the server cannot be read: {error}")))
 }
 
-/// Reads of a stream, and batches of records, at a time. Lists allow a station 20 subscriptions, and answers
-/// take three.
+/// Reads of a stream and batches of records at a time. Permissions allow a station 20
+/// subscriptions, and replies take three.
 const INBOXES_MAX: usize = 12;
 
-/// Messages kept for each subscription that are not read yet; more are dropped. Twice what an answer to us may have, and of
-/// the longest questions 8 MiB.
+/// Unread messages kept for each subscription; further ones are dropped. This is twice what one
+/// response may have, and 8 MiB of the longest requests.
 const BUFFERED_MAX: usize = 2048;
 
-/// Long enough to connect to a server that is there, short enough that a caller is told that none is.
+/// Long enough to connect to a running server, and short enough to report to a caller that there is
+/// none.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);
 
-/// A connection on the same machine is made within a few of these.
+/// A connection on the same machine takes a few of these.
 const CONNECT_STEP: Duration = Duration::from_millis(10);
 
-/// After three of these without an answer a server that hangs is given up.
+/// A server that does not respond to three of these is given up.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// Many stations lose a server at once; each further attempt waits so much longer …
+/// Many stations lose a server at once. Each further attempt waits so much longer …
 const RECONNECT_STEP: Duration = Duration::from_millis(50);
 
 /// … up to this, so that a server that returns is found within a lease.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
-/// The relay passes on what was flushed as soon as this thread is idle.
+/// The relay forwards flushed bytes as soon as this thread is idle.
 const RELAY_WAIT: Duration = Duration::from_millis(20);
 
-/// A loopback needs a millisecond; nobody should wait for a farewell longer than this.
+/// Longest wait for the last messages; a loopback connection needs a millisecond.
 const FLUSH_WAIT: Duration = Duration::from_millis(300);
 
 #[cfg(test)]

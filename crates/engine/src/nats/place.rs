@@ -1,4 +1,4 @@
-//! How far an archive has read, and which records of its own station it found in the stream.
+//! Position up to which an archive has read the stream, and the records of its own station in it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -8,25 +8,26 @@ use serde::{Deserialize, Serialize};
 use super::link::json;
 use crate::{Error, Record};
 
-/// How far the archive has read, as kept in a file.
+/// Position of the archive in the stream, as it is stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// When the stream was made, as the server says: another stream counts from 1 again.
+    /// When the stream was created, as the server reports it. Another stream counts from 1 again.
     pub(super) stream: String,
     pub(super) seq: u64,
-    /// Sequence number (at most `seq`) and storage time (RFC 3339, as the server writes it) of the newest
-    /// message that arrived; `None` = unknown.
+    /// Sequence number (at most `seq`) and storage time (RFC 3339, as the server writes it) of the
+    /// newest message that arrived; `None` if unknown.
     ///
-    /// Identifies the message: after a loss of unsynced messages a server reuses their numbers.
+    /// It identifies the message: after a loss of unsynced messages a server reuses their numbers.
     #[serde(default)]
     pub(super) newest: Option<(u64, String)>,
-    /// Earlier messages that arrived, oldest first: sequence number and storage time.
+    /// Earlier messages that arrived, oldest first, with sequence number and storage time.
     #[serde(default)]
     marks: VecDeque<(u64, String)>,
-    /// The numbers of the archive's own station that were read back: first → last of each run.
+    /// Sequence numbers of the archive's own station that were read from the stream: first → last
+    /// of each run.
     ///
-    /// The station stores what it measures in the same archive before it sends it on, so what the archive
-    /// holds of it does not say what is in the stream.
+    /// The station stores its measurements in the same archive before it sends them. So their
+    /// presence in the archive does not show that they are in the stream.
     #[serde(default)]
     own: BTreeMap<u64, u64>,
 }
@@ -34,10 +35,11 @@ pub(super) struct Place {
 impl Place {
     pub(super) fn read(file: &Path) -> Result<Self, Error> {
         match std::fs::read(file) {
-            // What cannot be understood is read from the beginning.
+            // If the file cannot be parsed, the stream is read from the beginning.
             Ok(text) => {
                 let mut place: Self = serde_json::from_slice(&text).unwrap_or_default();
-                // Numbers that an earlier version believed; what is above the watermark then is sent again.
+                // Remove numbers that an earlier version accepted. Records above the watermark are
+                // then sent again.
                 place.own.retain(|_, last| *last <= Record::SEQ_BURNT_ABOVE);
                 Ok(place)
             }
@@ -54,14 +56,14 @@ impl Place {
         }
     }
 
-    /// Begins at the beginning of another stream. What was read back from the one before stays so: as for
-    /// every other station, the archive has it.
+    /// Starts at the beginning of another stream. Numbers that were read from the one before
+    /// remain: the archive has those records, as it has those of other stations.
     pub(super) fn begin(&mut self, stream: String) {
         self.stream = stream;
         self.go_back(None);
     }
 
-    /// Moves to `seq`; `newest` is the newest message that arrived since the last move.
+    /// Moves to `seq`. `newest` is the newest message that arrived since the last move.
     pub(super) fn move_to(&mut self, seq: u64, newest: Option<(u64, String)>) {
         self.seq = seq;
         let Some(newest) = newest else { return };
@@ -75,20 +77,20 @@ impl Place {
         self.newest = Some(newest);
     }
 
-    /// Messages to compare with the stream, newest first: sequence number and storage time.
+    /// Messages to compare with the stream, newest first, with sequence number and storage time.
     pub(super) fn been_at(&self) -> Vec<(u64, String)> {
         let newest = self.newest.clone().filter(|newest| self.marks.back() != Some(newest));
         newest.into_iter().chain(self.marks.iter().rev().cloned()).collect()
     }
 
-    /// Moves back to one of [`Place::been_at`]; `None` = to the beginning of the stream.
+    /// Moves back to one of [`Place::been_at`]; `None` for the beginning of the stream.
     pub(super) fn go_back(&mut self, to: Option<(u64, String)>) {
         let seq = to.as_ref().map_or(0, |(seq, _)| *seq);
         self.marks.retain(|(mark, _)| *mark <= seq);
         (self.seq, self.newest) = (seq, to);
     }
 
-    /// Takes a record of the archive's own station, which was in the stream.
+    /// Records that a record of the archive's own station was in the stream.
     pub(super) fn note(&mut self, record: &Record) {
         let (mut first, mut last) = record.passes_over().unwrap_or((record.seq, record.seq));
         let highest = self.own.last_key_value().map_or(0, |(_, &last)| last);
@@ -103,25 +105,26 @@ impl Place {
             self.own.remove(&from);
             (first, last) = (first.min(from), last.max(to));
         }
-        // What is left out is sent again, as the watermark does not pass it.
+        // Omitted numbers are sent again, because the watermark does not pass them.
         if self.own.len() < RUNS_MAX || first == 1 {
             self.own.insert(first, last);
         }
     }
 
-    /// Up to where nothing of the archive's own station is missing in the stream.
+    /// Watermark of the archive's own station in the stream.
     pub(super) fn watermark(&self) -> u64 {
         self.own.get(&1).copied().unwrap_or(0)
     }
 }
 
-/// Messages between two marks, and marks kept: together they reach back 256,000 messages. A server loses at
-/// most two minutes of messages (the default `sync_interval` of nats-server), and an archive was seen to
-/// store about 1200 records a second: 144,000.
+/// Messages between two marks, and number of marks: together they reach back 256,000 messages. A
+/// server loses at most two minutes of messages (the default `sync_interval` of nats-server), and
+/// an archive stored about 1200 records a second in a measurement: 144,000.
 const MARK_EVERY: u64 = 1000;
 const MARKS_MAX: usize = 256;
 
-/// The order of a batch that was repeated is lost; so many gaps at a time are a few windows of it.
+/// Most runs kept. Repeated batches arrive out of order; so many gaps at a time are a few windows
+/// of one.
 const RUNS_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -168,7 +171,7 @@ mod tests {
         }
         let been: Vec<u64> = place.been_at().into_iter().map(|(seq, _)| seq).collect();
         assert_eq!((been.len(), been[0], been[1], been[2]), (257, 300_101, 300_001, 299_001));
-        // What could not be read is passed over, and the newest message that was read stays.
+        // Messages that cannot be read are skipped, and the newest message that was read remains.
         place.move_to(300_150, None);
         assert_eq!((place.seq, &place.been_at()[0]), (300_150, &at(300_101)));
         place.go_back(Some(at(299_001)));

@@ -1,47 +1,49 @@
-//! How far an archive has read the stream, and so which questions it can answer; no clock and no connection.
+//! How far an archive has read the stream, and which requests it can therefore answer; without
+//! clock and connection.
 
 use tokio::time::Instant;
 
 use super::question::{self, Question};
 
-/// How far the archive has read.
+/// How far the archive has read the stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     pub(super) stream: String,
-    /// Everything in the stream up to here is in the archive.
+    /// All records of the stream up to this number are in the archive.
     pub(super) seq: u64,
-    /// Where the stream ended when the archive began to read it: before that, what is missing here may be
-    /// there. `None` = the archive has not begun.
+    /// End of the stream when the archive began to read it. Until the archive has read up to there,
+    /// a missing record may still be in the stream. `None` if the archive has not begun.
     pub(super) end: Option<u64>,
-    /// Where the stream ended when its leader was asked last; `None` = the leader has not answered yet.
+    /// End of the stream as its leader reported it last; `None` before the first report.
     pub(super) leader: Option<LeaderEnd>,
-    /// See [`Place::watermark`](super::place::Place::watermark).
+    /// Watermark of the archive's own station; see
+    /// [`Place::watermark`](super::place::Place::watermark).
     pub(super) own: u64,
 }
 
-/// The end of the stream, as its leader reported it.
+/// End of the stream, as its leader reported it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LeaderEnd {
     pub(super) seq: u64,
-    /// When the leader was asked: places acknowledged before that are not beyond `seq`.
+    /// When the leader was asked. Numbers acknowledged before that are not above `seq`.
     pub(super) asked: Instant,
 }
 
-/// Whether a question can be answered.
+/// Whether a request can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Readiness {
-    /// All that the question is to find is in the archive.
+    /// All records that the request needs are in the archive.
     Ready,
-    /// The question names a place in another stream.
+    /// The request has a position in another stream.
     OtherStream,
-    /// The stream ended here after the question came: no place beyond it was acknowledged.
+    /// After the request arrived, the stream ended here: no number above it was acknowledged.
     BeyondEnd(u64),
-    /// The archive has not read so far yet.
+    /// The archive has not read that far yet.
     Behind,
 }
 
 impl Progress {
-    /// Whether a question of this `kind` that came at `came` can be answered.
+    /// Returns whether a request of this `kind` that arrived at `came` can be answered.
     pub(super) fn readiness(&self, kind: &str, question: &Question, came: Instant) -> Readiness {
         let Some(wanted) = self.wanted(kind, question) else { return Readiness::Behind };
         if question.stream.as_ref().is_some_and(|stream| *stream != self.stream) {
@@ -56,14 +58,16 @@ impl Progress {
         }
     }
 
-    /// Whether all that was stored before `came` is in the archive: a station that lost its memory counts on from there.
+    /// Returns whether all records stored before `came` are in the archive. A station that lost its
+    /// memory continues its numbers from there.
     fn has_all_before(&self, came: Instant) -> bool {
         self.leader.is_some_and(|end| came <= end.asked && end.seq <= self.seq)
     }
 
-    /// Up to where the archive has to have read; `None` = it has not begun.
+    /// Returns the number up to which the archive must have read; `None` if it has not begun.
     ///
-    /// How far a station has come is only known when all is read that the stream held as the archive began.
+    /// The highest number of a station is known only after all messages are read that the stream
+    /// had when the archive began.
     pub(super) fn wanted(&self, kind: &str, question: &Question) -> Option<u64> {
         let needs_end = matches!(kind, question::WATERMARK | question::NEXT_SEQ);
         self.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }))
@@ -102,7 +106,7 @@ mod tests {
             "it may have been stored since"
         );
         assert_eq!(readiness(leader(5, after), u64::MAX), Readiness::BeyondEnd(5));
-        // A server that is behind its leader has not given it yet.
+        // A replica behind its leader has not delivered the message yet.
         assert_eq!(readiness(leader(7, after), 7), Readiness::Behind);
         assert_eq!(readiness(leader(7, after), 8), Readiness::BeyondEnd(7));
     }

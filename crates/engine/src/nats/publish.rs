@@ -1,4 +1,5 @@
-//! Appending: publications in order, a bounded window of them unanswered, every one acknowledged.
+//! Appends: publishes records in order, with a limited number of pending acknowledgements, and
+//! waits for all of them.
 
 use std::sync::atomic::Ordering;
 
@@ -15,26 +16,27 @@ use super::walk::{self, MESSAGE_ID, message_id};
 use super::{answers, subject};
 use crate::{Error, HostId, Record, wire};
 
-/// A record on its way.
+/// A record to be published.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
     subject: String,
     id: String,
     payload: Bytes,
     origin: HostId,
-    /// The highest number that it stands for.
+    /// Highest sequence number that it covers.
     last: u64,
 }
 
 impl Outgoing {
-    /// Whether a server that refuses this subject refuses this record: it may have mapped it before.
+    /// Returns whether a denial of `subject` concerns this record. The server may have mapped its
+    /// subject.
     fn is_denied_as(&self, subject: &str) -> bool {
         self.subject.eq_ignore_ascii_case(subject)
             || subject::kept(&self.origin).eq_ignore_ascii_case(subject)
     }
 }
 
-/// What the server says of a publication.
+/// Acknowledgement of a publication by the server.
 #[derive(Deserialize)]
 pub(super) struct Acknowledgement {
     #[serde(default)]
@@ -44,11 +46,11 @@ pub(super) struct Acknowledgement {
     pub(super) error: Option<streams::ApiError>,
 }
 
-/// The batch as messages.
+/// Converts the batch to messages.
 ///
 /// # Errors
-/// [`Error::Invalid`] for what breaks a limit, [`Error::Denied`] for what another station measured; nothing
-/// was sent then.
+/// Nothing was sent. [`Error::Invalid`] if a record breaks a limit, [`Error::Denied`] if another
+/// station measured it.
 pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
     if Record::BATCH_MAX < batch.len() {
         let (max, count) = (Record::BATCH_MAX, batch.len());
@@ -56,7 +58,7 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
     }
     let message = |record: &Record| {
         record.check()?;
-        // What says that nothing comes under some numbers is for the archive, and never kept.
+        // Markers of skipped numbers are for the archive, and are never stored.
         if !record.is_own() && record.passes_over().is_none() {
             let (seq, origin, source) = (record.seq, &record.origin, &record.series.source);
             return Err(Error::Denied(format!("record {seq} of {origin} is a measurement of {source}")));
@@ -78,13 +80,13 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
     batch.iter().map(message).collect()
 }
 
-/// Publishes and waits for all acknowledgements.
+/// Publishes the messages, and waits for all acknowledgements.
 pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), Error> {
     if messages.is_empty() {
         return Ok(());
     }
     let mut beginning = link.beginning.subscribe();
-    // An error is the time-out: a subscription that cannot begin does not hold up what is measured.
+    // An error is the timeout: a subscription that cannot begin must not delay measurements.
     let _ = timeout(link.config.deadline, beginning.wait_for(|count| *count == 0)).await;
     streams::ensure(link).await?;
     let repeated = publish(link, &messages).await?;
@@ -96,10 +98,11 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
     publish(link, &renamed.collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Those of `repeated` that the server may have dropped. Identities are the publishers' choice: another station may have
-/// used ours.
+/// Returns those of `repeated` that the server may have dropped. Publishers choose message
+/// identifiers, so another station may have used the same one.
 ///
-/// A member may not read the stream, so what no archive has yet counts as dropped; an archive keeps each record once.
+/// A member may not read the stream. So for a member, records that no archive has yet count as
+/// dropped; an archive stores each record once.
 async fn suppressed(
     link: &Link,
     messages: &[Outgoing],
@@ -125,14 +128,14 @@ async fn suppressed(
         .await
 }
 
-/// Whether the message stored at `seq` is the one that the server took for a repetition.
+/// Returns whether the message stored at `seq` is the one that the server took for a repetition.
 async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Error> {
     match walk::at(link, streams::RECORDS, seq).await {
         Ok(stored) => {
             Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
         }
         Err(Trouble::Denied(what)) => {
-            // It has become a member, as the next append finds out.
+            // This engine has become a member's, which the next append detects.
             link.is_ready.store(false, Ordering::Relaxed);
             Err(Error::Denied(what))
         }
@@ -140,7 +143,8 @@ async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Erro
     }
 }
 
-/// Publishes in order; gives those that the server says to have already, and where.
+/// Publishes in order. Returns the messages that the server reports as repetitions, with their
+/// sequence numbers.
 async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>, Error> {
     if messages.is_empty() {
         return Ok(Vec::new());
@@ -201,7 +205,7 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
     Ok(repeated)
 }
 
-/// One record that was refused is not stored; of a batch others may be.
+/// A single refused record is not stored; of a batch, other records may be.
 fn refused(why: String, count: usize) -> Error {
     if count == 1 { Error::Unavailable(why) } else { Error::Unknown(why) }
 }
@@ -213,6 +217,6 @@ fn failed(trouble: Trouble) -> Error {
     }
 }
 
-/// Publications without an answer yet: enough for a cluster that syncs every write to be busy, and few to
-/// be sent again.
+/// Most publications without an acknowledgement: enough to keep a cluster busy that syncs every
+/// write, and few to send again.
 const WINDOW: usize = 256;

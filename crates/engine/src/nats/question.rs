@@ -1,4 +1,4 @@
-//! Questions to an archive, and its answers, as JSON.
+//! Requests to an archive and its responses, as JSON.
 
 use async_nats::header::{HeaderMap, HeaderName, HeaderValue};
 use barograph_forecast::{Name, Quantity, Series};
@@ -9,19 +9,20 @@ use super::walk;
 use crate::wire::RecordJson;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
-/// A question to an archive.
+/// A request to an archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// What is asked; it is in the subject.
+    /// Kind of the request; it is in the subject.
     #[serde(skip)]
     pub(super) kind: &'static str,
-    /// Where the answer is awaited below [`answers`] of the asker: two tokens of its choice. `None` = where the message says, as
-    /// in older versions.
+    /// Where the response is expected below [`answers`] of the requester: two tokens that the
+    /// requester chose. `None` for the message's reply subject, as in older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) answer: Option<String>,
-    /// The archive answers when it has read the stream up to here, so that we find what we wrote.
+    /// The archive responds when it has read the stream up to this number, so that a station finds
+    /// the records that it wrote.
     pub(super) after_place: u64,
-    /// Of which stream that is a place, by the time at which it was made; `None` = of any.
+    /// The stream of `after_place`, by the time of its creation; `None` for any stream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stream: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -60,7 +61,7 @@ impl Question {
         }
     }
 
-    /// The same, with where the answer is awaited.
+    /// Adds where the response is expected.
     pub(super) fn answered_at(self, chosen: String) -> Self {
         Self { answer: Some(chosen), ..self }
     }
@@ -102,13 +103,11 @@ impl Question {
         Self { origin: Some(origin.to_string()), ..Self::new(NEXT_SEQ) }
     }
 
-    /// Which origin is asked after.
     pub(super) fn origin(&self) -> Result<HostId, Error> {
         name("origin", self.origin.as_deref())?
             .ok_or_else(|| Error::Invalid("the question has no origin".into()))
     }
 
-    /// Which series are asked after.
     pub(super) fn selector(&self) -> Result<Selector, Error> {
         let quantity = match &self.quantity {
             Some(text) => {
@@ -123,7 +122,6 @@ impl Question {
         })
     }
 
-    /// Which one series is asked after.
     pub(super) fn series(&self) -> Result<Series, Error> {
         match self.selector()? {
             Selector { source: Some(source), target: Some(target), quantity: Some(quantity) } => {
@@ -133,25 +131,24 @@ impl Question {
         }
     }
 
-    /// Which part of a series.
     pub(super) fn range(&self, limit: usize, after: Option<Cursor>) -> Range {
         let from_unix_ns = self.from_unix_ns.unwrap_or(i64::MIN);
         Range { from_unix_ns, until_unix_ns: self.until_unix_ns.unwrap_or(i64::MAX), limit, after }
     }
 }
 
-/// What an archive answers.
+/// Response of an archive.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct AnswerJson<'a> {
-    /// Which archive answers, as [`archive_number`] counts.
+    /// Number of the archive; see [`archive_number`].
     pub(super) archive: u16,
-    /// The archive reads another stream than the one that the question names.
+    /// Whether the archive reads another stream than the one in the request.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) other_stream: bool,
-    /// When the stream was made that the archive reads.
+    /// When the stream was created that the archive reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stream: Option<String>,
-    /// When the bucket of registrations was made.
+    /// When the bucket of registrations was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) bucket: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +183,7 @@ impl AnswerJson<'_> {
         Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
     }
 
-    /// The number, or the page, or the error.
+    /// Returns the number and the page, or the error.
     pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), Error> {
         if let Some(ErrorJson { kind, text }) = self.error {
             return Err(match kind.as_str() {
@@ -206,7 +203,7 @@ impl AnswerJson<'_> {
     }
 }
 
-/// Whether a page of this size may be asked for.
+/// Checks the size of a page.
 pub(super) fn check_limit(limit: usize) -> Result<(), Error> {
     if (1..=Range::LIMIT_MAX).contains(&limit) {
         return Ok(());
@@ -214,54 +211,60 @@ pub(super) fn check_limit(limit: usize) -> Result<(), Error> {
     Err(Error::Invalid(format!("a page has 1 to {} records, not {limit}", Range::LIMIT_MAX)))
 }
 
-/// A number from 1 to 4095 for an archive's name. Cursors carry it, since another archive counts its places
-/// otherwise; that two archives of a mesh share one is as likely as that a place of one fits the other.
+/// Returns a number from 1 to 4095 for an archive's name. Cursors contain it, because positions of
+/// one archive mean nothing in another. If two archives of a mesh have the same number, one may
+/// accept a cursor of the other.
 pub(super) fn archive_number(host: &HostId) -> u16 {
-    // FNV-1a (Fowler, Noll, Vo): the same in every version of every station.
+    // FNV-1a (Fowler, Noll, Vo) is the same in every version of every station.
     let hash = host.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
     u16::try_from(hash % 4095 + 1).expect("at most 4095")
 }
 
-/// A place of an archive as a cursor of the mesh; fits the numbers of JSON, as places stay below 2⁴⁰.
+/// Converts an archive's position to a cursor of the mesh. It is exact as a JSON number, because
+/// positions stay below 2⁴⁰.
 pub(super) fn cursor(archive: u16, place: Cursor) -> u64 {
     u64::from(archive) << PLACE_BITS | place.0
 }
 
-/// The archive and its place in a cursor of the mesh.
+/// Archive and position in a cursor of the mesh.
 pub(super) fn parts(cursor: u64) -> (u16, Cursor) {
     (u16::try_from(cursor >> PLACE_BITS).unwrap_or(u16::MAX), Cursor(cursor & ((1 << PLACE_BITS) - 1)))
 }
 
-/// Where `asker` puts a question: to this archive, or to any. Permissions bind the asker's token.
+/// Subject of a request of `asker` to this archive, or to any. Permissions bind the requester's
+/// token.
 pub(super) fn subject(asker: &str, kind: &str, archive: Option<u16>) -> String {
     let archive = archive.map(|number| format!("-{number}")).unwrap_or_default();
     format!("{QUESTIONS}.{asker}.{kind}{archive}")
 }
 
-/// The headers of a question.
 pub(super) fn headers() -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static(QUESTION), HeaderValue::from("1"))])
 }
 
-/// Whether a message at a question's subject was published by a station, and is not a server's answer.
+/// Returns whether a station published the message at a request's subject, and a server's response
+/// was not sent there.
 ///
-/// A request may name another station's question subject as its reply subject. The server then publishes its
-/// answer there: for a read of an entry that is text which the requester wrote, without any headers or with
-/// `Nats-Subject`. With `is_older` server lists, stations of older versions ask without headers.
+/// A JetStream request may name another station's request subject as its reply subject. The server
+/// then publishes its response there. For a read of an entry, that is text which the requester
+/// wrote, without any headers or with `Nats-Subject`. If the servers have older permissions
+/// (`is_older`), stations of older versions send requests without headers.
 pub(super) fn is_asked(headers: Option<&HeaderMap>, is_older: bool) -> bool {
     let has = |name| headers.is_some_and(|headers| headers.get(name).is_some());
     (is_older || has(QUESTION)) && !has(walk::SUBJECT)
 }
 
-/// Answers to `asker` begin with this and a dot, and have two tokens, of which `chosen` is the first or both.
+/// Responses to `asker` begin with this and a dot, and have two tokens; `chosen` is the first or
+/// both.
 pub(super) fn answers(asker: &str, chosen: &str) -> String {
     format!("{ANSWERS}.{asker}.{chosen}")
 }
 
-/// Where an archive answers `asker`, whose token permissions hold. What it chose has to be two tokens of letters and digits:
-/// servers obey what an archive publishes. `None` = it is something else.
+/// Returns the subject of a response to `asker`, a token that permissions enforce. The chosen part
+/// must be two tokens of letters and digits, because servers execute what an archive publishes.
+/// `None` if it is not.
 pub(super) fn answer(asker: &str, chosen: &str) -> Option<String> {
     let is_token = |token: &str| {
         (1..=CHOSEN_BYTES_MAX).contains(&token.len())
@@ -272,14 +275,15 @@ pub(super) fn answer(asker: &str, chosen: &str) -> Option<String> {
     is_safe.then(|| answers(asker, chosen))
 }
 
-/// Where an archive finds the questions to it, or to any; those of older stations name no asker.
+/// Subjects of the requests to this archive, or to any. Requests of older stations do not name the
+/// requester.
 pub(super) fn subjects(archive: Option<u16>) -> Vec<String> {
     let older = archive.map(|number| format!(".{number}")).unwrap_or_default();
     let older = format!("{QUESTIONS}.*{older}");
     KINDS.iter().map(|kind| subject("*", kind, archive)).chain([older]).collect()
 }
 
-/// The asker's token, empty where it is not named, and what is asked.
+/// Token of the requester, empty if it is not named, and the kind of the request.
 pub(super) fn of_subject(subject: &str) -> (&str, &str) {
     let mut tokens = subject.strip_prefix(QUESTIONS).unwrap_or_default().split('.').skip(1);
     let first = tokens.next().unwrap_or_default();
@@ -295,10 +299,10 @@ fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, Error> {
     text.map(Name::new).transpose().map_err(|error| Error::Invalid(format!("{what}: {error}")))
 }
 
-/// The header of a question.
+/// Header that marks a request.
 const QUESTION: &str = "Barograph-Question";
 
-/// The questions there are.
+/// Kinds of requests, as they are in the subject.
 pub(super) const HISTORY: &str = "history";
 pub(super) const LATEST: &str = "latest";
 pub(super) const WATERMARK: &str = "watermark";
@@ -306,10 +310,10 @@ pub(super) const NEXT_SEQ: &str = "next_seq";
 pub(super) const BUCKET: &str = "bucket";
 const KINDS: [&str; 5] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET];
 
-/// The random part of an inbox has 22.
+/// Most bytes of a token; the random part of an inbox has 22.
 const CHOSEN_BYTES_MAX: usize = 32;
 
-/// A million million records an archive.
+/// Bits of a position, enough for 10¹² records of an archive.
 const PLACE_BITS: u32 = 40;
 
 #[cfg(test)]

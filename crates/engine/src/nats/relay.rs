@@ -1,11 +1,12 @@
-//! The connection to a server, through this process: what the server sends passes the [`Sanitizer`].
+//! The connection to a server, through this process: bytes from the server pass the [`Sanitizer`].
 //!
 //! ```text
 //! client ◄─ 127.0.0.1, without TLS ─► Relay ◄─ TLS ─► a server
 //! ```
 //!
-//! The client paces its attempts; each reaches the next server in turn. Other users of the machine can connect too: whatever
-//! does not bring the secret in its `CONNECT` is closed before anything of it reaches a server.
+//! The client decides when to connect; each attempt reaches the next server in turn. Other users of
+//! the machine can connect, too. A connection without the secret in its `CONNECT` is closed before
+//! any of its bytes reach a server.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +24,7 @@ use super::faults::Faults;
 use super::sanitize::{LINE_BYTES_MAX, Sanitizer};
 use super::{NatsConfig, NatsTls};
 
-/// A listener on the loopback for the one client of this process.
+/// A listener on the loopback interface for the client of this process.
 pub(super) struct Relay {
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -36,10 +37,10 @@ struct Shared {
     faults: Faults,
 }
 
-/// Those configured and those that servers named.
+/// Configured servers, and those that servers reported.
 struct Servers {
     known: Vec<ServerAddr>,
-    /// Which is next.
+    /// Index of the server used last.
     turn: usize,
 }
 
@@ -47,8 +48,10 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 impl Relay {
+    /// Starts to listen.
+    ///
     /// # Errors
-    /// There is no port to be had on the loopback, or no randomness.
+    /// No free port on the loopback interface, or no source of randomness.
     pub(super) async fn new(
         config: &NatsConfig,
         servers: Vec<ServerAddr>,
@@ -68,16 +71,16 @@ impl Relay {
         Ok(Self { listener, shared: Arc::new(shared) })
     }
 
-    /// Where the client connects, and the token by which it is known.
+    /// Address of the listener, and the token that the client must send.
     pub(super) fn access(&self) -> io::Result<(String, String)> {
         Ok((self.listener.local_addr()?.to_string(), self.shared.secret.clone()))
     }
 
-    /// Serves for ever.
     pub(super) async fn run(self) {
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            // The semaphore is never closed; a listener that fails has no descriptors left for a moment.
+            // The semaphore is never closed. `accept` fails while the process has no free
+            // descriptors.
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             let Ok((local, _)) = self.listener.accept().await else {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -93,7 +96,7 @@ impl Relay {
 }
 
 impl Shared {
-    /// Connects the client with the next server until either ends.
+    /// Connects the client with the next server until one of them ends.
     async fn serve(&self, mut local: TcpStream) {
         let Some(server) = self.next() else { return };
         let name = format!("{}:{}", server.host(), server.port());
@@ -112,7 +115,7 @@ impl Shared {
             Err(_) => Err(io::Error::other(format!("no answer within {:?}", self.config.deadline))),
         };
         match ended {
-            // That it closed says nothing; what it said before that has reached the client.
+            // That the server closed means nothing. Its earlier messages have reached the client.
             Err(error) if is_closed(&error) && was_reached => {}
             Err(error) => self.faults.unreachable(format!("{name}: {error}")),
             Ok(()) => {}
@@ -136,7 +139,8 @@ impl Shared {
         }
     }
 
-    /// Connects to a server, by TLS where it or the configuration asks for that; gives its INFO as well.
+    /// Connects to a server, with TLS if it or the configuration requires it. Returns the stream
+    /// and the server's INFO.
     async fn reach(&self, server: &ServerAddr) -> io::Result<(Box<dyn Stream>, Vec<u8>)> {
         let mut stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
@@ -151,14 +155,15 @@ impl Shared {
             return Err(io::Error::other("something was sent ahead of TLS"));
         }
         let config = self.config.tls.clone().unwrap_or_default();
-        // Files are read anew each time, so that renewed ones count.
+        // Files are read again each time, so that renewed ones are used.
         let config = tokio::task::spawn_blocking(move || tls(&config)).await.map_err(io::Error::other)??;
         let name = ServerName::try_from(server.host().to_owned()).map_err(io::Error::other)?;
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
         Ok((Box::new(connector.connect(name, stream).await?), info))
     }
 
-    /// Hands the server's INFO to the client, and the client's CONNECT to the server; `None` = it is not our client.
+    /// Passes the server's INFO to the client, and the client's CONNECT to the server; `None` if it
+    /// is not the client of this process.
     async fn admit(
         &self,
         local: &mut TcpStream,
@@ -184,7 +189,7 @@ impl Shared {
         Ok(Some((remote, sanitizer)))
     }
 
-    /// Passes on what either sends, no faster than the other takes it.
+    /// Copies bytes in both directions, no faster than the receiver reads them.
     async fn pass(
         &self,
         local: &mut TcpStream,
@@ -211,7 +216,8 @@ impl Shared {
             }
         };
         tokio::pin!(up, down);
-        // Where one way ended of itself or for an error, what is under way on the other still arrives: why the server closes, above all.
+        // If one direction ended, pending bytes of the other still arrive, such as the reason why
+        // the server closes.
         tokio::select! {
             ended = &mut up => match ended {
                 Ok(()) => Ok(()),
@@ -231,7 +237,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof)
 }
 
-/// A line without what follows it, which comes as well.
+/// Reads a line. Returns it and the bytes after it.
 async fn line(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
     let mut held = Vec::new();
     loop {
@@ -248,7 +254,7 @@ async fn line(stream: &mut TcpStream) -> io::Result<(Vec<u8>, Vec<u8>)> {
     }
 }
 
-/// What TLS needs, from the files as they are now.
+/// TLS configuration from the files as they are now.
 fn tls(config: &NatsTls) -> io::Result<ClientConfig> {
     let failed = |path: &std::path::Path| {
         let path = path.display().to_string();
@@ -281,17 +287,18 @@ fn tls(config: &NatsTls) -> io::Result<ClientConfig> {
     }
 }
 
-/// The client has one connection and may be making the next; others' attempts end within the deadline.
+/// Most connections. The client has one and may be making the next; attempts of others end within
+/// the deadline.
 const CONNECTIONS_MAX: usize = 16;
 
-/// Servers of a cluster; a server that names more is not believed.
+/// Most servers of a cluster. Further ones that a server reports are ignored.
 const SERVERS_MAX: usize = 64;
 
-/// One read of a busy connection.
+/// Bytes of one read of a busy connection.
 const READ_BYTES: usize = 64 << 10;
 
-/// Without descriptors a listener fails at once, again and again.
+/// Pause after `accept` failed for lack of descriptors, which would otherwise repeat at once.
 const ACCEPT_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
-/// A client on the loopback closes within a millisecond.
+/// Longest wait for pending bytes. A client on the loopback interface closes within a millisecond.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(1);

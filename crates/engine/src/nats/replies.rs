@@ -1,4 +1,4 @@
-//! Where the answers of archives arrive, and which question each of them answers.
+//! Receives the responses of archives, and matches them with requests.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,18 +10,18 @@ use tokio::sync::oneshot;
 
 use super::question;
 
-/// The questions of one connection that are not answered yet.
+/// The unanswered requests of one connection.
 #[derive(Debug)]
 pub(super) struct Replies {
     asker: String,
     inbox: String,
-    /// Random, so that no other station can have anything sent to where answers arrive.
+    /// Random, so that no other station can direct messages to where responses arrive.
     session: String,
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,
 }
 
-/// The answer to one question; forgotten when this is dropped.
+/// The response to one request. Dropping this ends the wait.
 #[derive(Debug)]
 pub(super) struct Reply {
     replies: Arc<Replies>,
@@ -30,14 +30,14 @@ pub(super) struct Reply {
 }
 
 impl Replies {
-    /// Those of the station with the token `asker`, to a new inbox of its client.
+    /// Replies of the station with the token `asker`, at a new inbox of its client.
     pub(super) fn new(asker: String, inbox: String) -> Self {
         let session = inbox.rsplit('.').next().unwrap_or_default().to_owned();
         Self { asker, inbox, session, last: AtomicU64::new(0), waiting: Mutex::default() }
     }
 
-    /// Subscribes to where archives answer, and to the inbox: there a server reports that there is no archive, and answers
-    /// arrive where the servers have an older configuration.
+    /// Subscribes to the responses of archives, and to the inbox. At the inbox a server reports
+    /// that there is no archive, and responses arrive if the servers have an older configuration.
     pub(super) async fn subscribe(&self, client: &Client) -> Result<[Subscriber; 2], SubscribeError> {
         let answers = question::answers(&self.asker, &self.session);
         Ok([
@@ -46,19 +46,19 @@ impl Replies {
         ])
     }
 
-    /// Gives every message to the question that it answers.
+    /// Passes each message to the request that it answers.
     pub(super) async fn deliver(&self, from: [Subscriber; 2]) {
         let mut messages = futures_util::stream::select_all(from);
         while let Some(message) = messages.next().await {
             let number = message.subject.rsplit('.').next().and_then(|number| number.parse().ok());
             if let Some(sender) = number.and_then(|number: u64| self.lock().remove(&number)) {
-                // The asker may have given up.
+                // The requester may have given up.
                 let _ = sender.send(message);
             }
         }
     }
 
-    /// Awaits the answer to one more question.
+    /// Registers one more request.
     pub(super) fn next(self: &Arc<Self>) -> Reply {
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let (sender, message) = oneshot::channel();
@@ -67,23 +67,23 @@ impl Replies {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, oneshot::Sender<Message>>> {
-        // Each entry stands for itself, so a panic elsewhere does not spoil them.
+        // The entries do not depend on each other, so a panic elsewhere leaves them valid.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Reply {
-    /// The part of the subject of the answer that the asker chooses.
+    /// The part of the response's subject that the requester chooses.
     pub(super) fn chosen(&self) -> String {
         format!("{}.{}", self.replies.session, self.number)
     }
 
-    /// Where a server reports that there is no archive.
+    /// Subject at which a server reports that there is no archive.
     pub(super) fn inbox(&self) -> String {
         format!("{}.{}", self.replies.inbox, self.number)
     }
 
-    /// Waits for the answer; `None` = the connection is gone.
+    /// Waits for the response; `None` if the connection is gone.
     pub(super) async fn message(&mut self) -> Option<Message> {
         (&mut self.message).await.ok()
     }

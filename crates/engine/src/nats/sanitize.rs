@@ -1,19 +1,21 @@
-//! Makes what a NATS server sends readable for the client library: bytes in, bytes out; no socket and no clock.
+//! Makes the bytes of a NATS server parsable for the client library: bytes in, bytes out, without
+//! socket and clock.
 //!
-//! async-nats (0.51) gives up its connection, and for one kind of header its whole task, on a message that it cannot parse, and a
-//! server delivers whatever any member wrote. Here such a header block is replaced by one that says so, with what the server added.
+//! async-nats (0.51) ends its connection, and for one kind of header its whole task, on a message
+//! that it cannot parse; and a server delivers any bytes that a member wrote. This module replaces
+//! such a header block by one that reports it and has the headers that the server added.
 
 use async_nats::{HeaderName, StatusCode};
 
 use super::subject::QUESTIONS;
 
-/// One direction of a connection, from the server to the client.
+/// State of the direction from the server to the client.
 #[derive(Debug, Default)]
 pub(super) struct Sanitizer {
-    /// The protocol line, or the header block, as far as it has come.
+    /// The incomplete protocol line or header block.
     held: Vec<u8>,
     expects: Expects,
-    /// The servers that the server named; the client is not told.
+    /// Servers that the server reported. They are removed from what the client reads.
     pub(super) discovered: Vec<String>,
 }
 
@@ -21,23 +23,23 @@ pub(super) struct Sanitizer {
 enum Expects {
     #[default]
     Line,
-    /// A header block of so many bytes, and so many bytes after it.
+    /// A header block of `block` bytes, and `after` bytes after it.
     Block { arguments: String, block: usize, after: usize },
-    /// So many bytes that are passed on as they are.
+    /// So many bytes that are copied unchanged.
     Payload(usize),
     /// So many bytes that are dropped.
     Dropped(usize),
 }
 
-/// Why a connection cannot go on: what came is not the NATS protocol.
+/// Error that ends a connection: the bytes are not the NATS protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub(super) &'static str);
 
 impl Sanitizer {
-    /// Takes what the server sent, and appends what the client gets to `out`.
+    /// Processes bytes of the server, and appends the bytes for the client to `out`.
     ///
     /// # Errors
-    /// [`Broken`] for what no server sends; nothing can follow it.
+    /// [`Broken`] for bytes that no server sends. The connection cannot continue.
     pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         loop {
             match &mut self.expects {
@@ -94,7 +96,7 @@ impl Sanitizer {
         }
     }
 
-    /// Takes a whole line without its end.
+    /// Processes a complete line without its end.
     fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
         if let Some(arguments) = line.strip_prefix(b"HMSG ") {
             let arguments = printable(arguments);
@@ -140,7 +142,8 @@ impl Sanitizer {
         Ok(())
     }
 
-    /// What the server says of itself, for a client that reaches it through this process alone.
+    /// Returns the server's INFO as the client needs it, which reaches the server only through this
+    /// process.
     fn local_info(&mut self, info: &[u8]) -> Result<Vec<u8>, Broken> {
         let failed = Broken("an INFO that cannot be read");
         let mut info: serde_json::Map<String, serde_json::Value> =
@@ -156,14 +159,15 @@ impl Sanitizer {
     }
 }
 
-/// The same with a `?` for every byte that is no printable character of ASCII: subjects are any member's choice, and those of
-/// stations have no others.
+/// Replaces every byte that is not a printable ASCII character with `?`. Any member can choose a
+/// subject, and subjects of stations have only printable characters.
 fn printable(text: &[u8]) -> String {
     let printable = |byte: u8| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' };
     text.iter().map(|byte| printable(*byte)).collect()
 }
 
-/// Whether a message is a question to an archive that no station asks: before it is answered it takes memory.
+/// Returns whether a message is a request to an archive that is longer than any station sends. It
+/// would take memory until it is answered.
 fn is_long_question(arguments: &str, bytes: usize) -> bool {
     let rest = arguments.trim_start().strip_prefix(QUESTIONS);
     QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
@@ -173,7 +177,8 @@ fn size(text: &str) -> Result<usize, Broken> {
     text.parse().ok().filter(|size| *size <= MESSAGE_BYTES_MAX).ok_or(ARGUMENTS)
 }
 
-/// Whether the client library can parse this header block; as it does it (`Connection::try_read_op`).
+/// Returns whether the client library can parse this header block, by the rules of its
+/// `Connection::try_read_op`.
 fn is_readable(block: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(block) else { return false };
     let mut lines = text.lines();
@@ -202,14 +207,15 @@ fn is_readable(block: &[u8]) -> bool {
     true
 }
 
-/// A header block in the place of one that is not readable: that it was, and what the server appended to it.
+/// Returns a replacement for an unreadable header block: a header that reports it, and the headers
+/// that the server appended.
 fn readable(block: &[u8]) -> Vec<u8> {
     let mut made = format!("NATS/1.0\r\n{UNREADABLE}: 1\r\n");
     for name in OF_THE_SERVER {
         let value = |line: &[u8]| {
             Some(printable(line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?.trim_ascii()))
         };
-        // What stands before was sent by others.
+        // Earlier lines were sent by others.
         if let Some(value) = block.rsplit(|byte| *byte == b'\n').find_map(value) {
             made.push_str(&format!("{name}: {value}\r\n"));
         }
@@ -218,10 +224,11 @@ fn readable(block: &[u8]) -> Vec<u8> {
     made.into_bytes()
 }
 
-/// A message has this header in the place of those that it came with.
+/// A message has this header in place of its unreadable ones.
 pub(super) const UNREADABLE: &str = "Barograph-Unreadable";
 
-/// Without these nobody could read past a message; the server appends them to what it reads from a stream.
+/// Headers that the server appends when it reads from a stream. A reader needs them to continue
+/// after a message.
 const OF_THE_SERVER: [&str; 5] =
     ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Num-Pending", "Nats-Last-Sequence"];
 
@@ -229,13 +236,14 @@ const END: &[u8] = b"\r\n";
 const ARGUMENTS: Broken = Broken("a message with wrong arguments");
 const TOO_LONG: Broken = Broken("a line longer than any server's");
 
-/// The longest line is an INFO that names the servers of a large cluster.
+/// Longest line: an INFO with the servers of a large cluster.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
 
-/// More than a question with three names of 255 bytes, each escaped as two, has with its headers.
+/// More than a request has with three names of 255 bytes, each byte escaped as two, and its
+/// headers.
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 
-/// More than the largest `max_payload` of a server, 64 MiB, and what it adds.
+/// More than the largest `max_payload` of a server, 64 MiB, and what the server adds.
 const MESSAGE_BYTES_MAX: usize = 80 << 20;
 
 #[cfg(test)]
@@ -245,7 +253,7 @@ mod tests {
 
     use super::*;
 
-    /// What comes out of `bytes` in pieces of these sizes.
+    /// Output for `bytes` in pieces of these sizes.
     fn through(bytes: &[u8], sizes: &[usize]) -> Result<Vec<u8>, Broken> {
         let (mut sanitizer, mut out, mut rest) = (Sanitizer::default(), Vec::new(), bytes);
         for size in sizes.iter().chain([&bytes.len()]) {
@@ -261,7 +269,7 @@ mod tests {
         [b"HMSG ", subject, sizes.as_bytes(), block, payload, END].concat()
     }
 
-    /// Pieces of header blocks, of which most together are none.
+    /// Pieces of header blocks. Most combinations are no valid block.
     fn block() -> impl Strategy<Value = Vec<u8>> {
         let pieces: Vec<&[u8]> = vec![
             b"NATS/1.0",
@@ -300,7 +308,7 @@ mod tests {
         fn every_block_becomes_readable_and_keeps_its_place(block in block()) {
             let made = if is_readable(&block) { block.clone() } else { readable(&block) };
             prop_assert!(is_readable(&made), "{}", String::from_utf8_lossy(&made));
-            // As the server appends to it: without the last two bytes.
+            // The server appends to a block without its last two bytes.
             let kept = &block[..block.len().saturating_sub(2)];
             let stored = [kept, b"Nats-Stream: S\r\nNats-Subject: \xff.x\r\nNats-Sequence: 77\r\n\r\n"].concat();
             let expected = format!("NATS/1.0\r\n{UNREADABLE}: 1\r\nNats-Subject: ?.x\r\nNats-Sequence: 77\r\n\r\n");

@@ -1,4 +1,4 @@
-//! The stream of records and the bucket of registrations: how they are made, and what they say of themselves.
+//! The stream of records and the bucket of registrations: their creation, configuration and state.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,22 +14,21 @@ use super::question::Question;
 use super::{answers, subject};
 use crate::Error;
 
-/// Where a stream begins and ends.
+/// Creation, extent and configuration of a stream.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// When it was made: the same name made anew counts from 1 again.
+    /// When the stream was created. A recreated stream of the same name counts from 1 again.
     pub(super) created: String,
     pub(super) state: State,
     config: Made,
 }
 
-/// How a stream was made.
+/// Settings with which a stream was created.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 struct Made {
     num_replicas: u8,
 }
 
-/// A stream's configuration, as the server has it.
 #[derive(Deserialize)]
 struct Configured {
     config: serde_json::Map<String, serde_json::Value>,
@@ -41,7 +40,7 @@ pub(super) struct State {
     pub(super) last_seq: u64,
 }
 
-/// An answer of the JetStream API: what was asked for, or an error.
+/// A response of the JetStream API: the result, or an error.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Reply<T> {
@@ -49,7 +48,6 @@ enum Reply<T> {
     Answer(T),
 }
 
-/// An error of the JetStream API.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct ApiError {
     pub(super) code: u16,
@@ -59,7 +57,8 @@ pub(super) struct ApiError {
     pub(super) description: String,
 }
 
-/// Sees to it that the stream and the bucket are there. A member cannot, and finds out when it writes.
+/// Creates the stream and the bucket if they are missing. A member cannot do that, and detects a
+/// missing stream when it writes.
 pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
     if link.is_ready.load(Ordering::Relaxed) || link.is_member.load(Ordering::Relaxed) {
         return Ok(());
@@ -97,7 +96,7 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
 
 async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(), Error> {
     match call::<Extent>(link, &format!("$JS.API.STREAM.CREATE.{name}"), json(config)).await {
-        // Another one made it in between, with settings of its own.
+        // Another client created it in between, with its own settings.
         Ok(Err(error)) if error.err_code == NAME_IN_USE => Ok(()),
         Ok(Err(error)) => Err(Error::Unavailable(format!("the stream {name}: {}", error.description))),
         Err(Trouble::Denied(_)) => Err(Error::Unavailable(format!(
@@ -113,7 +112,8 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
     }
 }
 
-/// Gives the streams that an older version made the bounds that they are made with now. Only an archive may do this.
+/// Applies the current bounds to streams that an older version created. Only an archive may do
+/// this.
 pub(super) async fn update(link: &Link) -> Result<(), Error> {
     for (name, wanted) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
         let Ok(Configured { mut config }) =
@@ -134,11 +134,11 @@ pub(super) async fn update(link: &Link) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a stream's configuration the subjects of `wanted`, and its bounds where they are tighter; returns
-/// the names of the settings that changed.
+/// Gives a stream's configuration the subjects of `wanted`, and its bounds if they are tighter.
+/// Returns the names of the changed settings.
 ///
-/// It republishes nothing: nats-server (2.15.2) panics when it republishes a message whose header block is shorter than its
-/// first line.
+/// It removes republishing: nats-server (2.15.2) panics when it republishes a message with a header
+/// block shorter than its first line.
 fn bound(
     config: &mut serde_json::Map<String, serde_json::Value>,
     wanted: &serde_json::Value,
@@ -152,7 +152,7 @@ fn bound(
         changed.push("subjects");
     }
     for key in ["max_msg_size", "duplicate_window"] {
-        // -1 = no bound.
+        // -1 means no bound.
         let has = config.get(key).and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX);
         if wanted[key].as_u64().is_some_and(|most| most < has) {
             config.insert(key.into(), wanted[key].clone());
@@ -162,19 +162,20 @@ fn bound(
     changed
 }
 
-/// What the servers' configuration allows this engine.
+/// Rights of this engine in the servers' configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grants {
-    /// Nothing of the streams' interface.
+    /// No access to the streams' interface.
     Current,
-    /// The streams' extent, as in versions that also allowed unbounded reads.
+    /// Access to the streams' extent, as in versions that also permitted unlimited reads.
     Older,
-    /// The account of the streams: the server obeys commands of its members, past every permission.
+    /// Membership of the streams' account: the server executes commands of its members, past every
+    /// permission.
     Shared,
 }
 
-/// What this engine may do; an archive is in the account of the streams. In an account apart the records' extent went by
-/// a name of its own.
+/// Returns the rights of this engine. An archive is in the account of the streams. An older
+/// configuration had a subject of its own for the extent of the records in a separate account.
 pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
     ensure(link).await?;
     if link.is_member.load(Ordering::Relaxed) {
@@ -188,8 +189,9 @@ pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
     }
 }
 
-/// What is read from now on includes all that the stream holds now. For a member an archive sees to that; one of an older
-/// version does not, and with that the servers still let this engine ask.
+/// Makes later reads include all records that the stream has now. For a member, an archive ensures
+/// that. An archive of an older version does not, but servers of that age permit this engine to
+/// read the extent.
 pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
     ensure(link).await?;
     if link.is_member.load(Ordering::Relaxed) {
@@ -201,13 +203,14 @@ pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
             link.acknowledge(extent.state.last_seq);
             Ok(())
         }
-        // It has become a member.
+        // This engine has become a member's.
         Err(Trouble::Denied(_)) => Ok(()),
         Err(trouble) => Err(trouble.into()),
     }
 }
 
-/// When the bucket was made: by an archive for a member, else by the servers. `None` = not known now.
+/// Returns when the bucket was created: a member requests it from an archive, others from the
+/// servers. `None` if no response arrives.
 pub(super) async fn bucket(link: &Link) -> Option<String> {
     let found = async {
         if link.is_member.load(Ordering::Relaxed) {
@@ -216,11 +219,11 @@ pub(super) async fn bucket(link: &Link) -> Option<String> {
             extent(link, ENTRIES).await.ok().map(|extent| extent.created)
         }
     };
-    // Who watches goes on with what it knows.
+    // Without a response, a watch continues with what it has read.
     timeout(BUCKET_WAIT, found).await.ok().flatten()
 }
 
-/// Where the stream `name` begins and ends now, as its leader knows it.
+/// Extent of the stream `name` now, as its leader reports it.
 pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
     let found = call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await;
     // The servers' configuration may have changed.
@@ -260,7 +263,7 @@ fn records(link: &Link) -> serde_json::Value {
         "max_msg_size": RECORD_BYTES_MAX + HEADERS_BYTES_MAX,
         "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
         "allow_direct": true,
-        // What is stored leaves by age and size alone, whoever asks.
+        // Stored messages leave only by age and size, not at the request of a client.
         "deny_delete": true,
         "deny_purge": true,
         "allow_rollup_hdrs": false,
@@ -270,12 +273,12 @@ fn records(link: &Link) -> serde_json::Value {
 fn entries(link: &Link) -> serde_json::Value {
     json!({
         "name": ENTRIES,
-        // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, and would deny that
-        // subscription too (deploy/nats/n1.conf).
+        // Not `$KV.barograph_dir.*`: the import permissions of routes deny every key, and would
+        // deny that subscription, too (deploy/nats/n1.conf).
         "subjects": [ENTRIES_SUBJECT],
         "retention": "limits",
         "storage": "file",
-        // Whatever fills it is pushed out by those that are renewed.
+        // If other messages fill the bucket, renewals push them out.
         "discard": "old",
         "num_replicas": link.config.replicas,
         "max_msgs_per_subject": 1,
@@ -287,7 +290,7 @@ fn entries(link: &Link) -> serde_json::Value {
         "duplicate_window": nanoseconds(NO_DUPLICATE_WINDOW),
         "allow_direct": true,
         "allow_msg_ttl": true,
-        // Markers of expiry would need roll-ups, and with those any station could empty the bucket.
+        // Markers of expiry would need roll-ups, with which any station could empty the bucket.
         "allow_rollup_hdrs": false,
         "deny_delete": true,
         "deny_purge": true,
@@ -298,42 +301,45 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX.cast_unsigned())
 }
 
-/// The stream of records.
+/// Name of the stream of records.
 pub(super) const RECORDS: &str = "BAROGRAPH";
 
-/// The stream behind the bucket `barograph_dir`.
+/// Name of the stream behind the bucket `barograph_dir`.
 pub(super) const ENTRIES: &str = "KV_barograph_dir";
 
-/// What the bucket's stream takes: stations may publish one key each, and archives all of the bucket's.
+/// Subjects of the bucket's stream. Permissions let a station publish to one key, and an archive to
+/// all keys of the bucket.
 const ENTRIES_SUBJECT: &str = "$KV.>";
 
-/// Several times the stations of the largest mesh thought of, so that those that left and tombstones fit too.
+/// Most keys: several times the stations of the largest mesh intended, so that tombstones fit, too.
 const STATIONS_MAX: u64 = 1 << 16;
 
-/// A kibibyte for each of them: entries are shorter.
+/// Most bytes of the bucket: 1 KiB for each key, more than an entry needs.
 const DIRECTORY_BYTES_MAX: u64 = STATIONS_MAX << 10;
 
 const NOT_FOUND: u16 = 404;
 
-/// The stream is there with other settings (`JSStreamNameExistErr`).
+/// The stream exists with other settings (`JSStreamNameExistErr`).
 const NAME_IN_USE: u32 = 10058;
 
-/// The longest text of a record in the stream, in bytes: a detail of 4 KiB and three names of 255 bytes, if every byte of
-/// them is escaped as two. Only control characters take more, and no station writes those.
+/// Longest text of a record in the stream, in bytes: a detail of 4 KiB and three names of 255
+/// bytes, each byte escaped as two. Only control characters take more, and no station writes those.
 pub(super) const RECORD_BYTES_MAX: usize = 12 << 10;
 
-/// The longest text of an entry in the bucket, in bytes: those of stations have some hundreds, or 1 KiB with 16 addresses.
+/// Longest text of an entry in the bucket, in bytes. Entries of stations have some hundreds, or 1
+/// KiB with 16 addresses.
 pub(super) const ENTRY_BYTES_MAX: usize = 15 << 10;
 
-/// A message's identity: a name of 255 bytes as a token, a number and 22 letters; or a registration.
+/// Longest headers: a message identifier (a name of 255 bytes as a token, a number and 22 letters),
+/// or an identifier of a registration.
 const HEADERS_BYTES_MAX: usize = 1 << 10;
 
-/// The shortest that a server takes. It keeps every message id in memory for so long, and an entry has none.
+/// Shortest window that a server accepts. It keeps each message identifier in memory for so long,
+/// and an entry has none.
 const NO_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
 
-/// Shorter than the shortest lease, and longer than an answer takes.
+/// Shorter than the shortest lease, and longer than a response takes.
 const BUCKET_WAIT: Duration = Duration::from_millis(500);
 
-/// The server's own default. A longer one costs it memory; repetitions that come later are recognised by
-/// the archive.
+/// Default of the server. A longer window costs it memory; the archive detects later repetitions.
 const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

@@ -1,10 +1,11 @@
-//! Names as tokens of subjects, and the subjects made of them.
+//! Names as tokens of subjects, and the subjects that contain them.
 
 use barograph_forecast::{Name, Series};
 
 use crate::HostId;
 
-/// A name as one token of a subject: letters, digits, `_` and `-` as they are, every other byte as `=XX`.
+/// A name as one token of a subject: letters, digits, `_` and `-` as they are, every other byte as
+/// `=XX`.
 ///
 /// Permissions are written with tokens, so that no name can hold a wildcard or a further token.
 ///
@@ -25,7 +26,7 @@ pub fn token(name: &str) -> String {
     token
 }
 
-/// The name behind a token; `None` when no name has it.
+/// Name of a token; `None` if no name has it.
 pub(super) fn name(token: &str) -> Option<HostId> {
     let mut bytes = Vec::with_capacity(token.len());
     let mut rest = token.as_bytes();
@@ -40,39 +41,41 @@ pub(super) fn name(token: &str) -> Option<HostId> {
         }
     }
     let name = Name::new(std::str::from_utf8(&bytes).ok()?).ok()?;
-    // One name, one token: otherwise a permission for one spelling would not cover the other.
+    // One name has one token. Otherwise a permission for one spelling would not cover another.
     (self::token(name.as_str()) == token).then_some(name)
 }
 
-/// Where the records of a series are published. The source has no token of its own: a station writes
-/// what it measured itself, so it is the origin.
+/// Subject to which the records of a series are published. The source has no token of its own: a
+/// station writes its own measurements, so the source is the origin.
 pub(super) fn record(series: &Series, origin: &HostId) -> String {
     let [origin, target] = [origin, &series.target].map(|name| token(name.as_str()));
     format!("{RECORDS}.{origin}.{target}.{}", token(series.quantity.as_str()))
 }
 
-/// Where the servers keep what a station publishes ([`record`]), in an account apart: one subject a station, so
-/// that none can fill the servers' index of subjects, which is searched for some headers.
+/// Subject under which the servers store what a station publishes ([`record`]), in a separate
+/// account. Each station has one subject, so that none can fill the servers' index of subjects,
+/// which is searched for some headers.
 pub(super) fn kept(origin: &HostId) -> String {
     format!("{KEPT}.{}", token(origin.as_str()))
 }
 
-/// The subjects of records begin so.
+/// Prefix of the subjects of records.
 pub(super) const RECORDS: &str = "barograph.m";
 
-/// The subjects begin so that the servers' configuration maps them to (`deploy/nats/shared.txt`).
+/// Prefix of the subjects to which the servers' configuration maps them (`deploy/nats/shared.txt`).
 pub(super) const KEPT: &str = "barograph.r";
 
-/// Registrations are put below this, as in any bucket of the name.
+/// Prefix of the keys of registrations, as in any bucket of that name.
 pub(super) const ENTRIES: &str = "$KV.barograph_dir";
 
-/// Where an older configuration let stations ask for the extent of a stream in an account without JetStream.
+/// Prefix with which an older configuration permitted stations to read the extent of a stream from
+/// an account without JetStream.
 pub(super) const EXTENTS: &str = "barograph.i";
 
-/// Questions to the archives.
+/// Prefix of requests to archives.
 pub(super) const QUESTIONS: &str = "barograph.a";
 
-/// Answers of the archives.
+/// Prefix of responses of archives.
 pub(super) const ANSWERS: &str = "barograph.b";
 
 #[cfg(test)]

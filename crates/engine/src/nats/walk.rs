@@ -1,4 +1,4 @@
-//! Reading a stream by sequence: a stretch at a time, checked to be whole.
+//! Reads a stream by sequence number: a range at a time, with a check that no message is missing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::sanitize::UNREADABLE;
 use super::subject;
 use crate::{Record, wire};
 
-/// A message as the stream holds it.
+/// A message as it is stored in the stream.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
     pub(super) seq: u64,
@@ -23,24 +23,26 @@ pub(super) struct Stored {
     pub(super) payload: Bytes,
 }
 
-/// Some messages of a stream, in its order.
+/// Consecutive messages of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Stretch {
     pub(super) messages: Vec<Stored>,
-    /// Ranges of sequence numbers that contain messages which the server sent and which did not arrive. A route
-    /// between servers drops a trace-only message (`Nats-Trace-Only`), also in an answer to a read.
+    /// Ranges of sequence numbers with messages that the server sent and that did not arrive. A
+    /// route between servers drops a trace-only message (`Nats-Trace-Only`), also in the response
+    /// to a read.
     pub(super) lost: Vec<(u64, u64)>,
-    /// How many more that match were there.
+    /// Number of further matching messages in the stream.
     pub(super) pending: u64,
 }
 
 impl Stretch {
-    /// Sequence number of the last message, lost ones included; `None` = there was none.
+    /// Sequence number of the last message, lost ones included; `None` if there is none.
     pub(super) fn last(&self) -> Option<u64> {
         self.messages.last().map(|stored| stored.seq).max(self.lost.last().map(|(_, last)| *last))
     }
 
-    /// Merges two reads of the same stretch, up to the end of the shorter one. Lost is what neither has.
+    /// Merges two reads of the same range, up to the end of the shorter one. A message is lost if
+    /// neither read has it.
     fn or(self, other: Self) -> Self {
         let Some(end) = self.last().min(other.last()) else { return Self::default() };
         let mut messages = BTreeMap::new();
@@ -61,8 +63,8 @@ impl Stretch {
     }
 }
 
-/// The messages of `stream` from `first` on that match `filter`, at most `count` of them. Reads twice if messages
-/// are lost.
+/// Reads at most `count` messages of `stream` from `first` on that match `filter`. Reads twice if
+/// messages are lost.
 pub(super) async fn stretch(
     link: &Link,
     stream: &str,
@@ -103,7 +105,8 @@ async fn read(link: &Link, stream: &str, filter: &str, first: u64, count: usize)
         let Ok(Some(answer)) = answer else {
             return Err(Trouble::NoAnswer(format!("{request}: no whole answer in time")));
         };
-        // Each message names the one that was sent before it, and the end the last one.
+        // Each message has the number of the one that was sent before it, and the end that of the
+        // last one.
         let previous = number(answer.headers.as_ref(), LAST_SEQUENCE).filter(|previous| before < *previous);
         let lost = previous.map(|previous| (first.max(before + 1), previous));
         match status(&answer) {
@@ -128,12 +131,12 @@ async fn read(link: &Link, stream: &str, filter: &str, first: u64, count: usize)
     }
 }
 
-/// The last message of one subject; `None` = there is none.
+/// Reads the last message of one subject; `None` if there is none.
 pub(super) async fn last(link: &Link, stream: &str, of: &str) -> Result<Option<Stored>, Trouble> {
     one(link, stream, json!({ "last_by_subj": of })).await
 }
 
-/// The message in one place; `None` = there is none.
+/// Reads the message with this sequence number; `None` if there is none.
 pub(super) async fn at(link: &Link, stream: &str, seq: u64) -> Result<Option<Stored>, Trouble> {
     one(link, stream, json!({ "seq": seq })).await
 }
@@ -148,7 +151,7 @@ async fn one(link: &Link, stream: &str, question: serde_json::Value) -> Result<O
 }
 
 impl Stored {
-    /// An answer to a direct get: the server adds what it knows below the message's own headers.
+    /// Parses the response to a direct get. The server adds its headers below those of the message.
     pub(super) fn read(answer: Message) -> Result<Self, Trouble> {
         let headers = answer.headers.as_ref();
         let last = |name| headers.and_then(|headers| headers.get_last(name)).map(|value| value.as_str());
@@ -159,23 +162,23 @@ impl Stored {
         Ok(Self { seq, subject, headers: answer.headers.unwrap_or_default(), payload: answer.payload })
     }
 
-    /// When the servers stored it, as they write it; `None` = they did not.
+    /// When the servers stored the message, in their own format; `None` if the header is missing.
     pub(super) fn stored_at(&self) -> Option<&str> {
         self.headers.get_last(TIME_STAMP).map(|value| value.as_str())
     }
 
-    /// Whether it was published under its subject, rather than sent there as an answer.
+    /// Returns whether the message was published to its subject, and not sent there as a response.
     ///
-    /// The server lets every station write below its own token only. But it also sends answers to whatever
-    /// subject a request names for them, past every permission; so a stored message may be an answer, with
-    /// content of the asker's choice. Those are known by their headers: an answer was stored with those that
-    /// the server adds, which are then there twice, or with none at all. So whoever believes what was
-    /// published also asks for a header that only a publisher writes.
+    /// The server lets each station write only below its own token. But it also sends responses to
+    /// any subject that a request names, past every permission. So a stored message may be a
+    /// response with content that the requester chose. Its headers show this: a stored response has
+    /// the headers that the server adds twice, or none at all. So a reader must also require a
+    /// header that only a publisher writes.
     pub(super) fn is_publication(&self) -> bool {
         [SUBJECT, SEQUENCE].into_iter().all(|name| self.headers.get_all(name).count() == 1)
     }
 
-    /// The record in it, if its station published it itself ([`Stored::is_publication`]).
+    /// The record in the message, if its station published it itself ([`Stored::is_publication`]).
     pub(super) fn record(&self) -> Result<Record, String> {
         if self.headers.get(UNREADABLE).is_some() {
             return Err(format!("{} holds a header that cannot be read", self.subject));
@@ -197,38 +200,38 @@ impl Stored {
     }
 }
 
-/// Every subject of a stream.
+/// Filter for all subjects of a stream.
 pub(super) const ALL: &str = ">";
 
-/// What makes a record the same one when it is published again.
+/// Identifier by which a record that is published again is recognised.
 pub(super) fn message_id(record: &Record) -> String {
     format!("{}:{}", subject::token(record.origin.as_str()), record.seq)
 }
 
-/// What the server says instead of a message. One that is stored has a place, and may have a status that somebody else was
-/// told: an answer that was sent to its subject.
+/// Status that the server sent in place of a message. A stored message has a sequence number, and
+/// may have the status of a response that was sent to its subject.
 fn status(answer: &Message) -> Option<StatusCode> {
     answer.status.filter(|_| number(answer.headers.as_ref(), SEQUENCE).is_none())
 }
 
-/// The number in a header that the server added.
+/// Number in a header that the server added.
 pub(super) fn number(headers: Option<&HeaderMap>, name: &'static str) -> Option<u64> {
     headers?.get_last(name)?.as_str().parse().ok()
 }
 
-/// The headers that the server adds to what it answers from a stream, or republishes.
+/// Headers that the server adds when it reads from a stream or republishes.
 pub(super) const SEQUENCE: &str = "Nats-Sequence";
 pub(super) const SUBJECT: &str = "Nats-Subject";
 const TIME_STAMP: &str = "Nats-Time-Stamp";
 const LAST_SEQUENCE: &str = "Nats-Last-Sequence";
 const NUM_PENDING: &str = "Nats-Num-Pending";
 
-/// The header by which the server recognises a repetition.
+/// Header by which the server detects a repetition.
 pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 const END_OF_BATCH: u16 = 204;
 
-/// So much comes in one go: a few thousand ordinary records, and a moment of any network.
+/// Bytes of one read: a few thousand ordinary records, and a moment on any network.
 const STRETCH_BYTES: usize = 1 << 20;
 
 #[cfg(test)]
@@ -248,15 +251,15 @@ mod tests {
     #[test]
     fn lost_is_what_neither_of_two_reads_has() {
         let of = |once: Stretch, again: Stretch| shown(&once.or(again));
-        // The second read has what the first one had not, and the other way round.
+        // Each read has messages that the other has not.
         let both = of(stretch(&[1, 2, 5, 6], &[(3, 4)], 0), stretch(&[1, 3, 4, 6], &[(2, 2), (5, 5)], 0));
         assert_eq!(both, (vec![1, 2, 3, 4, 5, 6], vec![], 0));
         let run = of(stretch(&[1, 2, 3, 4, 6], &[(5, 5)], 0), stretch(&[1, 6], &[(2, 5)], 0));
         assert_eq!(run, (vec![1, 2, 3, 4, 6], vec![(5, 5)], 0));
-        // Of a key that is written all the time the newest place is another one at each read.
+        // A key that is written constantly has another newest number at each read.
         assert_eq!(of(stretch(&[], &[(8, 8)], 0), stretch(&[], &[(8, 9)], 0)), (vec![], vec![(8, 8)], 0));
         assert_eq!(of(stretch(&[], &[(8, 8)], 0), stretch(&[], &[], 0)), (vec![], vec![], 0));
-        // What came meanwhile is left to the next stretch.
+        // Messages that were stored meanwhile are left to the next range.
         assert_eq!(
             of(stretch(&[1], &[(2, 2)], 0), stretch(&[1, 3], &[(2, 2)], 0)),
             (vec![1], vec![(2, 2)], 1)

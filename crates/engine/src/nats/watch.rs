@@ -1,13 +1,14 @@
-//! Watching the directory: a walk through the bucket, then what is new in it, twice a second.
+//! Watches the directory: reads the whole bucket, then polls twice a second for new messages.
 //!
-//! Were each change sent to every station, a station of a large mesh would do little else than wake up: with the usual lease a
-//! hundred stations renew thirty times a second.
+//! If the server sent each change to every station, a station of a large mesh would do little else
+//! than wake up: with the usual lease, a hundred stations renew thirty times a second.
 //!
-//! A key holds its newest message alone. So a station that writes something other than a registration over its own renewal
-//! between two looks hides that renewal: it is lost once its lease is over, and is up again with the next renewal that is seen.
-//! No other station may write there.
+//! A key has only its newest message. So a station that overwrites its own renewal between two
+//! polls, with something that is no registration, hides that renewal. It is lost when its lease
+//! ends, and is up again with the next renewal that is read. No other station may write there.
 //!
-//! That a key ran out is not in the stream. So a station that is not renewed in time is asked after.
+//! The stream does not show that a key expired. So the watch reads the key of a station that is not
+//! renewed in time.
 
 mod members;
 
@@ -28,7 +29,7 @@ use super::subject;
 use super::walk::{self, Stored};
 use crate::{BoxStream, Error, Event, Group, HostId};
 
-/// The events of `group`, made by a task of the connection's.
+/// Streams the events of `group`. A task of the connection produces them.
 pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
     let (events, receiver) = mpsc::channel(BUFFER);
     let watcher = Watcher {
@@ -50,24 +51,25 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
 struct Watcher {
     link: Arc<Link>,
     members: Members,
-    /// Everything in the bucket's stream up to here was seen.
+    /// All messages of the bucket's stream up to this number were read.
     place: u64,
-    /// When the bucket was made, `None` = no server has reported it: one made anew counts its places from 1.
+    /// When the bucket was created; `None` if no server has reported it. A recreated bucket counts
+    /// from 1 again.
     bucket: Option<String>,
-    /// When that was looked at last.
+    /// When that was last checked.
     checked: Instant,
-    /// When the last look began: what is found now was stored since.
+    /// When the last poll began. Messages found now were stored since.
     looked: Instant,
     synced: bool,
-    /// Stations whose newest entry was lost when it was last read.
+    /// Stations with a newest entry that was lost when it was last read.
     unanswered: BTreeSet<HostId>,
-    /// When the own registration was last to be renewed at once.
+    /// When an immediate renewal of this station's registration was last requested.
     proof_asked: Option<Instant>,
     events: mpsc::Sender<Result<Event, Error>>,
 }
 
 impl Watcher {
-    /// Watches until nobody listens; after an outage the directory is read anew.
+    /// Watches until there is no reader. After an outage it reads the directory again.
     async fn run(mut self) {
         let mut wait = RETRY_MIN;
         loop {
@@ -86,7 +88,7 @@ impl Watcher {
         }
     }
 
-    /// Reads all, then what is new, again and again; `Ok` = nobody listens any more.
+    /// Reads the whole bucket, then polls for new messages; `Ok` when there is no reader.
     async fn changes(&mut self, wait: &mut Duration) -> Result<(), Trouble> {
         if let Err(error) = streams::ensure(&self.link).await
             && !self.link.is_failing()
@@ -119,7 +121,7 @@ impl Watcher {
         }
     }
 
-    /// Takes the next thing in the bucket; `false` = nobody listens.
+    /// Processes the next message of the bucket; `false` if there is no reader.
     async fn take(&mut self, stored: &Stored) -> Result<bool, Trouble> {
         self.place = stored.seq;
         let renewal = self.renewal();
@@ -130,10 +132,10 @@ impl Watcher {
         Ok(self.tell(event).await)
     }
 
-    /// Looks whether it is still the same bucket, if that was not done for so long.
+    /// Checks whether the bucket was recreated, if the last check is older than `every`.
     async fn check(&mut self, every: Duration) -> Result<(), Trouble> {
         if self.checked.elapsed() < every || self.link.is_failing() {
-            // Where no writes are taken no server may know of the bucket, and none makes it anew.
+            // While writes fail, perhaps no server can report the bucket, and none recreates it.
             return Ok(());
         }
         let bucket = streams::bucket(&self.link).await;
@@ -145,7 +147,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
+    /// Reads the whole bucket, and sends the differences; `false` if there is no reader.
     async fn resync(&mut self) -> Result<bool, Trouble> {
         if !self.link.is_failing() {
             self.bucket = streams::bucket(&self.link).await.or_else(|| self.bucket.take());
@@ -166,7 +168,7 @@ impl Watcher {
                 break;
             }
         }
-        // Places only grow, unless the bucket was made anew.
+        // Numbers only grow, unless the bucket was recreated.
         self.place = place;
         now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
@@ -184,8 +186,8 @@ impl Watcher {
         Ok(true)
     }
 
-    /// Where a key holds what is no registration, its station is still what it was: it writes over that, or
-    /// its lease runs out.
+    /// If a key has no registration, keeps the station as it was: the station overwrites the key,
+    /// or its lease ends.
     fn keep_under(&mut self, stored: &Stored, now: &mut Members) {
         if Registered::read(stored).is_none()
             && let Some(host) = directory::host(stored)
@@ -194,7 +196,7 @@ impl Watcher {
         }
     }
 
-    /// Reads what was stored since; `false` = nobody listens.
+    /// Reads messages stored since the last poll; `false` if there is no reader.
     async fn catch_up(&mut self) -> Result<bool, Trouble> {
         let begins = Instant::now();
         loop {
@@ -212,7 +214,7 @@ impl Watcher {
         }
     }
 
-    /// Asks the servers for those that should have renewed; `false` = nobody listens.
+    /// Reads the keys of members that should have renewed; `false` if there is no reader.
     async fn ask_after_the_overdue(&mut self) -> Result<bool, Trouble> {
         let Overdue { hosts, needs_proof } = self.members.overdue(Instant::now(), &self.link.writes.borrow());
         if needs_proof {
@@ -230,7 +232,8 @@ impl Watcher {
                     {
                         return found.map(|stored| (host, stored, true));
                     }
-                    // A key has one message. `stretch` reports a lost message at once; `last` waits for it.
+                    // A key has one message. `stretch` reports a lost message at once; `last` waits
+                    // for it.
                     let found = walk::stretch(&link, ENTRIES, &key, 1, 1).await?;
                     Ok((host, found.messages.into_iter().next(), found.lost.is_empty()))
                 }
@@ -254,8 +257,8 @@ impl Watcher {
                     self.members.note(&stored, self.renewal())
                 }
                 Some(stored) if self.members.is_older(&host, &stored) => {
-                    // Of a server that is behind, or of a bucket made anew, where nobody is known
-                    // to be gone.
+                    // The message is from a server that is behind, or from a recreated bucket, in
+                    // which no station is known to be gone.
                     let is_over = self.members.is_over(&host, now);
                     self.check(if is_over { Duration::ZERO } else { CHECK_EVERY }).await?;
                     self.lose(&host, now)
@@ -269,22 +272,23 @@ impl Watcher {
         Ok(true)
     }
 
-    /// Takes a member away whose silence is a loss.
+    /// Removes a member if its missing renewal shows a loss.
     fn lose(&mut self, host: &HostId, now: Instant) -> Option<Event> {
         let is_lost = self.members.is_lost(host, now, &self.link.writes.borrow());
         if is_lost { self.members.remove(host) } else { self.members.ask_later(host, now) }
     }
 
-    /// Has this station's registration renewed at once: what silence means is to be known.
+    /// Requests an immediate renewal of this station's registration, which shows whether others
+    /// could have renewed.
     fn ask_for_proof(&mut self) {
-        // Where writes fail it is tried again all the time.
+        // Failed writes are retried anyway.
         if !self.link.is_failing() && self.proof_asked.is_none_or(|asked| PROOF_PAUSE <= asked.elapsed()) {
             self.proof_asked = Some(Instant::now());
             self.link.renew_now.notify_one();
         }
     }
 
-    /// Of what is found now.
+    /// Time of storage of a message that is found now.
     fn renewal(&self) -> Renewal {
         Renewal::found(self.looked, Instant::now())
     }
@@ -304,29 +308,32 @@ impl Watcher {
     }
 }
 
-/// Events told ahead of a listener; a slower one reads the directory anew in the end.
+/// Events buffered for a slow reader. A slower one makes the watch read the directory again in the
+/// end.
 const BUFFER: usize = 1024;
 
-/// Wait for an answer before the message counts as lost: several round trips around the Earth (0.3 s each).
+/// Wait for a response before the message counts as lost: several round trips around the Earth (0.3
+/// s each).
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Entries read at once.
+/// Entries of one read.
 const STRETCH: usize = 512;
 
-/// How often to look for what is new. A renewal is known to lie between two looks, so that a lease is known to be over so much
-/// after it is; that leaves half of the second that a directory may be late to round trips.
+/// Interval of polls. A renewal is known only to lie between two polls, so the end of a lease is
+/// known so much later. A directory may be late by a second; the other half of it is for round
+/// trips.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Questions under way at once: a site of a thousand stations is asked after within four round trips.
+/// Reads of keys at a time: for a site of a thousand stations, four round trips.
 const ASKED_AT_ONCE: usize = 256;
 
-/// Between two renewals for the sake of a proof: those found at one look have leases that end
+/// Shortest time between two immediate renewals. Leases of messages that one poll found end
 /// together.
 const PROOF_PAUSE: Duration = Duration::from_millis(100);
 
-/// Seldom enough for ten thousand watchers to ask.
+/// Interval of checks of the bucket, long enough for ten thousand watches.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// After something went wrong, twice as long each time.
+/// First and longest wait after an error. It doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);

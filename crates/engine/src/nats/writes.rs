@@ -1,15 +1,15 @@
-//! Whether the directory takes writes, and so whether a peer's silence is a loss; no clock and no
-//! connection.
+//! Whether the directory takes writes, and so whether a missing renewal of a peer is a loss;
+//! without clock and connection.
 //!
 //! A server answers reads without a quorum, or with a full disk, while no station can renew its
-//! lease. So a lease that ended is a loss only if the directory took a write of this station after
-//! that. After an outage every other station first gets the time to renew.
+//! lease. So a lease that ended is a loss only if the directory accepted a write of this station
+//! after that. After an outage, every other station first gets the time to renew.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// What the writes of one engine have shown.
+/// What the writes of one engine show about the directory.
 #[derive(Debug)]
 pub(super) struct Writes {
     state: State,
@@ -23,48 +23,48 @@ pub(super) struct Writes {
 
 #[derive(Debug)]
 enum State {
-    /// No write was seen yet.
+    /// No write was observed yet.
     Unknown,
     /// The directory takes writes.
     Taken {
-        /// When the first write after an interruption began; `None` = no interruption is known.
+        /// When the first write after an interruption began; `None` if no interruption is known.
         since: Option<Instant>,
         /// When the newest write began.
         last: Instant,
     },
     Failing {
-        /// When the first one that failed began.
+        /// When the first failed write began.
         since: Instant,
-        /// The error of the newest one.
+        /// Error of the newest failed write.
         why: String,
     },
 }
 
-/// What the end of a peer's lease means.
+/// Meaning of the end of a peer's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Silence {
     /// The peer could have renewed its lease, and did not.
     Loss,
-    /// The directory took writes again not long ago: it is no loss before this instant.
+    /// The directory has accepted writes again only recently. The end is no loss before this time.
     NotBefore(Instant),
     /// No write after the end of the lease is known to have succeeded.
     Unproven,
 }
 
 impl Writes {
-    /// `deadline`: the longest wait for one answer of a server.
+    /// `deadline` is the longest wait for one response of a server.
     pub(super) fn new(deadline: Duration) -> Self {
-        // A renewal that hangs when writes are taken again ends within one deadline, and the next
-        // one within another.
+        // A renewal that hangs when the directory accepts writes again ends within one deadline,
+        // and the next one within another.
         Self { state: State::Unknown, registrations: 0, return_max: 2 * deadline }
     }
 
-    /// An own registration of `ttl` was stored; its write began at `began`.
+    /// Records that an own registration of `ttl` was stored. Its write began at `began`.
     pub(super) fn stored(&mut self, began: Instant, ttl: Duration) {
         self.taken(began, ttl);
     }
 
-    /// An own registration was not stored; its write began at `began`.
+    /// Records that an own registration was not stored. Its write began at `began`.
     pub(super) fn failed(&mut self, began: Instant, why: String) {
         let since = match self.state {
             State::Failing { since, .. } => since,
@@ -73,17 +73,18 @@ impl Writes {
         self.state = State::Failing { since, why };
     }
 
-    /// A registration of this engine is renewed from now on.
+    /// Records that a registration of this engine is renewed from now on.
     pub(super) fn begun(&mut self) {
         self.registrations += 1;
     }
 
-    /// A registration of this engine is not renewed any more.
+    /// Records that a registration of this engine is not renewed any more.
     pub(super) fn ended(&mut self) {
         self.registrations -= 1;
     }
 
-    /// A registration of another station, of `ttl`, was stored at `at` or later; true = it counts.
+    /// Records that a registration of another station, of `ttl`, was stored at `at` or later.
+    /// Returns whether it counts.
     pub(super) fn seen(&mut self, at: Instant, ttl: Duration) -> bool {
         if 0 < self.registrations {
             return false;
@@ -92,7 +93,7 @@ impl Writes {
         true
     }
 
-    /// What it means at `now` that a lease of `ttl` ended at `end`.
+    /// Returns the meaning at `now` of a lease of `ttl` that ended at `end`.
     pub(super) fn silence(&self, end: Instant, ttl: Duration, now: Instant) -> Silence {
         match self.state {
             State::Taken { since, last } if end <= last => {
@@ -103,13 +104,13 @@ impl Writes {
         }
     }
 
-    /// Whether the newest write is too old at `now` to show an outage that would end a lease of
-    /// `ttl`.
+    /// Returns whether the newest write is too old at `now` to show an outage that would end a
+    /// lease of `ttl`.
     pub(super) fn is_stale(&self, ttl: Duration, now: Instant) -> bool {
         matches!(self.state, State::Taken { last, .. } if last + ttl / 2 < now)
     }
 
-    /// Since when writes fail, and the newest error; `None` = they do not.
+    /// Returns since when writes fail, and the newest error; `None` if they do not fail.
     pub(super) fn failing(&self) -> Option<(Instant, &str)> {
         match &self.state {
             State::Failing { since, why } => Some((*since, why)),
@@ -194,9 +195,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
-        /// Stations of one lease renew as ours do: each third, again 250 ms after an error, and a
-        /// request ends within the deadline. Whatever outages there are, no live peer is lost, and
-        /// a dead one is soon after the last outage, if it ever registered.
+        /// Stations with one lease renew like this one: after each third, after 250 ms if a renewal
+        /// failed, and a request ends within the deadline. For any outages, no live peer is lost,
+        /// and a dead one is lost soon after the last outage, if it ever registered.
         #[test]
         fn only_the_dead_are_lost(
             outages in prop::collection::vec((2_u64..60, 1_u64..90), 0..4),
@@ -211,7 +212,7 @@ mod tests {
                 (begin, at_ms)
             }).collect();
             let takes = |ms: u64| !outages.iter().any(|(begin, end)| (*begin..*end).contains(&ms));
-            // When each write began and whether it was stored; its answer came so long after.
+            // Start of each write, time of its response, and whether it was stored.
             let renewals = |first_ms: u64, dies_ms: u64| {
                 let (mut written, mut now) = (Vec::new(), first_ms);
                 while now < dies_ms.min(END_MS) {

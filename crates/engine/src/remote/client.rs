@@ -1,4 +1,4 @@
-//! Requests to one station: bounded in time and bytes, on a few kept connections.
+//! Requests to one station: limited in time and bytes, over a few kept connections.
 
 use std::time::Duration;
 
@@ -14,25 +14,24 @@ use super::RemoteConfig;
 use crate::Error;
 use crate::wire::{self, Lines};
 
-/// Asks one station.
 pub(super) struct Client {
     http: client::Client,
     deadline: Duration,
 }
 
-/// The head of a good answer has come.
+/// A successful response. Its head has arrived.
 pub(super) struct Answer(client::Answer);
 
-/// Why there is no good answer.
+/// Reason why there is no successful response.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// There is no connection: nothing was sent.
+    /// There is no connection, so nothing was sent.
     Unreached(String),
     /// The request may have arrived.
     Lost(String),
-    /// The station's own words.
+    /// The station refused the request, with its error if it sent one.
     Refused { status: StatusCode, error: Option<Error> },
-    /// The station's pace: again after this time.
+    /// The station limits the rate: retry after this time.
     Paced { why: String, wait: Duration },
 }
 
@@ -40,7 +39,7 @@ impl Client {
     pub(super) fn new(config: &RemoteConfig) -> Result<Self, Error> {
         let is_https = config.url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:"));
         let trust = match &config.ca {
-            // A host without any certificates can still ask plainly.
+            // A host without any certificates can still use HTTP.
             _ if !is_https => Trust::Nothing,
             Some(file) => Trust::Only(file.clone()),
             None => Trust::System,
@@ -59,27 +58,28 @@ impl Client {
         self.deadline
     }
 
-    /// Appends lines; repeats a request that was lost, which stores nothing twice. Gives how long the
-    /// station wants to be left in peace then.
+    /// Appends lines. A lost request is repeated, which stores nothing twice. Returns the time for
+    /// which the station wants no further append.
     pub(super) async fn append(&self, body: Bytes) -> Result<Duration, Error> {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");
         let until = Instant::now() + self.deadline + seconds * Duration::from_secs(1);
         let content_type = "application/x-ndjson";
         let ask = Ask { method: Method::POST, path: "records", content_type, body, ..Ask::default() };
         let answer = self.ask(&ask, until).await.map_err(Trouble::of_append)?;
-        // The head says that it is stored, whatever follows.
+        // The head shows that the records are stored, whatever follows.
         let EngineAppended { wait_s, .. } = answer.json(until).await.unwrap_or_default();
         Ok(Duration::try_from_secs_f64(wait_s).unwrap_or_default().min(PACE_MAX))
     }
 
-    /// Asks for a path below `/v1/engine/`; a request that was lost, as when the station has just closed a kept connection, is asked once
-    /// more: every request of this protocol may be repeated.
+    /// Sends a request for a path below `/v1/engine/`. A lost request is repeated once, for example
+    /// if the station has just closed a kept connection: every request of this protocol may be
+    /// repeated.
     ///
-    /// The answer's head has come by `until`.
+    /// The head of the response has arrived by `until`.
     pub(super) async fn ask(&self, ask: &Ask<'_>, until: Instant) -> Result<Answer, Trouble> {
         match self.ask_once(ask, until).await {
             Err(Trouble::Lost(why)) if Instant::now() < until => match self.ask_once(ask, until).await {
-                // The first one may have arrived.
+                // The first request may have arrived.
                 Err(Trouble::Unreached(_)) => Err(Trouble::Lost(why)),
                 second => second,
             },
@@ -117,7 +117,7 @@ impl Client {
         Err(Trouble::Refused { status, error })
     }
 
-    /// An error with what caused it, in one sentence.
+    /// An error and its cause, in one sentence.
     fn sentence(&self, cause: &Cause) -> String {
         match cause.is_plain() {
             true => format!("{} does not speak HTTPS there; was http:// meant?", self.http.authority()),
@@ -127,25 +127,24 @@ impl Client {
 }
 
 impl Answer {
-    /// The answer as lines of at most `bytes_max` bytes each.
+    /// The response as lines of at most `bytes_max` bytes each.
     pub(super) fn lines(self, bytes_max: usize) -> Body {
         Body { answer: self.0, lines: Lines::new(bytes_max) }
     }
 
-    /// A small answer as JSON.
+    /// Parses a small response as JSON.
     pub(super) async fn json<T: DeserializeOwned>(self, until: Instant) -> Result<T, Trouble> {
         let text = self.whole(until).await.map_err(Trouble::Lost)?;
         serde_json::from_slice(&text)
             .map_err(|error| Trouble::Lost(format!("the answer is garbage: {error}")))
     }
 
-    /// A small answer.
     async fn whole(self, until: Instant) -> Result<Vec<u8>, String> {
         self.0.whole(wire::ERROR_BYTES_MAX, until).await.map_err(cut_short)
     }
 }
 
-/// What ended the body of an answer.
+/// Reason for the end of a response's body.
 fn cut_short(trouble: client::Trouble) -> String {
     match trouble {
         client::Trouble::Late => "no byte in time".into(),
@@ -155,14 +154,14 @@ fn cut_short(trouble: client::Trouble) -> String {
     }
 }
 
-/// An answer that comes in lines.
+/// A response in lines.
 pub(super) struct Body {
     answer: client::Answer,
     lines: Lines,
 }
 
 impl Body {
-    /// The next line; `None` = the answer has ended.
+    /// Reads the next line; `None` at the end of the response.
     pub(super) async fn next(&mut self, until: Instant) -> Result<Option<Vec<u8>>, Error> {
         loop {
             if let Some(line) = self.lines.next_line() {
@@ -175,14 +174,14 @@ impl Body {
         }
     }
 
-    /// The next line, if no more than `silence` goes by without a byte.
+    /// Reads the next line, if each byte arrives within `silence`.
     pub(super) async fn next_within(&mut self, silence: Duration) -> Result<Option<Vec<u8>>, Error> {
         self.next(Instant::now() + silence).await
     }
 }
 
 impl Trouble {
-    /// What it means where nothing is stored.
+    /// Error of a request that stores nothing.
     pub(super) fn of_read(self) -> Error {
         match self {
             Self::Unreached(why) | Self::Lost(why) => Error::Unavailable(why),
@@ -193,7 +192,7 @@ impl Trouble {
         }
     }
 
-    /// What it means where something may have been stored.
+    /// Error of a request that may have stored something.
     pub(super) fn of_append(self) -> Error {
         match self {
             Self::Unreached(why) => Error::Unavailable(why),
@@ -204,49 +203,51 @@ impl Trouble {
     }
 }
 
-/// A refusal without a kind that is known: of what stands before the engine, or of something else altogether.
+/// Error of a response without a known kind: it is from a proxy before the engine, or from another
+/// server.
 fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
     let why = format!("the answer is {status}");
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
             Error::Denied(why)
         }
-        // What is too large for a proxy passes in parts.
+        // A request that is too large for a proxy can be sent in parts.
         StatusCode::PAYLOAD_TOO_LARGE => Error::Invalid(why),
-        // A proxy whose configuration is wrong says nothing of the records.
+        // A misconfigured proxy means nothing for the records.
         _ if status.is_client_error() => Error::Unavailable(why),
         _ => other(why),
     }
 }
 
-/// When to ask again (RFC 9110 §10.2.3, in seconds; a date is not worth reading a clock for).
+/// Returns the time after which to retry (RFC 9110 §10.2.3, in seconds; dates are ignored, because
+/// they would need a clock).
 fn pace(headers: &HeaderMap) -> Duration {
     let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     seconds.map_or(PACE, Duration::from_secs).min(PACE_MAX)
 }
 
-/// An answer that breaks the protocol.
+/// Error of a response that breaks the protocol.
 pub(super) fn garbage(why: &str) -> Error {
     Error::Unavailable(format!("the answer is garbage: {why}"))
 }
 
-/// `text` as part of a query (RFC 3986 §2.3: everything but unreserved characters is escaped).
+/// Escapes `text` for a query: everything but unreserved characters (RFC 3986 §2.3).
 pub(super) fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
-/// A host that does not take a connection for so long is not there.
+/// A host that does not accept a connection within this time is unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A station asks one thing after the other, but for its lease.
+/// Kept connections. A station sends one request after the other, except for its lease.
 const IDLE_CONNECTIONS: usize = 2;
 
-/// The wait after a 429 that names none.
+/// Wait after a 429 without `Retry-After`.
 const PACE: Duration = Duration::from_secs(5);
 
-/// Whatever a station says: its budgets refill a batch within a minute, and nobody is to be put off for days.
+/// Longest wait that a station can impose. Its budgets refill a batch within a minute.
 const PACE_MAX: Duration = Duration::from_mins(5);
 
-/// The slowest way that an append still gets through.
+/// Slowest connection on which an append still succeeds.
 const BYTES_PER_S: usize = 128 << 10;

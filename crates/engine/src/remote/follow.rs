@@ -11,20 +11,21 @@ use super::client::{Client, Trouble};
 use crate::Error;
 use crate::wire::EVENT_BYTES_MAX;
 
-/// An item of a stream, and the room that its line took until it is read.
+/// An item of a stream, with the memory of its line until it is read.
 pub(super) type Item<T> = (Result<T, Error>, Option<OwnedSemaphorePermit>);
 
-/// What a stream asks for, and how its lines are read.
+/// Request of a stream, and the parser of its lines.
 pub(super) struct Follower<T> {
     pub(super) path: String,
     pub(super) bytes_max: usize,
     pub(super) read: fn(&[u8]) -> Result<T, Error>,
-    /// It goes on after [`Error::Lagged`].
+    /// Whether the stream continues after [`Error::Lagged`].
     pub(super) is_subscription: bool,
 }
 
 impl<T> Follower<T> {
-    /// Passes lines on until the connection is lost or says an error that ends it, which is the answer.
+    /// Forwards items until the connection is lost or reports an error that ends it. Returns that
+    /// error.
     pub(super) async fn run(
         self,
         client: &Client,
@@ -58,7 +59,7 @@ impl<T> Follower<T> {
     }
 }
 
-/// A subscription that is not open yet, counted.
+/// Counts a subscription that is not open yet.
 pub(super) struct Opening(watch::Sender<usize>);
 
 impl Opening {
@@ -74,11 +75,13 @@ impl Drop for Opening {
     }
 }
 
-/// Three empty lines of the other station's (one every 2 s), and a second for the way.
+/// Three empty lines of the other station (one every 2 s), and a second for the network.
 const SILENCE_MAX: Duration = Duration::from_secs(7);
 
-/// Items of a stream that wait for their reader; beyond, the connection waits, and then the station.
+/// Most items of a stream that wait for their reader. Then the connection waits, and then the
+/// station.
 pub(super) const ITEMS: usize = 64;
 
-/// Bytes of lines that wait likewise: two of the longest, so that a host cannot fill 64 streams with 64 of them each.
+/// Most bytes of waiting lines, two of the longest. So a host cannot fill 64 streams with 64 such
+/// lines each.
 const WAITING_BYTES: usize = 2 * EVENT_BYTES_MAX;

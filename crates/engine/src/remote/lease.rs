@@ -15,36 +15,36 @@ use super::client::{Client, Trouble, escaped};
 use super::link::Link;
 use crate::{Error, Lease, LeaseState};
 
-/// Which registration of this engine is the newest: an older one never registers anew.
+/// The newest registration of this engine. An older one never registers again.
 #[derive(Clone, Default)]
 pub(super) struct Newest {
     given: Arc<AtomicU64>,
     registered: Arc<AtomicU64>,
 }
 
-/// One registration: what it says, and under which number.
+/// One registration with its entry and its number.
 pub(super) struct Holder {
     client: Arc<Client>,
-    /// The entry's text.
+    /// Text of the entry.
     entry: Bytes,
     ttl: Duration,
     number: u64,
     newest: Newest,
-    /// What the station calls it; empty = it does not know it.
+    /// Identifier that the station gave; empty if the station does not have the registration.
     registration: String,
     state: Arc<Mutex<LeaseState>>,
 }
 
-/// A lease; dropping it tells its task to leave.
+/// A lease. Dropping it makes its task delete the entry.
 pub(super) struct RemoteLease {
     ttl: Duration,
     state: Arc<Mutex<LeaseState>>,
     _dropped: oneshot::Sender<()>,
-    /// Last, so that the task knows before the thread ends.
+    /// Dropped last, so that the task is stopped before the thread ends.
     _link: Arc<Link>,
 }
 
-/// A lease that is not renewed any more has lapsed, also after a panic.
+/// Marks a lease as lapsed when its renewal ends, also after a panic.
 struct Lapsing(Arc<Mutex<LeaseState>>);
 
 impl Drop for Lapsing {
@@ -56,12 +56,11 @@ impl Drop for Lapsing {
     }
 }
 
-/// What became of a renewal.
 enum Renewal {
     Done,
-    /// The station was restarted, or the lease ran out.
+    /// The station restarted, or the lease expired.
     Unregistered,
-    /// Another registration holds the name.
+    /// Another registration has the name.
     Displaced,
     Failed(Error),
 }
@@ -80,14 +79,14 @@ impl Holder {
         }
     }
 
-    /// Registers, once.
+    /// Registers, without a retry on failure.
     pub(super) async fn register(mut self) -> Result<Self, Error> {
         self.put(self.client.deadline()).await?;
         self.newest.registered.fetch_max(self.number, Ordering::Relaxed);
         Ok(self)
     }
 
-    /// Renews from now on.
+    /// Starts a task that renews the registration.
     pub(super) fn hold(self, link: &Arc<Link>) -> RemoteLease {
         let (dropped, ended) = oneshot::channel();
         let (ttl, leaving) = (self.ttl, link.leaving());
@@ -102,7 +101,7 @@ impl Holder {
     }
 
     async fn renew_until(mut self, mut ended: oneshot::Receiver<()>) {
-        // A third: two renewals may be lost before the lease runs out.
+        // A third: two renewals may fail before the lease expires.
         let period = self.ttl / 3;
         let mut wait = period;
         let mut renewed = Instant::now();
@@ -149,7 +148,7 @@ impl Holder {
         self.leave().await;
     }
 
-    /// Registers anew; gives the wait until the next step.
+    /// Registers again. Returns the wait until the next step.
     async fn put_again(&mut self, period: Duration) -> Duration {
         match self.put(period).await {
             Ok(()) => period,
@@ -191,7 +190,7 @@ impl Holder {
 
     async fn leave(&self) {
         if self.is_newest() && !self.registration.is_empty() {
-            // Otherwise the station learns it when the lease runs out.
+            // If this fails, the lease expires at the station.
             let _ = self.about(Method::DELETE, self.client.deadline()).await;
         }
     }
@@ -223,5 +222,6 @@ impl Lease for RemoteLease {
     }
 }
 
-/// Between two tries to register anew: often enough for a lease of a few seconds, and no storm.
+/// Wait between two attempts to register again: short enough for a lease of a few seconds, and not
+/// a flood of requests.
 const RETRY: Duration = Duration::from_secs(1);

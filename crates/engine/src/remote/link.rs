@@ -1,4 +1,4 @@
-//! The thread and the runtime on which an engine asks.
+//! The thread and the runtime of an engine's requests.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{Error, TaskStatus};
 
-/// Held by the engine and all it gave, but by no task that runs here.
+/// The engine and all that it returned hold this; tasks that run here do not.
 pub(super) struct Link {
     handle: Handle,
-    /// Dropped to stop.
+    /// Dropping it stops the thread.
     stop: Option<oneshot::Sender<()>>,
-    /// Clones are held by what must be heard before the thread ends.
+    /// Requests that must be sent before the thread ends hold clones of it.
     leaving: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    /// Of the thread.
+    /// Status of the thread.
     pub(super) task: Arc<TaskStatus>,
-    /// Of those that renew leases.
+    /// Status of the tasks that renew leases.
     pub(super) renewal: Arc<TaskStatus>,
 }
 
@@ -35,11 +35,11 @@ impl Link {
         let ours = Arc::clone(&task);
         let work = move || {
             runtime.block_on(ours.watch(async {
-                // Nothing is ever sent: they end with their senders.
+                // Nothing is ever sent. The receivers end with their senders.
                 let _ = stopped.await;
                 let _ = tokio::time::timeout(LEAVE_LIMIT, left.recv()).await;
             }));
-            // A name that is being resolved may take long.
+            // Resolving a name may take long.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("remote".into()).spawn(work).map_err(unavailable)?;
@@ -53,7 +53,7 @@ impl Link {
         self.handle.spawn(work)
     }
 
-    /// Runs a request here, for whoever waits elsewhere.
+    /// Runs a request on this runtime, for a caller on another one.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -62,7 +62,7 @@ impl Link {
         done.map_err(|_| Error::Unavailable("the connection was given up".into()))?
     }
 
-    /// What the thread waits for when it ends.
+    /// The thread waits until this is dropped.
     pub(super) fn leaving(&self) -> mpsc::Sender<()> {
         self.leaving.clone().expect("it is taken in drop alone")
     }
@@ -76,11 +76,12 @@ impl Drop for Link {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // A panic there was reported by the panic hook.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
 }
 
-/// What is leaving is heard within a round trip; a station that is gone takes it from the lease.
+/// Longest wait for the last requests, which take a round trip. If they do not arrive, leases
+/// expire.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);

@@ -1,25 +1,26 @@
-//! Which details of records are taken from others.
+//! Check of the details of records from other stations.
 
 use serde_json::Value;
 
-/// How deep a detail may be nested. Those that stations write are two deep; parsers give up at some
-/// hundred levels, Python's by an exception in whatever reads a whole answer.
+/// Deepest nesting of a detail. Stations write two levels. Parsers stop at some hundred levels,
+/// Python's with an exception for the whole response.
 pub const DETAIL_DEPTH_MAX: usize = 16;
 
-/// Whether a record's detail is empty, or a JSON object (RFC 8259 §4) nested at most
-/// [`DETAIL_DEPTH_MAX`] deep, of numbers that a double holds and of strings that are Unicode.
+/// Returns whether a record's detail is empty, or a JSON object (RFC 8259 §4) nested at most
+/// [`DETAIL_DEPTH_MAX`] levels deep, with numbers that fit a double and strings of Unicode.
 #[must_use]
 pub fn is_sound_detail(detail: &str) -> bool {
     if detail.is_empty() {
         return true;
     }
     let is_object = detail.trim_start_matches([' ', '\t', '\n', '\r']).starts_with('{');
-    // The depth goes first: it bounds what the parser has to do. A parser that skips values takes
-    // `1e999` and `"\ud800"`, at which strict ones give up.
+    // The depth is checked first, because it limits the work of the parser. A parser that skips
+    // values accepts `1e999` and `"\ud800"`, which strict parsers refuse.
     is_object && depth(detail) <= DETAIL_DEPTH_MAX && serde_json::from_str::<Value>(detail).is_ok()
 }
 
-/// The most brackets and braces of a JSON text that are open at once; of any other text, some number.
+/// Most brackets and braces of a JSON text that are open at once. For any other text, the number
+/// has no meaning.
 fn depth(text: &str) -> usize {
     let (mut open, mut most, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Errors, lines and pages as one station sends them to another (docs/spec/engine.md §2, §5).
+//! Errors, lines and pages between stations (docs/spec/engine.md §2, §5).
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -8,20 +8,19 @@ use serde::{Deserialize, Serialize};
 use super::{ENTRY_BYTES_MAX, EventJson, RECORD_BYTES_MAX, RecordJson, read, text};
 use crate::{Cursor, Error, Event, Record};
 
-/// The longest line of a subscription, in bytes: a record and its cursor.
+/// Longest line of a subscription, in bytes: a record and its cursor.
 pub const PLACED_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
 
-/// The longest line of a watch, in bytes.
+/// Longest line of a watch, in bytes.
 pub const EVENT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 
-/// Request header, and its value, of a caller that reads `{"removed": host}` in a watch. Any other caller is
-/// sent `{"down": host}` instead.
+/// Request header, with its value, of a caller that reads `{"removed": host}` in a watch. Other
+/// callers get `{"down": host}` instead.
 pub const EVENTS: (&str, &str) = ("barograph-events", "removed");
 
-/// The longest text of an error, in bytes: a sentence that may name what is too long for a name.
+/// Longest text of an error, in bytes: a sentence that may contain a name longer than permitted.
 pub const ERROR_BYTES_MAX: usize = 16 << 10;
 
-/// An error as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct ErrorJson<'a> {
     #[serde(borrow)]
@@ -48,14 +47,14 @@ struct NextJson {
     next: Option<u64>,
 }
 
-/// An error's text.
+/// Writes an error as JSON.
 #[must_use]
 pub fn error_text(error: &Error) -> String {
     let mut json = ErrorJson { error: "".into(), kind: "".into(), missed: None, found: None, known: None };
     let (kind, sentence) = match error {
         Error::Unknown(why) => ("unknown", why.clone()),
         Error::Denied(why) => ("denied", why.clone()),
-        // When it is taken is said beside it (docs/spec/engine.md §6).
+        // `Retry-After` has the wait (docs/spec/engine.md §6).
         Error::Unavailable(why) | Error::Throttled { why, .. } => ("unavailable", why.clone()),
         Error::Corrupt(why) => ("corrupt", why.clone()),
         Error::TooOld(why) => ("too_old", why.clone()),
@@ -73,11 +72,11 @@ pub fn error_text(error: &Error) -> String {
     text(&json)
 }
 
-/// Reads an error; `None` = it is none that is known here.
+/// Reads an error; `None` if its kind is unknown.
 #[must_use]
 pub fn read_error(text: &[u8]) -> Option<Error> {
     let json: ErrorJson<'_> = read("error", text, ERROR_BYTES_MAX).ok()?;
-    // Words of a peer, which go to logs and terminals.
+    // The text is from a peer, and goes to logs and terminals.
     let why: String = json.error.chars().take(SENTENCE_CHARS_MAX).filter(|c| !c.is_control()).collect();
     Some(match &*json.kind {
         "unknown" => Error::Unknown(why),
@@ -92,7 +91,7 @@ pub fn read_error(text: &[u8]) -> Option<Error> {
     })
 }
 
-/// An event's line, without its end.
+/// Writes an event as a line, without its end.
 #[must_use]
 pub fn event_text(event: &Event) -> String {
     text(&EventJson::from(event))
@@ -101,7 +100,7 @@ pub fn event_text(event: &Event) -> String {
 /// Reads a line of a watch: an event, or the error that ends it.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is neither, else the error that it says.
+/// The error in the line; [`Error::Invalid`] if the line is neither.
 pub fn read_event(line: &[u8]) -> Result<Event, Error> {
     match read::<EventJson<'_>>("event", line, EVENT_BYTES_MAX) {
         Ok(json) => json.try_into(),
@@ -109,16 +108,16 @@ pub fn read_event(line: &[u8]) -> Result<Event, Error> {
     }
 }
 
-/// A subscription's line, without its end.
+/// Writes a line of a subscription, without its end.
 #[must_use]
 pub fn placed_text(cursor: Cursor, record: &Record) -> String {
     text(&PlacedJson { cursor: cursor.0, record: record.into() })
 }
 
-/// Reads a line of a subscription: a record and its place, or an error.
+/// Reads a line of a subscription: a record and its cursor, or an error.
 ///
 /// # Errors
-/// [`Error::Invalid`] when it is neither, else the error that it says.
+/// The error in the line; [`Error::Invalid`] if the line is neither.
 pub fn read_placed(line: &[u8]) -> Result<(Cursor, Record), Error> {
     match read::<PlacedJson<'_>>("record", line, PLACED_BYTES_MAX) {
         Ok(json) => Ok((Cursor(json.cursor), json.record.try_into()?)),
@@ -126,41 +125,41 @@ pub fn read_placed(line: &[u8]) -> Result<(Cursor, Record), Error> {
     }
 }
 
-/// The last line of a page, without its end.
+/// Writes the last line of a page, without its end.
 #[must_use]
 pub fn next_text(next: Option<Cursor>) -> String {
     text(&NextJson { next: next.map(|cursor| cursor.0) })
 }
 
-/// Reads the last line of a page; `None` = it is another line.
+/// Reads the last line of a page; `None` if it is another line.
 #[must_use]
 pub fn read_next(line: &[u8]) -> Option<Option<Cursor>> {
-    // `next` must be there: a record has none.
+    // `next` must be present; a record has no such key.
     let is_last = line.starts_with(b"{\"next\"");
     let json: NextJson = if is_last { serde_json::from_slice(line).ok()? } else { return None };
     Some(json.next.map(Cursor))
 }
 
-/// Puts lines together from the pieces in which they arrive, within a bound.
+/// Assembles lines from the pieces in which they arrive, up to a length.
 #[derive(Debug)]
 pub struct Lines {
-    /// The line that has begun.
+    /// The line that is still incomplete.
     begun: Vec<u8>,
     whole: VecDeque<Vec<u8>>,
     bytes_max: usize,
 }
 
 impl Lines {
-    /// Of lines of at most `bytes_max` bytes each.
+    /// Makes an assembler for lines of at most `bytes_max` bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self { begun: Vec::new(), whole: VecDeque::new(), bytes_max }
     }
 
-    /// Takes what has arrived.
+    /// Adds bytes that have arrived.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a line is too long, whether it has ended or not; take no more then.
+    /// [`Error::Invalid`] if a line is too long, complete or not. Add no more bytes then.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             self.begin(&bytes[..end])?;
@@ -170,12 +169,12 @@ impl Lines {
         self.begin(bytes)
     }
 
-    /// The next whole line, without its end.
+    /// Returns the next complete line, without its end.
     pub fn next_line(&mut self) -> Option<Vec<u8>> {
         self.whole.pop_front()
     }
 
-    /// What came after the last end of a line, once there is no more.
+    /// Bytes after the last end of a line.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.begun
@@ -190,7 +189,7 @@ impl Lines {
     }
 }
 
-/// Longer sentences of a peer are cut.
+/// Longest sentence of a peer, in characters; the rest is cut off.
 const SENTENCE_CHARS_MAX: usize = 1000;
 
 #[cfg(test)]
@@ -247,7 +246,7 @@ mod tests {
     }
 
     proptest! {
-        /// However it is cut into pieces, the same lines come out.
+        /// Any pieces give the same lines.
         #[test]
         fn lines_do_not_depend_on_pieces(
             text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
@@ -271,7 +270,7 @@ mod tests {
             let _ = (read_event(&bytes), read_placed(&bytes), read_next(&bytes), read_error(&bytes));
         }
 
-        /// Texts that are nearly lines.
+        /// Texts similar to lines.
         #[test]
         fn near_lines_hold(
             head in r#"(\{"up":|\{"down":|\{"removed":|"synced|\{"cursor":[0-9]{1,20},"record":|\{"next":|\{"error":)"#,

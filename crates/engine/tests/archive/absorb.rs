@@ -1,4 +1,4 @@
-//! Records that other stations forward: kept or not, none leaves a gap.
+//! Records that other stations forward: stored or not, none leaves a gap.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,13 +11,13 @@ use crate::{config, name, open, record, records, series, stored, stored_seqs};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
-/// The record with this number, so many days old.
+/// The record with this number, `days` days old.
 fn aged(seq: u64, days: i64) -> Record {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     Record { time_unix_ns: i64::try_from(now).unwrap() - days * DAY_NS, ..record(seq) }
 }
 
-/// A record of `north` about what another measured.
+/// A record of `north` with a measurement of another station.
 fn foreign(seq: u64) -> Record {
     Record { series: Series { source: name("south"), ..series("north") }, ..record(seq) }
 }
@@ -90,7 +90,7 @@ async fn a_station_passes_over_numbers_of_its_own_sequence() {
 
     let nobody = Record::passing_over(&name("nobody"), 2, 3);
     assert_eq!((nobody.passes_over(), nobody.is_own()), (Some((2, 3)), false));
-    // A record of the station's own is what it says, whatever its detail.
+    // A record of the station's own is an ordinary record, whatever its detail.
     let own = Record { detail: nobody.detail.clone(), ..record(3) };
     assert_eq!(own.passes_over(), None);
     for detail in ["{\"passes_over_from\":0}", "{\"passes_over_from\":4}", "{\"passes_over_from\":x}", ""] {
@@ -98,7 +98,8 @@ async fn a_station_passes_over_numbers_of_its_own_sequence() {
     }
 }
 
-/// An origin that counts wrongly costs a bounded amount, and no other origin is kept from writing.
+/// An origin with wrong numbers takes a bounded amount of memory, and other origins can still
+/// write.
 #[tokio::test]
 async fn gaps_without_end_are_refused_one_by_one() {
     let directory = tempfile::tempdir().unwrap();
@@ -120,7 +121,7 @@ async fn gaps_without_end_are_refused_one_by_one() {
     assert_eq!(engine.next_seq(&name("north")).await, Ok(2 * 10_001 + 1), "10 000 gaps and no more");
 }
 
-/// What `origin` measured of a series of its own each time.
+/// Records of `origin`, each of a series of its own.
 fn series_each(origin: &str, seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
     let of = |seq: u64| Record {
         origin: name(origin),
@@ -148,7 +149,7 @@ async fn series_without_end_of_one_member_leave_room_for_the_others() {
     assert_eq!(engine.statistics().refused, 0);
 }
 
-/// At every bound: members fill seven eighths, each at most an eighth, and every record beyond is
+/// For any limit: members fill seven eighths, each at most an eighth, and each further record is
 /// counted with its cause.
 #[tokio::test]
 async fn what_the_bound_of_series_costs_members_is_counted_by_cause() {
@@ -168,7 +169,7 @@ async fn what_the_bound_of_series_costs_members_is_counted_by_cause() {
         assert_eq!(engine.absorb(&beyond).await, Ok(absorbed(0, 0, 2)));
         let expected = NotKept { series: share, member_series: 2, ..NotKept::default() };
         assert_eq!(engine.statistics().not_kept, expected, "of {series_max}");
-        // The rest is left to the station's own.
+        // The rest is left to the station itself.
         engine.append(&series_each("here", 1..=1)).await.unwrap();
     }
 }
@@ -176,7 +177,7 @@ async fn what_the_bound_of_series_costs_members_is_counted_by_cause() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Appends and forwarded records in any mixture end as the same set of sequences.
+    /// Any mixture of appends and forwarded records gives the same set of sequence numbers.
     #[test]
     fn every_number_is_seen_once(
         batches in proptest::collection::vec((any::<bool>(), proptest::collection::vec((1_u64..40, 0_u64..4), 1..10)), 1..8)

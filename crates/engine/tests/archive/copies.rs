@@ -1,4 +1,4 @@
-//! Backup and export, while the archive is in use.
+//! Backup and export while the archive is in use.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! `kill -9` at random moments: what was acknowledged is there, once.
+//! `kill -9` at random moments: each acknowledged record is stored exactly once.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -16,7 +16,7 @@ use crate::{name, open, record, records, stored};
 const KILLS: u64 = 20;
 const BATCH: u64 = 25;
 
-/// The longest wait for a line of the child; an append there takes milliseconds.
+/// Longest wait for a line of the child. Its appends take milliseconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
@@ -48,8 +48,8 @@ async fn nothing_acknowledged_is_lost_by_kill_9() {
     assert!(KILLS * BATCH < acknowledged.len() as u64, "the child hardly got to work");
 }
 
-/// Runs the child until it acknowledged `wanted` batches and `pause` more passed; returns every
-/// sequence that it acknowledged.
+/// Runs the child until it acknowledged `wanted` batches and `pause` more passed. Returns the
+/// acknowledged sequence numbers.
 fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "crash::child_appends_until_it_is_killed", "--nocapture"])
@@ -64,7 +64,7 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
     let mut batches = 0;
     let mut note = |line: Vec<u8>| {
         let line = String::from_utf8(line).unwrap();
-        // A line that the kill cut short lacks its mark.
+        // A line that the kill cut short lacks its end mark.
         if let Some(first) = line.strip_prefix("acknowledged ").and_then(|rest| rest.strip_suffix(" .")) {
             let first = first.parse::<u64>().unwrap();
             acknowledged.extend(first..first + BATCH);
@@ -98,8 +98,8 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
     acknowledged
 }
 
-/// Not a test by itself: the child of the one above. Appends from four tasks that overtake each
-/// other, first again what may be missing, as a station with a spool does.
+/// Not a test by itself, but the child of the test above. Four tasks append and overtake each
+/// other. They begin with records that may be missing, like a station with a spool.
 #[tokio::test]
 async fn child_appends_until_it_is_killed() {
     let Some(directory) = std::env::var_os(ARCHIVE) else { return };
@@ -110,7 +110,7 @@ async fn child_appends_until_it_is_killed() {
     let tasks = (0..4).map(|task| {
         let engine = Arc::clone(&engine);
         tokio::spawn(async move {
-            // An end, in case nobody kills it.
+            // An end, in case the parent does not kill it.
             for batch in 0..10_000 {
                 let first = start + (4 * batch + task) * BATCH;
                 engine.append(&records(first..=first + BATCH - 1)).await.unwrap();
@@ -126,7 +126,7 @@ async fn child_appends_until_it_is_killed() {
 
 const ARCHIVE: &str = "BAROGRAPH_TEST_ARCHIVE";
 
-/// The generator of Steele, Lea and Flood (2014), here for moments that are the same in every run.
+/// The SplitMix generator of Steele, Lea and Flood (2014): the same random times in every run.
 struct SplitMix(u64);
 
 impl SplitMix {

@@ -1,4 +1,4 @@
-//! Files that are not, or no longer, an archive: refused in a sentence, and left as they are.
+//! Files that are no archive, or a damaged one: refused with a message, and left unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use crate::{name, open, record, records, refusal, stored, stored_seqs};
 
-/// Puts a file in the archive's place.
+/// Replaces the archive by a damaged file.
 type Damage = fn(&Path);
 
 #[test]
@@ -79,7 +79,7 @@ async fn damage_found_while_reading_is_an_error_and_no_panic() {
     assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
 }
 
-/// Counters that went back give a record the place of another.
+/// Counters that went back give a record the position of another.
 #[tokio::test]
 async fn keys_that_contradict_each_other_are_damage() {
     let directory = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ async fn keys_that_contradict_each_other_are_damage() {
     assert_eq!(left, 10, "nothing was stored or deleted");
 }
 
-/// The write-ahead log may end anywhere after a power failure; whole transactions remain.
+/// The write-ahead log may end anywhere after a power failure; complete transactions remain.
 #[tokio::test]
 async fn a_log_cut_or_damaged_anywhere_leaves_the_commits_before() {
     const BATCHES: u64 = 8;
@@ -127,7 +127,7 @@ async fn a_log_cut_or_damaged_anywhere_leaves_the_commits_before() {
     assert!(seen.contains(&(BATCHES * EACH)) && 4 < seen.len(), "the cuts all fell alike: {seen:?}");
 }
 
-/// The files of an archive whose station was cut off: the schema in one, all records in the log.
+/// Files of an archive after its station was killed: one has the schema, the log has all records.
 async fn crashed(batches: u64, each: u64) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     drop(open(directory.path()));
@@ -143,7 +143,7 @@ async fn crashed(batches: u64, each: u64) -> (tempfile::TempDir, PathBuf, PathBu
     (copy, archive, log)
 }
 
-/// A whole archive in one file of some hundred kilobytes.
+/// Makes a complete archive in one file of some hundred kilobytes.
 fn fill(path: &Path) {
     let engine = open(path.parent().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();

@@ -1,4 +1,4 @@
-//! The state directory: who may read it, who holds it, and what happens when its disk is full.
+//! The state directory: its permissions, its lock, and a full disk.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -92,7 +92,7 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
     assert_eq!(stored_seqs(&engine).await, (1..=50 * (acknowledged + 1)).collect::<Vec<_>>());
 }
 
-/// Also an archive that was made before needs room for the index of its log.
+/// An older archive, too, needs space for the index of its log.
 #[test]
 fn a_full_disk_at_the_start_says_what_to_free() {
     let directory = tempfile::tempdir().unwrap();

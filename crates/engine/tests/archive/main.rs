@@ -22,7 +22,7 @@ use barograph_forecast::Series;
 use barograph_testkit::name;
 use futures_util::StreamExt as _;
 
-/// An archive that commits at once and removes nothing by age.
+/// Configuration of an archive that commits at once and removes nothing by age.
 fn config(directory: &Path) -> Config {
     Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
 }
@@ -35,7 +35,7 @@ fn series(target: &str) -> Series {
     barograph_testkit::series("north", target)
 }
 
-/// The record of `north` with this number; everything in it follows from the number.
+/// Record of `north` with this number, from which all its values follow.
 fn record(seq: u64) -> Record {
     Record {
         time_unix_ns: seq.cast_signed() * 1_000_000_000,
@@ -48,7 +48,7 @@ fn records(seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
     seqs.map(record).collect()
 }
 
-/// Everything stored, in the order of arrival.
+/// All stored records, in the order of storing.
 async fn stored(engine: &Local) -> Vec<(Cursor, Record)> {
     engine.export(&Selector::default()).map(Result::unwrap).collect().await
 }
@@ -59,7 +59,7 @@ async fn stored_seqs(engine: &Local) -> Vec<u64> {
     seqs
 }
 
-/// The sentence of an archive that would not open.
+/// Error of an archive that could not be opened.
 fn refusal(directory: &Path) -> Error {
     match Local::open(config(directory)) {
         Ok(_) => panic!("the archive in {} was opened", directory.display()),

@@ -1,4 +1,4 @@
-//! Any order of appends, restarts and retention leaves what a set would hold.
+//! Any order of appends, restarts and retention leaves the same records as a set.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,7 +10,7 @@ use rusqlite::Connection;
 
 use crate::{config, name, record, stored};
 
-/// How many seconds of records are kept by [`Step::RemoveOld`].
+/// Seconds of records that [`Step::RemoveOld`] keeps.
 const KEPT_S: u64 = 3;
 
 #[derive(Clone, Debug)]
@@ -96,7 +96,7 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// The sequences that the archive says it holds, as written in it.
+/// Runs of sequence numbers in the archive's table.
 fn runs(directory: &Path, origin: &str) -> Vec<(i64, i64)> {
     let connection = Connection::open(directory.join(Local::FILE)).unwrap();
     let mut statement = connection

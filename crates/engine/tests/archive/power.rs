@@ -1,4 +1,4 @@
-//! A disk that loses power, or answers with errors: what was acknowledged is there afterwards, and the errors name the
+//! A disk that loses power or returns errors: acknowledged records survive, and the errors name the
 //! disk.
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use barograph_sim::{FailingDisk, say_skipped};
 
 use crate::{open, record, records, refusal, stored_seqs};
 
-/// The disk, or `None` after a line that says the test is skipped.
+/// Mounts the disk; `None` after a line that reports the skipped test.
 fn disk(path: &Path) -> Option<FailingDisk> {
     fs::create_dir(path).unwrap();
     let disk = FailingDisk::mount(path);
@@ -32,7 +32,7 @@ async fn what_was_acknowledged_survives_a_power_failure_and_what_was_not_synced_
             let from = first + 20 * batch + 1;
             engine.append(&records(from..=from + 19)).await.unwrap();
         }
-        // The control: a file that no sync followed.
+        // A control file that was not synced.
         let control = path.join(format!("control{round}"));
         fs::File::create(&control).unwrap().write_all(b"not synced").unwrap();
         disk.fail().unwrap();

@@ -1,4 +1,4 @@
-//! The way of an append: gathered, bounded, and never waited for without end.
+//! The queue of appends: grouped, bounded, and with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ async fn a_trickle_shares_its_commits() {
     let directory = tempfile::tempdir().unwrap();
     let commit_interval = Duration::from_secs(2);
     let engine = Local::open(Config { commit_interval, ..config(directory.path()) }).unwrap();
-    // The first finds the interval long past, and is committed at once.
+    // The interval is over at the first append, which is committed at once.
     engine.append(&[record(1)]).await.unwrap();
     assert_eq!(engine.statistics().commits, 1);
     let batches: Vec<_> = (2..=20).map(|seq| [record(seq)]).collect();
@@ -60,7 +60,7 @@ async fn reads_do_not_wait_for_the_commit_and_closing_does_not_lose_what_waits()
     assert_eq!(stored_seqs(&open(directory.path())).await, [1, 2]);
 }
 
-/// Another program that locks the database stands for a disk that does not answer.
+/// Another program that locks the database simulates a disk that does not respond.
 #[tokio::test]
 async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
     let directory = tempfile::tempdir().unwrap();
@@ -69,7 +69,7 @@ async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
     let other = Connection::open(directory.path().join(Local::FILE)).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
 
-    // The largest batch there is fills the queue.
+    // The largest batch fills the queue.
     let detail = "x".repeat(Record::DETAIL_BYTES_MAX);
     let largest: Vec<Record> =
         (1..=Record::BATCH_MAX as u64).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();
@@ -79,7 +79,8 @@ async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
 
     other.execute_batch("ROLLBACK").unwrap();
-    // What was unknown is appended again until it is acknowledged, and is there once.
+    // The batch with the unknown result is appended again until it is acknowledged, and stored
+    // once.
     let mut outcome = unknown;
     for _ in 0..100 {
         if outcome.is_ok() {
@@ -101,7 +102,7 @@ async fn an_origin_that_counts_wrongly_is_refused() {
     }
     let refused = engine.append(&[record(40_001)]).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    // What closes a gap is welcome, and what goes on from the highest.
+    // A record that closes a gap is accepted, and so is one that continues from the highest number.
     engine.append(&[record(2)]).await.unwrap();
     engine.append(&records(24_000..=24_010)).await.unwrap();
 }
@@ -114,13 +115,13 @@ async fn many_origins_that_count_wrongly_are_refused() {
         let origin = name(&format!("origin{origin}"));
         (1..=count).map(|i| Record { origin: origin.clone(), ..record(2 * i) }).collect()
     };
-    // Each keeps to what one origin may do.
+    // Each stays within the limits of one origin.
     for origin in 0..11 {
         engine.append(&odd(origin, 10_000)).await.unwrap();
     }
     let refused = engine.append(&odd(11, 2)).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    // An origin that counts as it should is welcome.
+    // An origin with correct numbers is accepted.
     engine.append(&odd(12, 1)).await.unwrap();
     engine.append(&[Record { origin: name("origin12"), ..record(3) }]).await.unwrap();
     drop(engine);

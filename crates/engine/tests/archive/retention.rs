@@ -10,14 +10,14 @@ use crate::{config, name, record, records, series, stored_seqs};
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
-/// The record with this number, so many days old, of one series.
+/// Record of one series with this number, `days` days old.
 fn aged(seq: u64, days: i64) -> Record {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     let time_unix_ns = i64::try_from(now).unwrap() - days * DAY_NS;
     Record { series: series("aged"), time_unix_ns, ..record(seq) }
 }
 
-/// The record with this number of a series that its source wrote, without detail.
+/// Record without detail, with this number and the source `origin`.
 fn of(origin: &str, seq: u64) -> Record {
     let series = Series { source: name(origin), ..record(seq).series };
     Record { origin: name(origin), series, detail: String::new(), ..record(seq) }
@@ -39,7 +39,8 @@ async fn old_records_go_and_the_watermark_stays() {
     assert_eq!(stored_seqs(&engine).await, [1, 3]);
     assert_eq!((engine.statistics().records, engine.statistics().series), (2, 1));
 
-    // The third record of the page is gone, and with it the place where the next one begins.
+    // The third record of the page was removed, and with it the position at which the next page
+    // begins.
     let next = Range { after: oldest.next, ..Range::newest(3) };
     let gone = engine.history(&series("aged"), &next).await;
     assert!(matches!(gone, Err(Error::TooOld(_))), "{gone:?}");
@@ -47,7 +48,7 @@ async fn old_records_go_and_the_watermark_stays() {
     assert_eq!(items[0], Err(Error::Lagged { missed: 4 }), "up to four of those after the first are gone");
     assert_eq!(items[1].as_ref().unwrap().1.seq, 3);
 
-    // What was removed is not stored again, and its numbers count.
+    // Removed records are not stored again, and their numbers count.
     engine.append(&[aged(2, 0), aged(4, 0)]).await.unwrap();
     drop(engine);
     let engine = Local::open(config).unwrap();
@@ -67,7 +68,8 @@ async fn what_is_too_old_already_is_refused_and_not_acknowledged() {
     assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("record 2")), "{refused:?}");
     assert_eq!(stored_seqs(&engine).await, [0_u64; 0], "none of the batch");
     engine.append(&[aged(1, 0), aged(3, 9)]).await.unwrap();
-    // What is stored already has grown old, and is appended again by one that missed the answer.
+    // A stored record has become old, and a caller that missed the acknowledgement appends it
+    // again.
     engine.append(&[aged(3, 30)]).await.unwrap();
     engine.sweep().await.unwrap();
     assert_eq!(stored_seqs(&engine).await, [1, 3]);
@@ -80,7 +82,7 @@ async fn a_clock_far_ahead_of_the_records_removes_none() {
     let keeps_all = Local::open(config(directory.path())).unwrap();
     keeps_all.append(&old).await.unwrap();
     drop(keeps_all);
-    // As if the clock were 980 days ahead of all that was measured, and went on measuring so.
+    // As if the clock were 980 days ahead of all records, and labelled new ones.
     let keep = Duration::from_secs(10 * 86_400);
     let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
     assert_eq!(engine.sweep().await, Ok(2), "what is old by the labels themselves");
@@ -127,7 +129,8 @@ async fn a_full_archive_loses_of_those_who_take_too_much() {
     const LIMIT: u64 = 1 << 20;
     let directory = tempfile::tempdir().unwrap();
     let engine = Local::open(config(directory.path())).unwrap();
-    // The station's own and a member's, then a flood of another with some of the first in between.
+    // Records of the station and of a member, then a flood of another with some of the station's in
+    // between.
     for origin in ["host", "south"] {
         engine.absorb(&(1..=1000).map(|seq| of(origin, seq)).collect::<Vec<_>>()).await.unwrap();
     }
@@ -153,7 +156,7 @@ async fn a_full_archive_loses_of_those_who_take_too_much() {
     assert_eq!(engine.statistics().records, left.len() as u64);
 }
 
-/// Letters of four bytes, and details that take a page each, count as what they take of the file.
+/// Characters of four bytes, and details that take a page each, count with their bytes in the file.
 #[tokio::test]
 async fn a_full_archive_loses_of_those_whose_records_are_long() {
     const KEPT: u64 = 6000;
@@ -182,7 +185,7 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
     }
 }
 
-/// The names of a series count as what they take of the file, and go with its last record.
+/// The names of a series count with their bytes in the file, and go with its last record.
 #[tokio::test]
 async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     const KEPT: u64 = 6000;
@@ -219,7 +222,7 @@ async fn a_full_archive_loses_of_those_whose_series_have_long_names() {
     assert_eq!(engine.statistics().series, series, "a series goes with its last record");
 }
 
-/// What is left between records that were removed stands for no more than itself.
+/// A record between removed ones counts only as one in the estimate.
 #[tokio::test]
 async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
     const ONE_IN: u64 = 15;
@@ -233,7 +236,7 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
         });
         engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
     }
-    // The thin one has a quarter of it: half of an even share.
+    // The thin origin has a quarter of the limit: half of an even share.
     let limit = engine.statistics().bytes / 4;
     drop(engine);
     let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
@@ -245,7 +248,7 @@ async fn a_full_archive_loses_nothing_of_those_who_are_thinly_spread() {
     assert!(6000 < left.len() as u64 - thin, "{} left", left.len());
 }
 
-/// Nobody asks for retention here, and the first pass is over before there is too much.
+/// No caller requests retention here, and the first run ends before the archive is too large.
 #[tokio::test]
 async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
     const LIMIT: u64 = 1 << 20;
@@ -254,11 +257,11 @@ async fn an_archive_that_outgrows_its_limit_does_not_wait_for_the_minute() {
     engine.append(&[record(1)]).await.unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
     let mut appended = 1;
-    // Until much more has been stored than there is room for, and some of it was removed.
+    // Until many more records were stored than fit, and some were removed.
     while appended < 40_000 || appended == engine.statistics().records {
         engine.append(&records(appended + 1..=appended + 1000)).await.unwrap();
         appended += 1000;
-        // The next pass that does not wait for the size is due in a minute.
+        // The next run that does not depend on the size is due in a minute.
         assert!(std::time::Instant::now() < deadline, "{appended} appended, and none removed");
     }
 }

@@ -1,4 +1,4 @@
-//! What a station in a mesh answers: of itself always, of the others while the mesh is there.
+//! Responses of a station in a mesh: about itself always, about others while the mesh is reachable.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use barograph_forecast::{Quantity, Series};
 use crate::mesh::{self, Mesh, really};
 use crate::{Station, append_alone, fresh, name, quick, record, records};
 
-/// The record of `south` with this number.
+/// Record of `south` with this number.
 fn south(seq: u64) -> Record {
     let series =
         Series { source: name("south"), target: name(&format!("far{}", seq % 5)), quantity: Quantity::RTT };
     Record { origin: name("south"), series, ..record(seq) }
 }
 
-/// Every series there is, in pages of `limit`, until an error.
+/// Reads all series in pages of `limit`, until an error.
 async fn latest(joined: &Joined, limit: usize) -> (BTreeSet<String>, Option<Error>) {
     let (mut found, mut after) = (BTreeSet::new(), None);
     for _ in 0..100 {
@@ -54,7 +54,7 @@ async fn the_newest_of_all_come_from_both_archives_once() {
     let of_north = Selector { source: Some(name("north")), ..Selector::default() };
     assert_eq!(station.joined.latest(&of_north, None, 100).await.unwrap().items.len(), 7);
 
-    // Without the mesh: what is here, and that the rest cannot be had.
+    // Without the mesh: the station's records, and an error for the rest.
     mesh.go_away(Duration::from_secs(600));
     for limit in [1, 7, 100] {
         let (found, error) = latest(&station.joined, limit).await;
@@ -119,7 +119,7 @@ async fn a_station_that_lost_its_archive_uses_no_number_twice() {
     assert_eq!(station.joined.watermark(&name("north")).await, Ok(60));
     station.stop().await;
 
-    // One put back from an older copy asks, too.
+    // A station restored from an older copy also reads its next number from the mesh.
     *mesh.away_until.lock().unwrap() = None;
     let station = Station::start(quick(), third.path(), &mesh).await;
     station.append(&records(1..=20)).await.unwrap();
@@ -138,7 +138,8 @@ async fn of_former_members_the_mesh_has_the_newest() {
         let mesh = mesh::new(&archive.path().join(is_archive.to_string()));
         let config = barograph_engine::JoinedConfig { is_archive, ..quick() };
         let station = Station::start(config, &directory.path().join(is_archive.to_string()), &mesh).await;
-        // South was a member here once, with the targets far1 to far4; in the mesh it has gone on with far1.
+        // South was a member here with the targets far1 to far4. In the mesh, it continued with
+        // far1.
         station.joined.local().absorb(&(1..=4).map(south).collect::<Vec<_>>()).await.unwrap();
         mesh.local().absorb(&[south(6)]).await.unwrap();
         let newest = if is_archive { south(1) } else { south(6) };
@@ -148,7 +149,7 @@ async fn of_former_members_the_mesh_has_the_newest() {
         assert_eq!(page.items, std::slice::from_ref(&newest), "archive: {is_archive}");
         let all = station.joined.latest(&Selector::default(), None, 1).await.unwrap();
         assert_eq!(all.items, [newest]);
-        // Of far2 the mesh has nothing.
+        // The mesh has no record of far2.
         let page = station.joined.history(&south(2).series, &Range::newest(10)).await.unwrap();
         assert_eq!(page.items, [south(2)]);
         assert_eq!(station.joined.latest(&of(2), None, 10).await.unwrap().items, [south(2)]);
@@ -156,7 +157,7 @@ async fn of_former_members_the_mesh_has_the_newest() {
     }
 }
 
-/// What the mesh gets from another, in real time.
+/// Stores records of another station in the mesh, in real time.
 async fn absorbed(mesh: &Mesh, batch: Vec<Record>) {
     let archive = mesh.local();
     really(async move { archive.absorb(&batch).await }).await.unwrap();
@@ -171,7 +172,7 @@ async fn next_seq(station: &Station) -> Result<u64, Error> {
 async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(archive.path());
-    // Put back from a copy with 20 records, while the mesh is away and holds 50.
+    // Restored from a copy with 20 records, while the mesh is away and has 50.
     append_alone(directory.path(), records(1..=20)).await;
     absorbed(&mesh, records(1..=50)).await;
     mesh.go_away(Duration::from_secs(60));
@@ -188,7 +189,8 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     let error = statistics.last_error.unwrap().to_string();
     assert!(error.contains("another station writes as north") && error.contains("up to 50"), "{error}");
 
-    // Whoever kept the next number is told, and asks again; what is stored here is repeated as ever.
+    // A caller that kept the next number gets an error and must read it again. Stored records can
+    // be repeated as before.
     let refused = station.append(&[again(31)]).await;
     assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("again")), "{refused:?}");
     station.append(&[again(30)]).await.unwrap();
@@ -196,7 +198,8 @@ async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
     station.append(&records(51..=55)).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(55)).await;
     assert_eq!(crate::stored(&mesh.local()).await, (1..=55).collect::<Vec<_>>());
-    // It is found, too, where the station asks before it is found.
+    // Used numbers are also detected if the station reads its next number before the forwarder
+    // detects them.
     absorbed(&mesh, records(56..=60)).await;
     assert_eq!(next_seq(&station).await, Ok(61));
     assert!(matches!(station.append(&[again(56)]).await, Err(Error::Invalid(_))));
@@ -211,7 +214,7 @@ async fn a_cloned_station_finds_out_while_it_runs() {
     station.append(&records(1..=20)).await.unwrap();
     station.drained().await;
     assert_eq!(station.joined.statistics().last_error, None);
-    // The other one is ahead.
+    // The other station is ahead.
     absorbed(&mesh, records(21..=5000)).await;
     station.until(|joined| joined.statistics().last_error.is_some()).await;
     assert!(matches!(station.append(&[record(21)]).await, Err(Error::Invalid(_))));
@@ -220,7 +223,7 @@ async fn a_cloned_station_finds_out_while_it_runs() {
     station.until(|joined| joined.statistics().watermark == Some(5001)).await;
     assert_eq!(station.joined.statistics().overtaken, 0);
     assert!(station.joined.statistics().last_error.is_some());
-    // That it is over shows when the mesh takes more of this one.
+    // The error ends when the mesh accepts more records of this station.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(station.joined.statistics().last_error.is_some());
     station.append(&[record(5002)]).await.unwrap();
@@ -252,7 +255,7 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
     station.drained().await;
     station.append(&records(21..=30)).await.unwrap();
     station.stop().await;
-    // It kept clear of the numbers that the mesh said, and the five that were left it used.
+    // It excluded the numbers that the mesh reported, and used the five that were left.
     let path = directory.path().join("archive.db");
     let burnt = rusqlite::Connection::open(path).unwrap();
     burnt
@@ -263,7 +266,7 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
         )
         .unwrap();
     drop(burnt);
-    // The five that the mesh never got come under the next numbers.
+    // The five that the mesh never got have the next numbers.
     let station = Station::start(quick(), directory.path(), &mesh).await;
     assert_eq!(next_seq(&station).await, Ok(31));
     station.append(&records(31..=40)).await.unwrap();
@@ -273,7 +276,8 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
     assert_eq!((station.joined.statistics().spooled, station.joined.statistics().last_error), (0, None));
 }
 
-/// What the mesh has confirmed under such a number is not sent again, also where it is numbered anew.
+/// Records that the mesh confirmed under such a number are not sent again, even if they are
+/// renumbered.
 #[tokio::test(start_paused = true)]
 async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
     let [directory, archive, kept] = [(); 3].map(|()| tempfile::tempdir().unwrap());
@@ -291,7 +295,7 @@ async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
         )
         .unwrap();
     drop(burnt);
-    // It has the first two of the five, as this version keeps them.
+    // It has the first two of the five, as this version stores them.
     let there = mesh::new(kept.path());
     absorbed(&there, records(1..=25)).await;
     let station = Station::start(quick(), directory.path(), &there).await;
@@ -300,7 +304,7 @@ async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
     assert_eq!(crate::stored(&there.local()).await, (1..=25).chain(28..=30).collect::<Vec<_>>());
 }
 
-/// A station that was alone when its numbers were taken back joins later.
+/// A station that was in no mesh when its numbers were removed joins later.
 #[tokio::test(start_paused = true)]
 async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
@@ -319,7 +323,8 @@ async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
     assert_eq!(station.joined.statistics().spooled, 0);
 }
 
-/// Rows that an archive has under numbers that it does not count, as of a build between two versions.
+/// Rows of an archive under numbers that it does not count, as a build between two versions made
+/// them.
 #[tokio::test(start_paused = true)]
 async fn no_number_above_the_bound_waits_for_ever() {
     let ([directory, _archive], mesh, station) = fresh().await;
@@ -364,7 +369,7 @@ async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
     }
     let top = jump + 5 * step;
     append_alone(directory.path(), (top + 1..=top + 20).map(at).collect()).await;
-    // The newest twenty wait; all below has to be passed over.
+    // The newest twenty wait; all numbers below must be skipped.
     let mesh = mesh::new(first.path());
     let config = JoinedConfig { spool_records_max: 40, ..quick() };
     let station = Station::start(config, directory.path(), &mesh).await;

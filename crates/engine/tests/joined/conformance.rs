@@ -1,5 +1,5 @@
-//! A station in a mesh passes the suite, except where the suite writes as several stations: what a
-//! station forwards is its own alone.
+//! A station in a mesh passes the suite, except for the check that writes as several stations: a
+//! station forwards only its own records.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use crate::{name, quick};
 
 conformance_tests!(one_writer: JoinedFixture::default());
 
-/// Two state directories for every engine: the station's and the mesh's.
+/// Two state directories for each engine: the station's and the mesh's.
 #[derive(Default)]
 struct JoinedFixture {
     directories: Mutex<Vec<[tempfile::TempDir; 2]>>,

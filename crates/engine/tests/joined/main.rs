@@ -1,4 +1,5 @@
-//! A station's archive in front of a mesh that fails: nothing acknowledged is lost, nothing is double.
+//! A station's archive in front of a mesh that fails: no acknowledged record is lost or stored
+//! twice.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -21,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::mesh::{Mesh, open, really};
 
-/// The record of `north` with this number; everything in it follows from the number.
+/// Record of `north` with this number, from which all its values follow.
 fn record(seq: u64) -> Record {
     barograph_testkit::record("north", &format!("target{}", seq % 7), seq)
 }
@@ -30,7 +31,7 @@ fn records(seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
     seqs.map(record).collect()
 }
 
-/// A forwarder that asks soon, and the same in every run.
+/// Configuration of a forwarder with short intervals, and the same jitter in every run.
 fn quick() -> JoinedConfig {
     JoinedConfig {
         confirm_every: Duration::from_millis(50),
@@ -39,7 +40,7 @@ fn quick() -> JoinedConfig {
     }
 }
 
-/// A station whose forwarder runs in the test's own time.
+/// A station with a forwarder that runs in the test's own time.
 struct Station {
     joined: Arc<Joined>,
     forwarding: JoinHandle<()>,
@@ -61,7 +62,7 @@ impl Station {
         really(async move { joined.append(&batch).await }).await
     }
 
-    /// Waits in the test's time until nothing waits for the mesh.
+    /// Waits in the test's time until the spool is empty.
     async fn drained(&self) {
         self.until(|joined| joined.statistics().spooled == 0).await;
     }
@@ -76,7 +77,7 @@ impl Station {
         }
     }
 
-    /// Ends without a word, as a process that is killed does.
+    /// Ends the station without a message, like a killed process.
     async fn stop(self) {
         self.forwarding.abort();
         let _ = self.forwarding.await;
@@ -84,7 +85,7 @@ impl Station {
     }
 }
 
-/// A station in a mesh, both with nothing stored; the directories are theirs.
+/// A station and its mesh without records, with their directories.
 async fn fresh() -> ([TempDir; 2], Arc<Mesh>, Station) {
     let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let mesh = mesh::new(directories[1].path());
@@ -92,13 +93,13 @@ async fn fresh() -> ([TempDir; 2], Arc<Mesh>, Station) {
     (directories, mesh, station)
 }
 
-/// Appends while no mesh is joined.
+/// Appends records while the station is in no mesh.
 async fn append_alone(directory: &Path, batch: Vec<Record>) {
     let local = open(directory);
     really(async move { local.append(&batch).await }).await.unwrap();
 }
 
-/// Everything of `north` in an archive, by its number; each is there once and as it was measured.
+/// Numbers of all records of `north` in an archive. Checks that each is stored once.
 async fn stored(archive: &Local) -> Vec<u64> {
     let all: Vec<(Cursor, Record)> = archive.export(&Selector::default()).map(Result::unwrap).collect().await;
     let mut seqs: Vec<u64> = all.iter().map(|(_, record)| record.seq).collect();
@@ -109,7 +110,7 @@ async fn stored(archive: &Local) -> Vec<u64> {
     seqs
 }
 
-/// The order in which each series arrived is the order of its numbers.
+/// Checks that the records of each series were stored in the order of their numbers.
 async fn assert_in_order(archive: &Local) {
     let all: Vec<(Cursor, Record)> = archive.export(&Selector::default()).map(Result::unwrap).collect().await;
     let mut last = std::collections::HashMap::new();

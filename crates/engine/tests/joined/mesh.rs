@@ -10,42 +10,42 @@ use barograph_testkit::{Call, Hooked, Hooks};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::Instant;
 
-/// What becomes of one append.
+/// Result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It is stored and acknowledged.
+    /// The records are stored and acknowledged.
     None,
-    /// It is not stored, and that is said.
+    /// The records are not stored, and an error reports that.
     Unavailable,
-    /// It is stored, and the acknowledgement is lost.
+    /// The records are stored, and the acknowledgement is lost.
     StoredUnknown,
-    /// It is not stored, and nobody knows.
+    /// The records are not stored, and the error does not show that.
     LostUnknown,
-    /// It is acknowledged, and lost before the archive has it.
+    /// The records are acknowledged, and lost before they are stored.
     AcknowledgedLost,
-    /// No answer comes.
+    /// No response to the append arrives.
     Silent,
 }
 
-/// The engine under the station's.
+/// The mesh's engine that the station uses.
 pub(crate) type Mesh = Hooked<Failing>;
 
-/// What becomes of its calls.
+/// Archive and faults of that engine.
 pub(crate) struct Failing {
     pub(crate) archive: Mutex<Arc<Local>>,
-    /// What becomes of the next appends; then all is well.
+    /// Faults of the next appends; later ones succeed.
     pub(crate) faults: Mutex<VecDeque<Fault>>,
-    /// Everything is refused before this moment.
+    /// All calls are refused before this time.
     pub(crate) away_until: Mutex<Option<Instant>>,
-    /// Records a second that it takes on the average, and when it takes the next batch.
+    /// Accepted records a second on average, and when the next batch is accepted.
     pub(crate) pace: Mutex<Option<(f64, Instant)>>,
-    /// Appends that it put off.
+    /// Number of throttled appends.
     pub(crate) put_off: Mutex<u64>,
-    /// What the engine says of a record by itself.
+    /// The engine's result for a single record.
     pub(crate) judge: fn(&Record) -> Result<(), Error>,
-    /// Records of appends that reached the engine, repetitions counted again.
+    /// Records of appends that reached the engine. Repetitions count again.
     pub(crate) appended: Mutex<u64>,
-    /// The watermark and the next number that it answers with, whatever it holds.
+    /// Watermark and next number that it reports, whatever it has.
     pub(crate) number: Mutex<Option<u64>>,
 }
 
@@ -83,7 +83,7 @@ impl Failing {
     }
 }
 
-/// An archive that takes every time label and commits at once.
+/// Opens an archive that accepts every time label and commits at once.
 pub(crate) fn open(directory: &Path) -> Local {
     Local::open(config(directory)).unwrap()
 }
@@ -92,7 +92,7 @@ pub(crate) fn config(directory: &Path) -> Config {
     Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
 }
 
-/// Does work with an archive in real time, while a paused clock stands still.
+/// Runs work with an archive in real time, while a paused clock stands still.
 pub(crate) async fn really<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     static REAL: LazyLock<Runtime> =
         LazyLock::new(|| Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());

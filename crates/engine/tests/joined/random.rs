@@ -1,4 +1,4 @@
-//! Any order of faults, restarts and outages ends with what was acknowledged in the mesh, once.
+//! After any order of faults, restarts and outages, each acknowledged record is in the mesh once.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ async fn check(steps: Vec<Step>, seed: u64) {
     let mesh = mesh::new(archive.path());
     let config = barograph_engine::JoinedConfig { seed: Some(seed), ..quick() };
     let mut station = Some(Station::start(config.clone(), directory.path(), &mesh).await);
-    // What comes again after it was acknowledged and lost comes late.
+    // A record that was acknowledged, lost and sent again arrives late.
     let loses = steps.iter().any(|step| matches!(step, Step::Fault(Fault::AcknowledgedLost)));
     let mut next = 1;
     for step in steps {

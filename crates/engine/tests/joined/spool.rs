@@ -1,4 +1,4 @@
-//! What waits: how much may, what keeps it, and what becomes of an archive that joins late.
+//! The spool: its size, its records, and an archive that joins a mesh late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
     station.append(&records(1..=100)).await.unwrap();
     let statistics = station.joined.statistics();
     assert_eq!((statistics.spooled, statistics.is_full, statistics.turned_away), (100, true, 3));
-    // It is as full after a restart, with the mesh still away.
+    // It is as full after a restart, while the mesh is still away.
     station.stop().await;
     let station = Station::start(config, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 100);
@@ -53,12 +53,13 @@ async fn retention_removes_nothing_that_waits() {
     let station = Station::over(quick(), local(1 << 30, Duration::MAX), &mesh).await;
     station.append(&records(1..=5000)).await.unwrap();
     station.drained().await;
-    // The paused clock runs on while a sweep works.
+    // The paused clock advances while retention runs.
     mesh.go_away(AWAY);
     station.append(&records(5001..=15_000)).await.unwrap();
     station.stop().await;
 
-    // Room for a page, and a quarter of an hour of records: what the mesh has goes, and no more.
+    // Space for a page, and time for a quarter of an hour of records: only records that the mesh
+    // has are removed.
     for (keep_bytes, keep) in [(4096, Duration::MAX), (1 << 30, Duration::from_secs(900))] {
         let station = Station::over(quick(), local(keep_bytes, keep), &mesh).await;
         station.joined.local().sweep().await.unwrap();
@@ -90,7 +91,7 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
     assert_eq!(mesh.local().next_seq(&name("north")).await, Ok(1101));
     station.stop().await;
 
-    // What is appended while no mesh is joined is noted when it is joined again.
+    // Records appended while the station is in no mesh are added to the spool when it joins again.
     append_alone(directory.path(), records(1101..=1150)).await;
     let station = Station::start(config, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 50);
@@ -98,7 +99,7 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
     assert_eq!(stored(&mesh.local()).await, (901..=1150).collect::<Vec<_>>());
     station.stop().await;
 
-    // Under another name it is another station, and what the first one wrote stays where it is.
+    // Under another name it is another station, and records of the first one stay where they are.
     let renamed = JoinedConfig { host: name("renamed"), ..quick() };
     let station = Station::start(renamed, directory.path(), &mesh).await;
     assert_eq!(station.joined.statistics().spooled, 0);
@@ -112,7 +113,7 @@ async fn a_restart_while_much_is_sent_again_takes_no_room_and_leaves_nothing_out
     let station = Station::start(config.clone(), directory.path(), &mesh).await;
     station.append(&records(1..=600)).await.unwrap();
     station.drained().await;
-    // It has lost its archive, and takes nothing for a while.
+    // It has lost its archive, and accepts nothing for a while.
     *mesh.archive.lock().unwrap() = mesh::new(second.path()).local();
     *mesh.pace.lock().unwrap() = Some((1e6, tokio::time::Instant::now() + Duration::from_secs(3600)));
     station.until(|joined| joined.statistics().spooled == 600).await;

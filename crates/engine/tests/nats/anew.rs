@@ -1,4 +1,4 @@
-//! Archives and streams that begin again, and the archive's own station.
+//! Streams that are recreated, archives that start again, and the archive's own station.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use barograph_engine::{Archiver, Config, Engine, Event, From, Joined, JoinedConf
 use crate::server::{self, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-/// The station that keeps the archive puts its own records into the stream, also those that it measured
-/// while no server was there.
+/// The station of the archive puts its own records into the stream, also those that it measured
+/// while no server was running.
 #[tokio::test]
 async fn the_records_of_the_archives_own_station_are_in_the_stream() {
     let directory = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ async fn the_records_of_the_archives_own_station_are_in_the_stream() {
     assert!(seqs.into_iter().eq(1..=40));
 }
 
-/// Its station learns what it reads, and is not ready for that from the start.
+/// The station processes what its archive reads, and is not ready for that from the start.
 #[tokio::test]
 async fn an_archive_reads_nothing_before_it_begins() {
     let directory = tempfile::tempdir().unwrap();
@@ -64,7 +64,8 @@ async fn an_archive_reads_nothing_before_it_begins() {
     eventually("the records", async || (20 <= waiting.statistics().consumed).then_some(())).await;
 }
 
-/// After the stream and the bucket were deleted they are made again, and all goes on with whom was connected.
+/// After the stream and the bucket were deleted they are created again, and connected stations
+/// continue.
 #[tokio::test]
 async fn a_stream_made_anew_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
@@ -100,13 +101,14 @@ async fn a_stream_made_anew_is_noticed() {
         (first == Event::Up(entry("north"))).then_some(())
     })
     .await;
-    // Who listened before hears what comes now.
+    // Earlier subscriptions get the new records.
     assert_eq!(next(&mut records).await.1.seq, 51);
     let _other = north.register(&entry("south"), Duration::from_secs(10)).await.unwrap();
     while next(&mut events).await != Event::Up(entry("south")) {}
 }
 
-/// Until it has read what the stream held when it began, an archive gives no number that is too small.
+/// An archive reports no number that is too small before it has read what the stream had at the
+/// start.
 #[tokio::test]
 async fn an_archive_that_catches_up_gives_no_number() {
     let directory = tempfile::tempdir().unwrap();
@@ -119,12 +121,13 @@ async fn an_archive_that_catches_up_gives_no_number() {
     let west = Nats::new(server::config(&server.url, "west")).unwrap();
     let archive = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
     let (_archiver, _local) = server::archive(&archive, directory.path());
-    // The asker has written nothing, so it waits for no place of its own.
+    // The requester has written nothing, so it waits for no position of its own.
     let first = eventually("an answer", async || west.watermark(&name("north")).await.ok()).await;
     assert_eq!(first, 8000);
 }
 
-/// A server that comes back without its newest messages gives their numbers to others, which the archive reads, too.
+/// A server that returns without its newest messages reuses their numbers, and the archive reads
+/// the new messages, too.
 #[tokio::test]
 async fn numbers_that_a_server_gives_twice_are_read_twice() {
     let directory = tempfile::tempdir().unwrap();

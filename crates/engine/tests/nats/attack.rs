@@ -1,4 +1,4 @@
-//! A member of a mesh that tries what it may not do, and the mesh that it tries it on.
+//! A member that attempts forbidden operations, and the mesh that it attacks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,21 +17,21 @@ use crate::reflection::{self, Inventory};
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-/// Where stations are.
+/// Accounts of the stations.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Accounts {
-    /// In an account without JetStream, as the shipped scripts have it.
+    /// An account without JetStream, as the shipped scripts make it.
     Apart,
-    /// In that of the streams, as older scripts had it.
+    /// The account of the streams, as older scripts made it.
     One,
 }
 
-/// An archive and a victim.
+/// An archive, a victim (the south) and the attacker's station (the north).
 pub(crate) struct Mesh {
     pub(crate) archive: Arc<Nats>,
     pub(crate) archiver: Archiver,
-    /// Renewed all the time: a station without a registration knows by others' that one could be
-    /// renewed.
+    /// Renewed all the time: a station without a registration learns from other registrations that
+    /// leases could be renewed.
     pub(crate) _lease: Box<dyn Lease>,
     pub(crate) _local: Arc<Local>,
     pub(crate) _directory: tempfile::TempDir,
@@ -52,7 +52,7 @@ impl Mesh {
         Self { archive, archiver, _lease: lease, _local: local, _directory: directory, south, north }
     }
 
-    /// `options` are those of the north, which is up to no good.
+    /// Runs the attack of the north, over a connection with `options`.
     pub(crate) async fn is_attacked_by(&self, server: &Server, options: ConnectOptions, accounts: Accounts) {
         let mut events = self.south.watch(&name("local"));
         assert_eq!(next(&mut events).await, Event::Synced);
@@ -61,7 +61,8 @@ impl Mesh {
 
         let attacker = Attacker::new(&server.url, options).await;
         assert_eq!(self.north.shares_account().await, Ok(accounts == Accounts::One));
-        // Who knows one inbox of a station knows nothing of its next, and cannot answer there in an archive's place.
+        // One inbox of a station does not reveal its next, so a member cannot answer there in an
+        // archive's place.
         let [one, other] =
             [(); 2].map(|()| attacker.client.new_inbox().rsplit('.').next().unwrap().to_owned());
         assert_ne!(one[..8], other[..8]);
@@ -104,7 +105,8 @@ impl Mesh {
                 let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
                 assert!(silence.is_err(), "{silence:?}");
             }
-            // Between two looks its renewals can be hidden there: it may be down, until the next one that is seen.
+            // There, renewals of the victim can be hidden between two polls: it may be down until
+            // the next one that is read.
             Accounts::One => {
                 let own = format!("$KV.barograph_dir.{}", token(SOUTH));
                 let question = json!({ "last_by_subj": own }).to_string();
@@ -120,14 +122,15 @@ impl Mesh {
             }
         }
 
-        // After all that the victim is up, and its lease ends when it says so.
+        // After all that, the victim is up, and its lease ends when it leaves.
         drop(lease);
         assert_eq!(next(&mut events).await, Event::Down(name(SOUTH)));
         self.archive.remove(&name(SOUTH)).await.unwrap();
         assert_eq!(next(&mut events).await, Event::Removed(name(SOUTH)), "an archive may remove it");
     }
 
-    /// All goes on where the accounts are others, and the attacker is kept away. The south's first record was stored `before`.
+    /// Checks that the mesh continues after a move to other accounts, and that the attacker is
+    /// denied. The south's first record was stored before.
     pub(crate) async fn goes_on(&self, server: &Server, attacker: &Attacker, before: Inventory) {
         server::canary(&self.south, SOUTH, 2).await;
         assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(2));
@@ -138,9 +141,9 @@ impl Mesh {
         reflection::attack(attacker, server, &self.north).await;
     }
 
-    /// What may be an answer of the servers is not taken for a question: a text that a station stored may be one in
-    /// another's name where such an answer is published as the question's subject. Servers give it with their headers, or
-    /// without any.
+    /// A message that may be a response of the servers is not a request. If a server publishes a
+    /// stored text of a station to a request's subject, it may be a request in the name of another
+    /// station. Servers add their headers to it, or remove all.
     async fn answers_are_no_questions(&self, attacker: &Attacker) {
         let north = token(NORTH);
         let mut answers = attacker.client.subscribe(format!("barograph.b.{north}.answers.*")).await.unwrap();
@@ -159,9 +162,10 @@ impl Mesh {
         assert!(first.subject.ends_with(".3"), "{first:?}");
     }
 
-    /// Questions for places that the stream does not have do not keep the archive from answering.
+    /// Requests for positions beyond the stream's end do not keep the archive from answering
+    /// others.
     async fn questions_beyond_the_end(&self, attacker: &Attacker) {
-        // Held at once, these took the archive several deadlines.
+        // If each held up the archive, these would take several deadlines.
         let asked = attacker.questions("watermark", 200, json!({ "origin": SOUTH, "after_place": u64::MAX }));
         let began = Instant::now();
         let victims = async {
@@ -180,7 +184,7 @@ impl Mesh {
         }
     }
 
-    /// Records of the victim in the attacker's messages, and in answers of the server to nobody.
+    /// Forges records of the victim, in the attacker's messages and in responses of the server.
     async fn forged_records(&self, server: &Server, attacker: &Attacker, accounts: Accounts) {
         let before = self.archiver.statistics().discarded;
         let forged = record(SOUTH, "x", 1);
@@ -193,7 +197,8 @@ impl Mesh {
         attacker.ask(format!("barograph.m.{}.y.rtt", token(NORTH)), None, "{}".into()).await;
 
         if accounts == Accounts::Apart {
-            // Whatever a station publishes has one subject: servers keep all of them in memory.
+            // All records of a station have one subject, because servers keep all subjects in
+            // memory.
             let subjects = reflection::subjects(server);
             assert!(subjects <= 3, "{subjects} subjects of three stations");
         }
@@ -205,7 +210,8 @@ impl Mesh {
             let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
             attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
         }
-        // The attacker's own are in the stream, and where the answers reach it those too; the archive takes none of them.
+        // The stream has the attacker's own messages, and the responses where they reach it. The
+        // archive stores none of them.
         let expected = before + if accounts == Accounts::Apart { 2 } else { 4 };
         eventually("the archive's judgement", async || {
             (expected <= self.archiver.statistics().discarded).then_some(())
@@ -216,7 +222,8 @@ impl Mesh {
         assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(0));
     }
 
-    /// The attacker's record under the identity of the victim's next one does not suppress that.
+    /// A record of the attacker with the identifier of the victim's next record does not suppress
+    /// that record.
     async fn a_taken_identity(&self, attacker: &Attacker) {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", format!("{}:2", token(SOUTH)));
@@ -233,7 +240,8 @@ impl Mesh {
         assert_eq!(found, [], "a record under another's identity");
     }
 
-    /// Entries of the victim, in answers of the server that are sent to its key; and leases without an end.
+    /// Forges entries of the victim, in responses of the server to its key; and leases without an
+    /// end.
     async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>, accounts: Accounts) {
         let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
@@ -260,7 +268,7 @@ impl Mesh {
             attacker.ask(own.clone(), Some(headers), text.clone()).await;
             for no_hdr in [false, true] {
                 get(&own, Some(&victims), no_hdr).await;
-                // Where it reaches the directory it is stored, as any station can see ...
+                // Where it reaches the directory, it is stored, as any station can read ...
                 if accounts == Accounts::One {
                     eventually("the bounce", async || {
                         let found = get(&victims, None, false).await.unwrap();
@@ -268,7 +276,7 @@ impl Mesh {
                     })
                     .await;
                 }
-                // ... and the victim writes over it. Whoever comes then sees the victim.
+                // ... and the victim overwrites it. Later readers get the victim's entry.
                 eventually("the victim's renewal", async || {
                     let found = get(&victims, None, false).await.unwrap();
                     (found.payload == wire::entry_text(&entry(SOUTH)).as_bytes()).then_some(())
@@ -278,16 +286,17 @@ impl Mesh {
             }
         }
         self.endless_leases(attacker).await;
-        // Nothing of that was told to whoever watched all the time.
+        // The watch that ran all the time reported none of it.
         let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
         assert!(silence.is_err(), "{silence:?}");
     }
 
-    /// Answers of the server that come onto the victim's key without a pause do not cost it its registration.
+    /// Responses of the server to the victim's key, without a pause, do not end its registration.
     async fn a_key_that_never_rests(&self, attacker: &Attacker, lease: &dyn Lease) {
         let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
-        // What it wrote itself, and what the server says where there is nothing, or nothing was asked.
+        // The attacker's own content, and the server's errors for a missing key and an empty
+        // request.
         let questions = [json!({ "last_by_subj": own }), json!({ "last_by_subj": "nobody" }), json!({})];
         let began = Instant::now();
         while began.elapsed() < 2 * lease.ttl() {
@@ -296,13 +305,13 @@ impl Mesh {
                 let text = question.to_string().into();
                 attacker.client.publish_with_reply(request, victims.clone(), text).await.unwrap();
             }
-            // It is stored with these, so that no more are under way than that.
+            // Each round waits for a stored message, so that only one round is pending.
             attacker.ask(own.clone(), None, "x".into()).await;
             assert_eq!(lease.state(), LeaseState::Held, "after {:?}", began.elapsed());
         }
     }
 
-    /// An entry that never runs out, or only after longer than a lease may last, is none.
+    /// An entry that never expires, or later than a lease may, is not a registration.
     async fn endless_leases(&self, attacker: &Attacker) {
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
         for ttl in [None, Some("never"), Some("301s"), Some("3601s"), Some("2h")] {
@@ -319,7 +328,7 @@ impl Mesh {
         }
     }
 
-    /// A header that empties a stream is refused where the attacker may write.
+    /// A header that empties a stream is refused on the subjects that the attacker may write.
     async fn roll_ups(&self, attacker: &Attacker) {
         for subject in
             [format!("barograph.m.{}.x.rtt", token(NORTH)), format!("$KV.barograph_dir.{}", token(NORTH))]
@@ -336,7 +345,7 @@ impl Mesh {
     }
 }
 
-/// A bare client with the rights of a station.
+/// A plain client with the permissions of a station.
 pub(crate) struct Attacker {
     pub(crate) client: Client,
     said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
@@ -354,7 +363,7 @@ impl Attacker {
         Self { client, said: said.into() }
     }
 
-    /// The server says that this violates a permission.
+    /// Checks that the server denies this.
     async fn cannot(&self, what: &str, subject: &str) {
         if what == "Publish" {
             self.client.publish(subject.to_owned(), "{}".into()).await.unwrap();
@@ -362,7 +371,7 @@ impl Attacker {
             drop(self.client.subscribe(subject.to_owned()).await.unwrap());
         }
         self.client.flush().await.unwrap();
-        // The server has mapped a record's subject when it looks whether that is allowed.
+        // The server checks the permission after it has mapped a record's subject.
         let mapped = subject.strip_prefix("barograph.m.").and_then(|rest| rest.split('.').next());
         let mapped = mapped.map(|station| format!("barograph.r.{station}"));
         let expected: Vec<String> = [Some(subject.to_owned()), mapped]
@@ -380,20 +389,21 @@ impl Attacker {
         }
     }
 
-    /// Whether the server has said this since it was asked last.
+    /// Returns whether the server has reported this since the last call.
     pub(crate) async fn said_any(&self, what: &str) -> bool {
         let mut said = self.said.lock().await;
         std::iter::from_fn(|| said.try_recv().ok()).any(|text| text.to_lowercase().contains(what))
     }
 
-    /// Publishes where it may, and gives the server's answer.
+    /// Publishes to a permitted subject. Returns the server's response.
     pub(crate) async fn ask(&self, subject: String, headers: Option<HeaderMap>, payload: String) -> Value {
         let headers = headers.unwrap_or_default();
         let answer = self.client.request_with_headers(subject, headers, payload.into()).await.unwrap();
         serde_json::from_slice(&answer.payload).unwrap()
     }
 
-    /// Asks an archive this so many times at once, and gives its answers, however they come.
+    /// Sends `count` requests to an archive at once. Returns the responses, whatever subject they
+    /// arrive at.
     pub(crate) async fn questions(&self, kind: &str, count: usize, question: Value) -> Vec<Value> {
         let inbox = self.client.new_inbox();
         let session = inbox.rsplit('.').next().unwrap();
@@ -416,7 +426,7 @@ impl Attacker {
     }
 }
 
-/// The headers of a question to archives.
+/// Headers of a request to archives.
 pub(crate) fn asked() -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("Barograph-Question", "1");
@@ -454,12 +464,12 @@ fn refused_publications() -> Vec<String> {
     subjects
 }
 
-/// What an asker can have a server copy or search without a bound: batches and scans of the stream of records, and
-/// the extent of a stream with its subjects or its gaps.
+/// Requests with which a member could make a server copy or search without a limit: batches and
+/// scans of the stream of records, and the extent of a stream with its subjects or gaps.
 fn refused_reads() -> Vec<String> {
     let stored = format!("barograph.m.{}.x.rtt", token(NORTH));
     let mut subjects = vec!["barograph.g.BAROGRAPH".into(), "$JS.API.DIRECT.GET.BAROGRAPH".into()];
-    // Questions in another's name, or in none.
+    // Requests in the name of another station, or without a name.
     subjects.extend([format!("barograph.a.{}.latest", token(SOUTH)), "barograph.a.latest".into()]);
     subjects.extend([format!("$JS.API.DIRECT.GET.BAROGRAPH.{stored}"), "$JS.API.INFO".into()]);
     for stream in ["BAROGRAPH", "KV_barograph_dir"] {

@@ -1,4 +1,4 @@
-//! What one member can have the servers and the archive keep in memory.
+//! Limits of the memory that one member can take at the servers and the archive.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use crate::reflection;
 use crate::server::{self, Server};
 use crate::values::{eventually, name, record};
 
-/// Message ids are kept in memory for as long as a stream looks for repetitions.
+/// A server keeps message identifiers in memory for the time in which a stream detects repetitions.
 #[tokio::test]
 async fn the_directory_keeps_no_message_ids_and_nothing_large() {
     let directory = tempfile::tempdir().unwrap();
@@ -57,7 +57,8 @@ async fn is_bounded(server: &Server) {
     }
 }
 
-/// What is long as a message and short as a record does not take the archive a commit for each mebibyte.
+/// Messages that are much longer than their records do not take the archive a commit for each
+/// mebibyte.
 #[tokio::test]
 async fn padded_records_do_not_hold_up_those_of_others() {
     const PADDED: u64 = 600;
@@ -93,7 +94,7 @@ async fn padded_records_do_not_hold_up_those_of_others() {
     assert_eq!(south.watermark(&name(SOUTH)).await, Ok(2));
 }
 
-/// One member asks for large pages without a pause; another one has its answers meanwhile.
+/// One member requests large pages without a pause; another one gets its responses meanwhile.
 #[tokio::test]
 async fn dear_questions_of_one_member_hold_up_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
@@ -129,8 +130,9 @@ async fn dear_questions_of_one_member_hold_up_nobody_else() {
     assert!(slowest < server::config("", SOUTH).deadline / 2, "two answers took {slowest:?}");
 }
 
-/// As shipped: a server keeps nothing of the reply subjects of one member's questions, so others have their answers. With
-/// a wildcard it would keep them for good, and search all of them for each answer.
+/// With the shipped files, a server keeps nothing for the reply subjects of one member's requests,
+/// so others get their responses. Reply subjects with a wildcard would stay for good, and be
+/// searched for each response.
 #[tokio::test]
 async fn reply_subjects_of_one_member_hold_up_nobody_else() {
     const FLOOD: usize = 40_000;
@@ -164,7 +166,8 @@ async fn reply_subjects_of_one_member_hold_up_nobody_else() {
     assert!(varz["mem"].as_u64().unwrap() < MEMORY_BYTES, "{}", varz["mem"]);
 }
 
-/// As shipped, for certificates: what a server keeps for a member that asks without reading or waits for no answer.
+/// With the shipped files for certificates: limits of what a server keeps for a member that sends
+/// requests and does not read.
 #[tokio::test]
 async fn shipped_servers_bound_what_they_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
@@ -193,7 +196,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         attacker.said_any("maximum subscriptions").await.then_some(())
     })
     .await;
-    // Neither a long question to an archive nor any other message.
+    // Neither a long request to an archive nor any other long message.
     let inbox = format!("_INBOX_{}.x", token(NORTH));
     let (question, long) = (format!("barograph.a.{}.watermark", token(NORTH)), "x".repeat(21_000));
     let attacker = Attacker::new(&server.url, deployed::certificate_options(directory.path(), NORTH)).await;
@@ -203,21 +206,21 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
         attacker.said_any("maximum payload").await.then_some(())
     })
     .await;
-    // Nor any number of connections.
+    // Nor an unlimited number of connections.
     let mut connected = Vec::new();
     while let Ok(client) = deployed::certificate_options(directory.path(), NORTH).connect(&server.url).await {
         connected.push(client);
         assert!(connected.len() <= 8, "{} connections", connected.len());
     }
     assert!(4 < connected.len(), "{} connections", connected.len());
-    // The mesh goes on beside it.
+    // The mesh continues meanwhile.
     let archive = Arc::new(Nats::new(deployed::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
     let local = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&archive, local.path());
     server::canary(&*archive, ARCHIVE, 1).await;
 }
 
-/// As shipped, for credentials.
+/// With the shipped files for credentials.
 #[tokio::test]
 async fn accounts_bound_what_servers_keep_for_a_member() {
     let directory = tempfile::tempdir().unwrap();
@@ -226,7 +229,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
     deployed::script(directory.path(), "accounts", &["archive", ARCHIVE]);
     let server = Server::with(directory.path(), &deployed::with_accounts(directory.path())).unwrap();
     let archive = Nats::new(deployed::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
-    // A server reads an account when one of it connects.
+    // A server loads an account when a client of it connects.
     eventually("a connection", async || archive.connected().ok()).await;
     let (mut exports, mut stations) = (0, 0);
     let all: Value = serde_json::from_str(&reflection::monitoring(&server, "/accountz")).unwrap();
@@ -251,7 +254,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
     assert_eq!((&template["subs"], &template["payload"]), (&20.into(), &20480.into()));
 }
 
-/// Options that every version takes which the documents promise, 2.12 on.
+/// Only options that every documented version accepts, from 2.12 on.
 #[test]
 fn every_shipped_server_has_its_bounds() {
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {

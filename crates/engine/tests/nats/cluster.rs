@@ -1,4 +1,4 @@
-//! Three servers, killed under load: what was acknowledged is there, once.
+//! Three servers that are killed under load: each acknowledged record is stored exactly once.
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ use crate::reflection;
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-/// One server is killed and returns, then the two others are: 0 lost, 0 double.
+/// One server is killed and returns, then the two others: no record is lost or stored twice.
 #[tokio::test]
 async fn what_a_cluster_acknowledged_survives_its_servers() {
     let directory = tempfile::tempdir().unwrap();
@@ -55,7 +55,7 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
         if victims.len() == 1 {
             past(seen + 300).await;
         } else {
-            // No majority: nothing may be acknowledged; a moment of that, then they return.
+            // Without a majority, no append may be acknowledged. The servers return after a moment.
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
         for victim in victims {
@@ -71,8 +71,9 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     println!("{acknowledged} acknowledged, {records} in the archive");
     assert_eq!(archiver.statistics().discarded, 0);
     assert_eq!(records, acknowledged, "none lost, none double");
-    // And in the stream itself: a batch that was cut off and repeated may have changed its order there. Rarely a record of it is there
-    // twice, as leaders tell copies apart by what is committed; the archive holds it once.
+    // The stream itself: a batch that was interrupted and repeated may be in another order. Rarely
+    // it has a record twice, because leaders detect copies among committed messages; the archive
+    // stores it once.
     let selector = Selector { source: Some(name("north")), ..Selector::default() };
     let mut stream = nats.subscribe(&selector, From::Oldest);
     let (mut seqs, mut read) = (BTreeSet::new(), 0);
@@ -84,7 +85,8 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     assert!(seqs.into_iter().eq(1..=acknowledged), "none lost, none invented");
 }
 
-/// The three shipped configurations, with certificates of the shipped script, are a cluster that keeps records.
+/// The three shipped configurations, with certificates of the shipped script, make a cluster that
+/// stores records.
 #[tokio::test]
 async fn the_shipped_configurations_are_a_cluster() {
     let directory = tempfile::tempdir().unwrap();
@@ -132,7 +134,7 @@ async fn the_shipped_configurations_are_a_cluster() {
     let (_archiver, _local) = server::archive(&nats, archive.path());
     server::canary(&*nats, ARCHIVE, 1).await;
 
-    // A station is kept from the streams by each server, whichever of them leads those.
+    // Each server denies a station the streams, whichever server leads them.
     let north = Nats::new(config(NORTH)).unwrap();
     server::canary(&north, NORTH, 1).await;
     for server in &servers {
@@ -140,7 +142,7 @@ async fn the_shipped_configurations_are_a_cluster() {
         reflection::attack(&Attacker::new(&server.url, options).await, server, &north).await;
     }
 
-    // Servers whose replicas disagree about a header stop the stream, for ever.
+    // If the replicas of servers disagree about a header, they stop the stream for ever.
     let attacker = Attacker::new(&servers[0].url, certificate_options(directory.path(), NORTH)).await;
     if nats.replicas_can_be_stopped() {
         barograph_sim::say_skipped("a header that stops replicas: nats-server is 2.14 or newer, and stops");
@@ -157,7 +159,7 @@ async fn the_shipped_configurations_are_a_cluster() {
         assert!(lease.is_ok(), "{:?}", lease.err());
     }
 
-    // Nobody but a server comes in where servers speak to each other: not a station, nor who has a server's other key.
+    // Only servers may connect to the routes: no station, and no holder of a server's other key.
     let refusals =
         || server::log_of(&directory.path().join("n1")).matches("TLS route handshake error").count();
     let mut expected = refusals();
@@ -170,7 +172,7 @@ async fn the_shipped_configurations_are_a_cluster() {
                 directory.path().join(format!("tls/{holder}.pem")),
                 directory.path().join(format!("tls/{holder}.key")),
             );
-        // Even a server's is no way in for a client, only it fails later.
+        // A client with a server's route certificate also fails, only later.
         options.connect(format!("{address}:{}", ports[0][1])).await.unwrap_err();
         expected += usize::from(is_refused);
         eventually("the refusal", async || (expected <= refusals()).then_some(())).await;
@@ -179,8 +181,8 @@ async fn the_shipped_configurations_are_a_cluster() {
     drop(servers);
 }
 
-/// With credentials on several servers a server's answer reaches the archives' questions, whoever's subject the reply of a
-/// read names: with the headers of an answer, or with none.
+/// With credentials on several servers, a server's response reaches the request subjects of
+/// archives if the reply subject of a read names them, with the headers of a response or with none.
 #[tokio::test]
 async fn no_question_is_asked_in_anothers_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -222,8 +224,9 @@ async fn no_question_is_asked_in_anothers_name() {
     assert!(first.subject.ends_with(".2"), "an answer to what was not asked: {first:?}");
 }
 
-/// A header block without its last line asks for a trace only once a server has written into it; then the next server
-/// publishes the trace past the station's permissions, but not where routes import nothing.
+/// A header block without its last line requests a trace only after a server has appended to it.
+/// The next server then publishes the trace past the station's permissions, but not where routes
+/// import nothing.
 #[tokio::test]
 async fn no_trace_is_an_entry_of_another_station() {
     let directory = tempfile::tempdir().unwrap();
@@ -265,7 +268,7 @@ async fn no_trace_is_an_entry_of_another_station() {
                 "barograph.g.KV_barograph_dir",
             ] {
                 let subject = subject.replace(".N", &format!(".{north}"));
-                // What cannot be read as JSON is an empty request to JetStream.
+                // JetStream treats a payload that is no JSON as an empty request.
                 let block = format!(
                     "NATS/1.0\r\nAccept-Encoding: gzip\r\nNats-Trace-Dest: {onto}\r\nNats-Trace-Dest: trace disabled\r\n"
                 );
@@ -275,7 +278,7 @@ async fn no_trace_is_an_entry_of_another_station() {
             }
         }
     }
-    // The servers handle these after those.
+    // The servers process these after those.
     let north = Nats::new(config(NORTH)).unwrap();
     server::canary(&north, NORTH, 1).await;
     let refused = said("Publish Violation");
@@ -287,8 +290,8 @@ async fn no_trace_is_an_entry_of_another_station() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
 }
 
-/// A stored message that asks for a trace alone is dropped between servers whenever it is read: others are read all the same,
-/// and a station that dies is lost.
+/// Servers drop a stored trace-only message whenever one reads it from another. Other messages are
+/// read all the same, and a station that dies is lost.
 #[tokio::test]
 async fn messages_that_do_not_come_through_hold_up_no_reader() {
     let directory = tempfile::tempdir().unwrap();
@@ -312,7 +315,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     server::canary(&*archives[0].0, ARCHIVE, 1).await;
     let south = Nats::new(config(SOUTH)).unwrap();
     let lease = south.register(&entry(SOUTH), Duration::from_secs(5)).await.unwrap();
-    // What a lost station is told from: that one's own registration could be renewed since.
+    // A loss is detected only if this archive's own registration was renewed since.
     let _own = archives[0].0.register(&entry(ARCHIVE), Duration::from_secs(5)).await.unwrap();
     let mut watches: Vec<_> = archives.iter().map(|(archive, ..)| archive.watch(&name("local"))).collect();
     for events in &mut watches {
@@ -343,7 +346,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     for (_, archiver, ..) in &archives {
         eventually("the burst", async || (1200 <= archiver.statistics().discarded).then_some(())).await;
     }
-    // Records after those are in every archive.
+    // Every archive gets the records after those.
     for seq in 1..=20 {
         south.append(&[record(SOUTH, "x", seq)]).await.unwrap();
         attack();
@@ -356,7 +359,7 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
         archives.iter().map(|(_, archiver, ..)| archiver.statistics().discarded).collect();
     println!("{discarded:?} discarded");
     assert!(discarded.iter().all(|count| 1200 <= *count), "{discarded:?}");
-    // Without a word that it leaves.
+    // The station dies without a message.
     std::mem::forget(lease);
     drop(south);
     let began = std::time::Instant::now();
@@ -372,7 +375,8 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     println!("lost after {:?}", began.elapsed());
 }
 
-/// Three servers with credentials for an archive, the north and the south, and the routes' permissions as shipped.
+/// Three servers with credentials for an archive, the north and the south, and the shipped
+/// permissions of routes.
 fn with_credentials(directory: &Path, address: &str) -> Vec<Server> {
     script(directory, "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
@@ -395,7 +399,7 @@ fn with_credentials_of(directory: &Path, servers: &[Server], host: &str) -> Nats
     }
 }
 
-/// Appends until it is told to stop, each batch until it is acknowledged; gives the last number.
+/// Appends until it is stopped, each batch until it is acknowledged. Returns the last number.
 async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
     let mut seq = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -406,12 +410,12 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
     seq
 }
 
-/// One server of three, which syncs every write.
+/// Starts one of three servers, which syncs every write.
 pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
     member_with(directory, address, ports, index, [""; 2])
 }
 
-/// The same, with what routes may do and who may connect.
+/// The same, with permissions of routes and accounts.
 fn member_with(
     directory: &Path,
     address: &str,
@@ -433,13 +437,14 @@ fn member_with(
     Server::with(&own, &text).unwrap()
 }
 
-/// Members of a cluster know each other's ports beforehand: six different ones.
+/// Six different free ports, because servers of a cluster need each other's ports in their
+/// configuration.
 pub(crate) fn free_ports(address: &str) -> [[u16; 2]; 3] {
     let listeners = [[(); 2]; 3].map(|two| two.map(|()| TcpListener::bind((address, 0)).unwrap()));
     listeners.map(|two| two.map(|listener| listener.local_addr().unwrap().port()))
 }
 
-/// An address of this host for each test: connections that others begin take none of its ports.
+/// An address of this host for a test. Outgoing connections of others take none of its ports.
 pub(crate) fn own_address(test: u8) -> String {
     let id = std::process::id();
     if cfg!(target_os = "linux") {

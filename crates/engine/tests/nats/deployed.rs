@@ -1,4 +1,5 @@
-//! Servers and stations with the files of `deploy/nats`: those of now, and lists as older scripts made them.
+//! Servers and stations with the files of `deploy/nats`: the current ones, and lists as older
+//! scripts made them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ pub(crate) const ARCHIVE: &str = "archive.example.net";
 pub(crate) const NORTH: &str = "north.example.net";
 pub(crate) const SOUTH: &str = "south.example.net";
 
-/// A server that knows the archive, the north and the south; `None` = something that it needs is missing.
+/// Starts a server that knows the archive, the north and the south; `None` if a program is missing.
 pub(crate) fn with_certificates(
     directory: &Path,
     stations: &dyn Fn(&Path, &[&str]) -> String,
@@ -61,7 +62,7 @@ pub(crate) fn with_accounts(directory: &Path) -> String {
     format!("listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{accounts}")
 }
 
-/// `single.conf` as it is shipped, on a port of its own and below `directory`.
+/// The shipped `single.conf` with a port of its own and files below `directory`.
 pub(crate) fn single(directory: &Path, stations: &str) -> String {
     std::fs::read_to_string(deploy("single.conf"))
         .unwrap()
@@ -74,14 +75,14 @@ pub(crate) fn certificates(directory: &Path, arguments: &[&str]) {
     script(directory, "certificates", arguments);
 }
 
-/// Makes `stations.conf` in `directory`, and gives its text.
+/// Makes `stations.conf` in `directory`. Returns its text.
 pub(crate) fn stations(directory: &Path, names: &[&str]) -> String {
     let text = script(directory, "stations", names);
     std::fs::write(directory.join("stations.conf"), &text).unwrap();
     text
 }
 
-/// What `stations` made before stations had an account of their own.
+/// The list as `stations` made it before stations had an account of their own.
 pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
     let user = |(index, host): (usize, &&str)| {
         let role = if index == 0 { "archive" } else { "station" };
@@ -105,7 +106,8 @@ pub(crate) fn older_stations(_: &Path, names: &[&str]) -> String {
     format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
 }
 
-/// What `stations` made when all stations had one account, and questions to archives were requests to a service.
+/// The list as `stations` made it when all stations had one account, and requests to archives were
+/// requests to a service.
 pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
     let user = |(index, host): (usize, &&str)| {
         let role = if index == 0 { "archive" } else { "station" };
@@ -138,7 +140,8 @@ pub(crate) fn stations_in_one_account(_: &Path, names: &[&str]) -> String {
     format!("accounts {{ BAROGRAPH {{ {streams} }}, STATIONS {{ {stations} }} }}\n")
 }
 
-/// The permissions in a template of now without the subjects of answers, which older lists do not have.
+/// Permissions of a current template without the subjects of responses, which older lists do not
+/// have.
 fn without_answers(template: &str) -> Value {
     let mut permissions: Value = serde_json::from_str(template).unwrap();
     for kind in ["pub", "sub"] {
@@ -155,7 +158,7 @@ pub(crate) fn script(directory: &Path, name: &str, arguments: &[&str]) -> String
     String::from_utf8(made.stdout).unwrap()
 }
 
-/// Runs a shipped script that has to fail, and gives what it says.
+/// Runs a shipped script that must fail. Returns its error message.
 pub(crate) fn refused(directory: &Path, line: &[&str]) -> String {
     let ran = Command::new(deploy(line[0])).args(&line[1..]).current_dir(directory).output().unwrap();
     let why = String::from_utf8(ran.stderr).unwrap();

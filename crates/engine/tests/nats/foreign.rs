@@ -1,4 +1,5 @@
-//! A member that publishes what no client library publishes: headers that servers and readers may not be able to parse.
+//! A member that publishes what no client library does: headers that servers and readers may fail
+//! to parse.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -14,11 +15,11 @@ use crate::deployed::{self, ARCHIVE, NORTH, SOUTH};
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-/// How late an honest record may be after all of it.
+/// Longest delay of an ordinary record after all of it.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// A mesh that an older version made, where stations share the account of the streams: nats-server (2.15.2) panics as soon as it
-/// republishes a header block shorter than its first line.
+/// A mesh of an older version, where stations share the account of the streams. nats-server
+/// (2.15.2) panics when it republishes a header block shorter than its first line.
 #[tokio::test]
 async fn an_archive_bounds_older_streams() {
     let directory = tempfile::tempdir().unwrap();
@@ -36,7 +37,7 @@ async fn an_archive_bounds_older_streams() {
     server::canary(&*archive, ARCHIVE, 1).await;
 }
 
-/// The streams as older versions made them.
+/// Creates the streams as older versions did.
 async fn older_streams(client: &async_nats::Client) {
     for (name, subjects, from, to) in [
         ("BAROGRAPH", "barograph.m.*.*.*", "barograph.m.>", "barograph.n.>"),
@@ -53,7 +54,7 @@ async fn older_streams(client: &async_nats::Client) {
     }
 }
 
-/// Waits until both streams have the bounds that they are made with now.
+/// Waits until both streams have the current bounds.
 async fn has_bounds_of_now(client: &async_nats::Client) {
     for (name, window_ns, size_max) in
         [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 16 << 10)]
@@ -112,7 +113,7 @@ async fn no_header_of_a_member_stops_the_others() {
     })
     .await;
     while next(&mut events).await != Event::Up(entry(SOUTH)) {}
-    // Those that come later read all of it.
+    // Later readers read all of it.
     let later = nats(SOUTH);
     let mut all = archive.subscribe(&Selector::default(), From::Oldest);
     for seq in [1, 2] {
@@ -126,7 +127,8 @@ async fn no_header_of_a_member_stops_the_others() {
     assert!(began.elapsed() < BOUND, "the next record after {stored:?}, all after {:?}", began.elapsed());
 }
 
-/// Sends every block everywhere that the north may write; gives how many messages the server took.
+/// Sends every block to every subject that the north may write. Returns the number of accepted
+/// messages.
 fn flood(directory: &Path, server: &Server) -> usize {
     let north = token(NORTH);
     let text = r#"{"origin":"north"}"#;
@@ -152,7 +154,7 @@ fn flood(directory: &Path, server: &Server) -> usize {
             let message = [&line, &block, text.as_bytes(), b"\r\n"].concat();
             match member.send(&message) {
                 Some(()) => taken += 1,
-                // Refused with its connection.
+                // The server refused it and closed the connection.
                 None => member = Member::new(server, Some(directory)),
             }
         }
@@ -160,7 +162,7 @@ fn flood(directory: &Path, server: &Server) -> usize {
     taken
 }
 
-/// Header blocks, and how long they are said to be.
+/// Header blocks, with the length that is claimed for each.
 fn blocks() -> Vec<(Vec<u8>, usize)> {
     let key =
         |length: usize| [b"NATS/1.0\r\n".to_vec(), vec![b'k'; length], b": v\r\n\r\n".to_vec()].concat();
@@ -203,17 +205,17 @@ fn blocks() -> Vec<(Vec<u8>, usize)> {
     .to_vec();
     blocks.extend([key(4000), key(300)]);
     let mut sized: Vec<_> = blocks.iter().map(|block| (block.clone(), block.len())).collect();
-    // Smaller than the block, and reaching into the payload or past it.
+    // Lengths below the block's, and lengths that reach into the payload or past it.
     let whole = b"NATS/1.0\r\na: b\r\n\r\n".to_vec();
     sized.extend([0, 1, 9, 11, 14, 17, 20, 30, 1000].map(|claimed| (whole.clone(), claimed)));
     sized
 }
 
-/// The north's connection, byte by byte.
+/// The north's connection as plain bytes.
 pub(crate) struct Member(BufReader<TcpStream>);
 
 impl Member {
-    /// With the credentials in `directory`; `None` = without any.
+    /// Connects with the credentials in `directory`; `None` for none.
     pub(crate) fn new(server: &Server, directory: Option<&Path>) -> Self {
         let stream = TcpStream::connect(server.address()).expect("the server lives");
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -234,7 +236,7 @@ impl Member {
         member
     }
 
-    /// Sends this; `None` = the server closed the connection.
+    /// Sends a message; `None` if the server closed the connection.
     pub(crate) fn send(&mut self, message: &[u8]) -> Option<()> {
         let stream = self.0.get_mut();
         stream.write_all(message).and_then(|()| stream.write_all(b"PING\r\n")).ok()?;

@@ -1,6 +1,6 @@
-//! The engine on NATS: the suite, outages, a cluster, and who may do what.
+//! The engine on NATS: the suite, outages, a cluster, and permissions.
 //!
-//! Every test starts servers of its own. Where there is no `nats-server` each says so and passes.
+//! Every test starts servers of its own. Without `nats-server`, each test reports that and passes.
 #![allow(clippy::unwrap_used)]
 
 mod anew;

@@ -1,4 +1,4 @@
-//! What callers hear when a server goes away, and what is there when it returns.
+//! Errors while a server is away, and the state when it returns.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use crate::proxy::Proxy;
 use crate::server::{self, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-/// A server that goes is `Unavailable` at once, and what was to be sent is not sent later; a server that
-/// returns is found, and subscriptions and watches go on by themselves.
+/// While a server is away, calls return `Unavailable` at once, and a refused record is not sent
+/// later. When it returns, it is found, and subscriptions and watches continue by themselves.
 #[tokio::test]
 async fn a_server_that_returns_is_found_again() {
     let directory = tempfile::tempdir().unwrap();
@@ -49,14 +49,14 @@ async fn a_server_that_returns_is_found_again() {
     nats.append(&[record("north", "south", 4)]).await.unwrap();
     assert_eq!(next(&mut records).await.1.seq, 4);
     assert_eq!(nats.watermark(&name("north")).await, Ok(4));
-    // The directory was stored; whoever has left meanwhile is gone when its lease is over.
+    // The directory was stored. A station that left meanwhile is gone when its lease ends.
     let other = nats.register(&entry("west"), Duration::from_secs(1)).await.unwrap();
     assert_eq!(next(&mut events).await, Event::Up(entry("west")));
     assert_eq!(archiver.statistics().discarded, 0);
     drop((other, server));
 }
 
-/// A station knows that its registration ran out while no server heard it, and that it is there again.
+/// The lease reports that its registration expired during an outage, and that it is valid again.
 #[tokio::test]
 async fn a_registration_that_ran_out_is_no_more_held() {
     let directory = tempfile::tempdir().unwrap();
@@ -76,8 +76,8 @@ async fn a_registration_that_ran_out_is_no_more_held() {
     becomes(LeaseState::Displaced).await;
 }
 
-/// A connection that passes nothing on: the batch may be stored, so it is `Unknown`, and repeating it stores
-/// nothing twice.
+/// A connection that forwards nothing: the batch may be stored, so the append returns `Unknown`,
+/// and repeating it stores nothing twice.
 #[tokio::test]
 async fn an_unanswered_append_is_unknown() {
     let directory = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ async fn an_unanswered_append_is_unknown() {
     assert_eq!(found.iter().map(|record| record.seq).collect::<Vec<_>>(), [2, 1]);
 }
 
-/// The engine outlives the runtimes that call it.
+/// The engine outlives the runtimes of its callers.
 #[test]
 fn callers_may_have_runtimes_of_their_own() {
     let directory = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn callers_may_have_runtimes_of_their_own() {
     });
 }
 
-/// A lost archive is made again from the stream, and a second one beside it answers as well.
+/// A lost archive is rebuilt from the stream, and a second one beside it answers as well.
 #[tokio::test]
 async fn an_archive_is_rebuilt_from_the_stream() {
     let directory = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ async fn an_archive_is_rebuilt_from_the_stream() {
     assert!(matches!(foreign, Err(Error::TooOld(_))), "a place of another archive: {foreign:?}");
 }
 
-/// A page larger than one message may be comes in parts, and whole.
+/// A page that is larger than a message arrives in parts, and is complete.
 #[tokio::test]
 async fn a_page_may_be_larger_than_a_message() {
     let directory = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ async fn a_page_may_be_larger_than_a_message() {
     }
 }
 
-/// What left the stream before a subscriber had read it is reported.
+/// Records that left the stream before a subscriber read them are reported.
 #[tokio::test]
 async fn a_subscriber_is_told_what_left_the_stream() {
     let directory = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ async fn a_subscriber_is_told_what_left_the_stream() {
         let missed = tokio::time::timeout(server::LIMIT, records.next()).await.unwrap().unwrap();
         let Err(Error::Lagged { missed }) = missed else { panic!("{missed:?} and no note") };
         assert_eq!(next(&mut records).await.1.seq, 2 + missed);
-        // From the oldest on, nothing was missed.
+        // From the oldest record on, nothing was missed.
         assert_eq!(next(&mut nats.subscribe(&selector, From::Oldest)).await.1.seq, 2 + missed);
     }
     let beyond =
@@ -190,7 +190,7 @@ async fn a_subscriber_is_told_what_left_the_stream() {
     assert!(matches!(beyond, Some(Err(Error::Invalid(_)))), "{beyond:?}");
 }
 
-/// What cannot be right is refused before anything is sent.
+/// An invalid configuration is refused before anything is sent.
 #[test]
 fn a_wrong_configuration_is_named() {
     let good = server::config("127.0.0.1:1", "north");

@@ -1,4 +1,4 @@
-//! Who may do what: the configurations of `deploy/nats`, and somebody who tries to get round them.
+//! Permissions: the configurations of `deploy/nats`, and a member that tries to evade them.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ async fn a_certificate_allows_its_station_and_no_more() {
     }
 }
 
-/// Where servers have what an older `stations` made, the server can be had to answer onto another's subjects; nobody believes it.
+/// With the list of an older `stations`, a server can be made to send responses to subjects of
+/// others; no reader accepts them.
 #[tokio::test]
 async fn no_forgery_is_believed_where_all_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -41,7 +42,8 @@ async fn no_forgery_is_believed_where_all_share_an_account() {
     mesh.is_attacked_by(&server, certificate_options(directory.path(), NORTH), Accounts::One).await;
 }
 
-/// The attack of which nothing comes where stations have an account of their own deletes a stream where they do not.
+/// An attack that has no effect if stations have accounts of their own deletes a stream if they do
+/// not.
 #[tokio::test]
 async fn reflection_reaches_the_streams_where_all_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -51,7 +53,8 @@ async fn reflection_reaches_the_streams_where_all_share_an_account() {
     reflection::control(&attacker, &server).await;
 }
 
-/// A server that is started again with what `stations` makes now: stations go on, and nothing that was stored is gone.
+/// A server restarts with the current list of `stations`: stations continue, and no stored record
+/// is lost.
 #[tokio::test]
 async fn a_mesh_on_certificates_moves_apart() {
     let directory = tempfile::tempdir().unwrap();
@@ -69,7 +72,8 @@ async fn a_mesh_on_certificates_moves_apart() {
     assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
     eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
 
-    // Another station needs no more than two reloads: a server opens what a new account imports at the second.
+    // A further station needs at most two reloads: a server opens the imports of a new account at
+    // the second.
     certificates(directory.path(), &["station", "west"]);
     let reloads = || server::log_of(directory.path()).matches("Reloaded server configuration").count();
     for count in [1, 2] {
@@ -81,13 +85,14 @@ async fn a_mesh_on_certificates_moves_apart() {
     server::canary(&mesh.south, SOUTH, 3).await;
     assert_eq!(west.watermark(&name("west")).await, Ok(1));
 
-    // One that is withdrawn is refused after one.
+    // A withdrawn station is refused after one reload.
     server.reload(&text(&[ARCHIVE, SOUTH, "west"]));
     eventually("the refusal", async || mesh.north.append(&[record(NORTH, "x", 9)]).await.err()).await;
     server::canary(&mesh.south, SOUTH, 4).await;
 }
 
-/// The same from lists where all stations have one account, and questions to archives are requests to a service.
+/// The same from lists where all stations have one account, and requests to archives are requests
+/// to a service.
 #[tokio::test]
 async fn a_mesh_whose_stations_have_one_account_moves() {
     let directory = tempfile::tempdir().unwrap();
@@ -117,7 +122,7 @@ async fn credentials_allow_their_station_and_no_more() {
     let mesh = Mesh::new(config).await;
     mesh.is_attacked_by(&server, options, Accounts::Apart).await;
 
-    // Nobody, and somebody whose key another authority signed.
+    // A client without credentials, and one with a key that another authority signed.
     let other = tempfile::tempdir().unwrap();
     script(other.path(), "accounts", &["setup", "4"]);
     script(other.path(), "accounts", &["station", NORTH]);
@@ -128,7 +133,7 @@ async fn credentials_allow_their_station_and_no_more() {
         assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
     }
 
-    // Credentials that were withdrawn, which the server hears of from its configuration.
+    // Withdrawn credentials, which the server reads from its configuration.
     Nats::new(config("west")).unwrap().append(&[record("west", "x", 1)]).await.unwrap();
     script(directory.path(), "accounts", &["withdraw", "west"]);
     server.reload(&text());
@@ -138,7 +143,8 @@ async fn credentials_allow_their_station_and_no_more() {
     assert!(refused.to_string().contains("certificate or credentials"), "{refused}");
 }
 
-/// Keys that were made before stations had an account of their own: the archive's credentials stay, stations get new ones.
+/// Keys that were made before stations had accounts of their own: the archive's credentials stay,
+/// and stations get new ones.
 #[tokio::test]
 async fn a_mesh_on_credentials_moves_apart() {
     let directory = tempfile::tempdir().unwrap();
@@ -165,12 +171,12 @@ async fn a_mesh_on_credentials_moves_apart() {
     assert_eq!(accounts(), before_upgrade);
     let server = server.again(directory.path(), &with_accounts(directory.path()));
 
-    // Those that were made before are of an account that knows them no more.
+    // Older credentials belong to an account that does not accept them any more.
     let old = Nats::new(by_credentials(directory.path(), &server, SOUTH)).unwrap();
     let old = old.append(&[record(SOUTH, "x", 1)]).await.unwrap_err();
     assert!(old.to_string().contains("certificate or credentials"), "{old}");
     script(directory.path(), "accounts", &["station", NORTH]);
-    // Each has an account of its own, the same for ever.
+    // Each station has an account of its own, which stays the same.
     script(directory.path(), "accounts", &["station", NORTH]);
     let why = refused(directory.path(), &["accounts", "station", SOUTH]);
     assert!(why.contains("accounts more"), "{why}");

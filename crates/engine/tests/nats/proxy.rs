@@ -1,4 +1,5 @@
-//! A connection that can be cut without either end hearing of it, as that of a frozen host is, or that is long.
+//! A connection that can be frozen without either end noticing, like that of a suspended host, or
+//! that has a long delay.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// Forwards to one server until it is frozen; then it passes nothing on and closes nothing.
+/// Forwards to one server until it is frozen. Then it forwards nothing and closes nothing.
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     is_frozen: Arc<AtomicBool>,
@@ -22,7 +23,7 @@ impl Proxy {
         Self::long(server, Duration::ZERO).await
     }
 
-    /// What is sent arrives so much later, either way.
+    /// Delays the bytes of both directions by `delay`.
     pub(crate) async fn long(server: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");

@@ -1,4 +1,4 @@
-//! A directory that can be read and takes no writes: nobody is lost for it.
+//! A directory that can be read but takes no writes: no station is lost for that reason.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use crate::cluster::{free_ports, member, own_address};
 use crate::server::{self, Server};
 use crate::values::{entry, eventually, name, next};
 
-/// Two of three servers are killed for three leases, and one returns: no station is lost but the
-/// one that died meanwhile.
+/// Two of three servers are killed for three leases, and one returns: only the station that died
+/// meanwhile is lost.
 #[tokio::test]
 async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     let directory = tempfile::tempdir().unwrap();
@@ -22,7 +22,7 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     let start = |index: usize| member(directory.path(), address, &ports, index);
     let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
     let station = |host: &str| {
-        // To the one that stays: the others' clients would have to connect again first.
+        // To the server that stays: clients of the others would have to reconnect first.
         let config = server::config(&format!("{address}:{}", ports[0][0]), host);
         Nats::new(NatsConfig { replicas: 3, deadline: DEADLINE, ..config }).unwrap()
     };
@@ -46,7 +46,7 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     println!("for {:?}: {}", read_only.since.elapsed(), read_only.why);
     assert!(LEASE < read_only.since.elapsed());
     assert_eq!(leases[0].state(), LeaseState::Lapsed);
-    // One dies, and one starts.
+    // One station dies, and one starts.
     std::mem::forget(leases.pop());
     drop(stations.pop());
     let late = station("east");
@@ -69,7 +69,8 @@ async fn nobody_is_lost_while_two_of_three_servers_are_away() {
     }
 }
 
-/// A server's disk is full for three leases, and then the server begins anew: no station is lost.
+/// A server's disk is full for three leases, then the server starts again empty: no station is
+/// lost.
 #[tokio::test]
 async fn nobody_is_lost_by_a_full_disk() {
     let directory = tempfile::tempdir().unwrap();
@@ -88,14 +89,14 @@ async fn nobody_is_lost_by_a_full_disk() {
     assert_eq!(next(&mut events).await, Event::Synced);
 
     server.fill();
-    // What the last page of a file has room for is still stored.
+    // Writes that fit in the last page of a file are still stored.
     eventually("the first failure", async || stations[0].read_only()).await;
     let told = told_within(&mut events, 3 * LEASE).await;
     assert!(told.is_empty(), "lost by a full disk: {told:?}");
-    // With 2.15.2 it is read-only still; with 2.12.15 the directory was seen to take writes again.
+    // With 2.15.2 it is still read-only; with 2.12.15 the directory sometimes takes writes again.
     let read_only = stations[0].read_only();
     println!("for {:?}: {:?}", read_only.as_ref().map(|it| it.since.elapsed()), read_only.map(|it| it.why));
-    // Its small disk goes with the process.
+    // The small disk ends with the process.
     server.kill();
     let _server = Server::start_on(directory.path(), &address).unwrap();
     let is_held = || leases.iter().all(|lease| lease.state() == LeaseState::Held);
@@ -105,7 +106,7 @@ async fn nobody_is_lost_by_a_full_disk() {
     assert!(stations[0].read_only().is_none());
 }
 
-/// What a watch tells in so long.
+/// Events of a watch within `limit`.
 async fn told_within(events: &mut BoxStream<Event>, limit: Duration) -> Vec<(Duration, Event)> {
     let (began, until) = (Instant::now(), tokio::time::Instant::now() + limit);
     let mut told = Vec::new();

@@ -1,5 +1,5 @@
-//! A station that has the server answer onto the server's own subjects, with content of its choice: past every
-//! permission, an answer is published as the server itself.
+//! A station that makes the server send responses with chosen content to the server's own subjects:
+//! past every permission, a response is published as the server itself.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -14,7 +14,8 @@ use crate::deployed::NORTH;
 use crate::server::{self, LIMIT, Server};
 use crate::values::{eventually, name};
 
-/// What a server's JetStream holds, as its monitoring says: streams with how they were made, consumers, accounts.
+/// State of a server's JetStream in its monitoring: streams with their configuration, consumers,
+/// accounts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Inventory(Vec<Value>);
 
@@ -34,7 +35,8 @@ impl Inventory {
                     "created": stream["created"],
                     "config": stream["config"],
                     "consumers": stream["state"]["consumer_count"],
-                    // Of the directory each key has its newest entry alone, so its beginning moves.
+                    // In the directory each key has only its newest entry, so its first number
+                    // changes.
                     "first": if is_records { first.clone() } else { Value::Null },
                     "deleted": if is_records { stream["state"]["num_deleted"].clone() } else { Value::Null },
                 }));
@@ -44,13 +46,13 @@ impl Inventory {
         Self(found)
     }
 
-    /// The names of its accounts, as a request's header has to have them.
+    /// Names of its accounts, as the header of a request needs them.
     fn accounts(&self) -> BTreeSet<String> {
         self.0.iter().filter_map(|stream| stream["account"].as_str().map(str::to_owned)).collect()
     }
 }
 
-/// How many subjects the stream of records has.
+/// Number of subjects of the stream of records.
 pub(crate) fn subjects(server: &Server) -> u64 {
     let text = monitoring(server, "/jsz?accounts=1&streams=1");
     let all: Value = serde_json::from_str(&text).unwrap();
@@ -60,7 +62,7 @@ pub(crate) fn subjects(server: &Server) -> u64 {
     records["state"]["num_subjects"].as_u64().unwrap()
 }
 
-/// Every subject of the server's own with what does most harm there.
+/// The server's own subjects, each with the most harmful content.
 fn targets() -> Vec<(String, Value)> {
     let north = token(NORTH);
     let mut targets = vec![
@@ -109,21 +111,21 @@ fn targets() -> Vec<(String, Value)> {
     targets
 }
 
-/// The attack; nothing may come of it.
+/// Runs the attack, which must have no effect.
 pub(crate) async fn attack(attacker: &Attacker, server: &Server, attackers: &Nats) {
     let before = Inventory::of(server);
     reflect(attacker, &before, &targets(), |target, is_stored| {
         assert!(is_stored, "after an answer onto {target} nothing is stored any more");
     })
     .await;
-    // What was asked for before this was done before it.
+    // The server processes earlier requests before this one.
     let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
     server::canary(attackers, NORTH, seq).await;
     assert_eq!(Inventory::of(server), before);
 }
 
-/// The same attack where stations share the account of the streams, as older versions had it: there it deletes a stream. Without
-/// this, an attack that is broken would pass for one that does nothing.
+/// The same attack where stations share the account of the streams, as in older versions: there it
+/// deletes a stream. This shows that the attack itself works.
 pub(crate) async fn control(attacker: &Attacker, server: &Server) {
     let before = Inventory::of(server);
     let deletes = targets().into_iter().filter(|(target, _)| target.starts_with("$JS.API.STREAM.DELETE."));
@@ -132,8 +134,8 @@ pub(crate) async fn control(attacker: &Attacker, server: &Server) {
         .await;
 }
 
-/// Has the server answer onto each of these subjects with what the attacker stored before; reports of each whether that was
-/// stored.
+/// Makes the server respond to each of these subjects with content that the attacker stored before.
+/// Calls `check` with whether it was stored.
 async fn reflect(
     attacker: &Attacker,
     before: &Inventory,
@@ -149,7 +151,7 @@ async fn reflect(
             for headers in before.accounts().iter().flat_map(|account| forged(account, target)) {
                 let content = content.to_string();
                 if headers.get("Nats-Trace-Dest").is_some() {
-                    // Refused, without a word, where its sender may not publish.
+                    // The server drops this without a reply if its sender may not publish.
                     attacker.client.publish_with_headers(key.clone(), headers, content.into()).await.unwrap();
                 } else {
                     let stored = attacker.client.request_with_headers(key.clone(), headers, content.into());
@@ -163,13 +165,13 @@ async fn reflect(
                 attacker.client.flush().await.unwrap();
             }
         }
-        // What the server says of a publication, and of a stream.
+        // The server's responses to a publication and about a stream.
         let question = format!("barograph.a.{}.watermark", token(NORTH));
         for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", &question] {
             let content = content.to_string().into();
             attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
         }
-        // What an archive answers, which may publish onto all of these.
+        // Responses of an archive, which may publish to all these subjects.
         for answer in ["s.1", target, &format!("s.1.{target}"), "*.>", ">", "s.*", ""] {
             let content = json!({ "after_place": 0, "origin": NORTH, "answer": answer }).to_string();
             let (subject, reply) = (question.clone(), target.clone());
@@ -180,8 +182,8 @@ async fn reflect(
     }
 }
 
-/// What makes the server believe that a request came from an account: once, and more often than it takes away; and what has
-/// it tell a subject of a message's way.
+/// Headers that make the server treat a request as one from an account: once, and more often than
+/// it removes them; and a header that makes it send traces of a message to a subject.
 fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
     let info = json!({ "acc": account, "svc": account, "user": "archive.example.net" }).to_string();
     let times = |count: usize| {
@@ -196,7 +198,7 @@ fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
     vec![times(1), times(2), times(3), traced]
 }
 
-/// A page of the server's monitoring.
+/// Reads a page of the server's monitoring.
 pub(crate) fn monitoring(server: &Server, path: &str) -> String {
     let mut stream = TcpStream::connect(server.monitoring()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();

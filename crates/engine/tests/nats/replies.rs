@@ -1,4 +1,5 @@
-//! A member whose reply subjects match those of others: a server forgets all of an account that match when it has answered.
+//! A member with reply subjects that match those of others: after a response, a server forgets all
+//! matching ones of the account.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ async fn a_member_with_a_certificate_takes_no_answer_from_another() {
     assert_eq!(answered, ASKED, "answers to another member");
 }
 
-/// The same where all stations share an account: so the attack is one.
+/// The same where all stations share an account. This shows that the attack itself works.
 #[tokio::test]
 async fn answers_are_taken_where_stations_share_an_account() {
     let directory = tempfile::tempdir().unwrap();
@@ -39,7 +40,7 @@ async fn a_member_with_credentials_takes_no_answer_from_another() {
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
         script(directory.path(), "accounts", &[role, host]);
     }
-    // What waits for a disk is answered late enough to be taken.
+    // Responses that wait for the disk are late enough to be lost.
     let text = with_accounts(directory.path()).replace("jetstream {", "jetstream { sync_interval: always,");
     let server = Server::with(directory.path(), &text).unwrap();
     let options = async |host| {
@@ -55,7 +56,8 @@ async fn attack_by_certificate(directory: &Path, server: &Server) -> usize {
     attack(server, by_certificate(directory, server, ARCHIVE), options(NORTH), options(SOUTH)).await
 }
 
-/// The attacker's reply subjects match the victim's; gives how many answers the victim got, of [`ASKED`] if none is missing.
+/// The attacker's reply subjects match those of the victim. Returns the number of responses that
+/// the victim got; [`ASKED`] if none is missing.
 async fn attack(
     server: &Server,
     archive: NatsConfig,
@@ -73,7 +75,7 @@ async fn attack(
     let mut answered = 0;
     for reply in [">".to_owned(), format!("{inboxes}.>")] {
         for subject in ["barograph.r", "$KV.barograph_dir"] {
-            // The victim's are in the queue behind some of these and before others.
+            // The victim's requests are in the queue after some of these and before others.
             write_with_reply(&attacker, subject, &reply).await;
             let asked = (0..BATCH).map(|_| victim.request(format!("{subject}.{}", token(SOUTH)), "".into()));
             let (answers, ()) = futures_util::future::join(
@@ -99,12 +101,12 @@ async fn write_with_reply(attacker: &Client, subject: &str, reply: &str) {
     attacker.flush().await.unwrap();
 }
 
-/// Requests of the victim with each reply subject of the attacker and to each stream.
+/// Requests of the victim for each reply subject of the attacker and each stream.
 const BATCH: usize = 20;
 const ASKED: usize = 4 * BATCH;
 
-/// Fewer than a stream has wait.
+/// Fewer than the queue of a stream holds.
 const FLOOD: usize = 300;
 
-/// An answer that was taken comes never.
+/// Time after which a response counts as lost.
 const WITHIN: Duration = Duration::from_secs(10);

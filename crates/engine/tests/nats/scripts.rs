@@ -1,4 +1,4 @@
-//! The scripts of `deploy/nats`: which names they take, and that they leave alone what is there.
+//! The scripts of `deploy/nats`: the names that they accept, and that they keep existing files.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ fn scripts_and_stations_agree_on_tokens() {
     }
 }
 
-/// What is more than a name to openssl, a configuration or a path; and nothing was made of it.
+/// Names with a meaning for openssl, a configuration or a path are refused, and no file is made.
 #[test]
 fn scripts_refuse_what_is_no_name() {
     let directory = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ fn scripts_refuse_what_is_no_name() {
     assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 8));
 }
 
-/// A station's certificate never takes the place of a server's or of the authority's, nor the other way round.
+/// A station's certificate never replaces that of a server or of the authority, nor the reverse.
 #[test]
 fn certificates_of_one_kind_leave_the_others_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ fn certificates_of_one_kind_leave_the_others_alone() {
     let why = refused(directory.path(), &["certificates", "station", NORTH]);
     assert!(why.contains("certificates authority"), "{why}");
     certificates(directory.path(), &["authority"]);
-    // The same line again renews.
+    // The same command again renews.
     for _ in 0..2 {
         certificates(directory.path(), &["server", "n1", "localhost", "127.0.0.1", "::1"]);
         certificates(directory.path(), &["station", NORTH]);
@@ -66,7 +66,7 @@ fn certificates_of_one_kind_leave_the_others_alone() {
     }
 }
 
-/// Without a key it cannot sign, and what the servers read stays as it was.
+/// Without a key the script cannot sign, and the files of the servers stay unchanged.
 #[test]
 fn a_change_of_accounts_that_fails_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();

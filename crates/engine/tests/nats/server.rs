@@ -1,4 +1,4 @@
-//! The servers of the tests, and clients and archives on them.
+//! Servers, clients and archives of the tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ pub(crate) use barograph_testkit::nats::{Server, binary, log_of};
 
 use crate::values;
 
-/// A client that gives up quickly enough for a test.
+/// Configuration of a client for tests.
 pub(crate) fn config(server: &str, host: &str) -> NatsConfig {
     NatsConfig { keep_bytes: 256 << 20, ..NatsConfig::new(vec![server.to_owned()], values::name(host)) }
 }
 
-/// An archive in `directory` on `nats`.
+/// Opens an archive in `directory`, and starts its archiver on `nats`.
 pub(crate) fn archive(nats: &Arc<Nats>, directory: &Path) -> (Archiver, Arc<Local>) {
     let commit_interval = Duration::from_millis(1);
     let local = Config { commit_interval, keep: Duration::MAX, ..Config::new(directory) };
@@ -23,8 +23,9 @@ pub(crate) fn archive(nats: &Arc<Nats>, directory: &Path) -> (Archiver, Arc<Loca
     (Archiver::start(nats, Arc::clone(&local), directory).expect("an archiver"), local)
 }
 
-/// Waits until a record of `origin` is acknowledged and read back: only that shows that all of it works
-/// (<https://github.com/nats-io/nats-server/issues/8519>: servers may report health and store nothing).
+/// Waits until a record of `origin` is acknowledged and read back. Only that shows that all parts
+/// work (<https://github.com/nats-io/nats-server/issues/8519>: servers may report health and store
+/// nothing).
 pub(crate) async fn canary(engine: &dyn Engine, origin: &str, seq: u64) {
     let record = values::record(origin, "canary", seq);
     let until = Instant::now() + LIMIT;

@@ -1,4 +1,4 @@
-//! A whole site that goes at once, seen from far away.
+//! A whole site that fails at once, watched from far away.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -10,15 +10,15 @@ use crate::proxy::Proxy;
 use crate::server::{self, Server};
 use crate::values::{entry, name, next};
 
-/// Each is down within its lease and a second, and none before its lease can be over.
+/// Each station is down within its lease and a second, and none before its lease can have ended.
 #[tokio::test]
 async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = Server::start(directory.path()) else { return };
-    // A question and its answer take 100 ms.
+    // A request and its response take 100 ms.
     let far = Proxy::long(server.address(), Duration::from_millis(50)).await;
     let watcher = Nats::new(server::config(&far.address.to_string(), "far")).unwrap();
-    // Only who can renew knows that others could.
+    // Only a station that renews can detect that others could.
     let own = Entry { groups: vec![name("far")], ..entry("far") };
     let own = watcher.register(&own, Duration::from_secs(30)).await.unwrap();
     let mut events = watcher.watch(&name("local"));
@@ -35,7 +35,7 @@ async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
         let Event::Up(entry) = next(&mut events).await else { panic!("{} up, then another event", up.len()) };
         up.insert(entry.host);
     }
-    // Two renewals later they all are still there.
+    // After two renewals all are still up.
     let silence = tokio::time::timeout(2 * ttl / 3 + Duration::from_millis(500), events.next()).await;
     assert!(silence.is_err(), "{silence:?}");
 

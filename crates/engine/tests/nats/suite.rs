@@ -12,14 +12,14 @@ use crate::server::{self, Server};
 
 conformance_tests!(NatsFixture::default(), if server::binary().is_some());
 
-/// A server, an archive and a client each, all in one temporary directory.
+/// A server, an archive and a client for each engine, in one temporary directory.
 #[derive(Default)]
 struct NatsFixture {
     directories: Mutex<Vec<tempfile::TempDir>>,
     holders: Mutex<Vec<Arc<Holder>>>,
 }
 
-/// Who holds a lease: a client of its own, behind a connection that can freeze.
+/// The holder of a lease: a client behind a connection that can freeze.
 struct Holder {
     proxy: Proxy,
     nats: Arc<dyn Engine>,
@@ -30,7 +30,7 @@ struct Mesh {
     _archiver: Archiver,
     _local: Arc<Local>,
     holder: Arc<Holder>,
-    /// Of the watcher: only a station that can renew knows that others could.
+    /// Lease of the watcher: only a station that renews can detect that others could.
     _own: Box<dyn Lease>,
     _server: Server,
 }
@@ -48,7 +48,7 @@ impl NatsFixture {
         let own = Entry { groups: vec![crate::values::name("watchers")], ..crate::values::entry("archive") };
         let own = nats.register(&own, Duration::from_secs(30)).await.unwrap();
         let mesh = Mesh { nats, _archiver: archiver, _local: local, holder, _own: own, _server: server };
-        // The first question is answered when all of it works.
+        // The first response shows that all parts work.
         crate::values::eventually("an answer", async || {
             mesh.nats.watermark(&crate::values::name("x")).await.ok()
         })
@@ -70,7 +70,7 @@ impl Fixture for NatsFixture {
     }
 
     async fn lose(&self, lease: Box<dyn Lease>) {
-        // What holds the lease goes on, but nobody hears it.
+        // The holder of the lease continues, but its messages do not arrive.
         std::mem::forget(lease);
         self.holders.lock().unwrap().iter().for_each(|holder| holder.proxy.freeze());
     }

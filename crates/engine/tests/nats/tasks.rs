@@ -1,4 +1,4 @@
-//! Each long-lived task of the engine on NATS is killed, and its status names it.
+//! Each long-lived task of the engine on NATS is killed, and its status reports that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +30,13 @@ async fn the_death_of_each_task_is_reported() {
         ["archive_answerer", "archive_reader", "lease_renewal", "nats"],
         "a task that no test kills"
     );
-    // The connection's own, on which all others run, last.
+    // The task of the connection, on which all others run, is last.
     tasks.sort_by_key(|task| task.name() == "nats");
     for task in tasks {
         assert_eq!((task.is_up(), task.panics()), (true, 0), "{}", task.name());
         task.kill();
         let told = eventually(task.name(), async || {
-            // A question is what the answerer waits for.
+            // The answering task waits for a request.
             let _ = tokio::time::timeout(Duration::from_millis(100), nats.watermark(&name("x"))).await;
             task.failure()
         })

@@ -7,7 +7,7 @@ pub(crate) use barograph_testkit::{entry, name, next, record};
 
 use crate::server::LIMIT;
 
-/// Asks again until the answer is there.
+/// Repeats `ask` until it returns a value.
 pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
     let until = tokio::time::Instant::now() + LIMIT;
     loop {

@@ -1,4 +1,4 @@
-//! Labels and numbers that a station cannot have, through a server into the archive.
+//! Impossible labels and numbers of a station, through a server into the archive.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use barograph_engine::{Engine, Nats, Range, Record, labelled_unix_ns};
 use crate::server::{self, Server};
 use crate::values::{eventually, name, record};
 
-/// The year 2100, and a number that leaves five: the archive counts the one as of its arrival, and does not keep the other.
+/// The year 2100, and a number with five left above it: the archive labels the first with its
+/// arrival, and does not store the second.
 #[tokio::test]
 async fn a_wrong_clock_and_a_burnt_number_change_nothing_for_what_follows() {
     const YEAR_2100_NS: i64 = 4_102_444_800_000_000_000;

@@ -1,12 +1,12 @@
-//! Writing the notes of what waits.
+//! Writes the rows of table `spool`.
 
 use rusqlite::{Transaction, params};
 
 use super::super::store::Index;
 use super::Spool;
 
-/// Notes the host's own records of the archive with places above `cursor` and numbers in (`above`, `until`], the
-/// newest `room` of them; returns how many.
+/// Adds rows for the host's own records with positions above `cursor` and numbers in (`above`,
+/// `until`], the newest `room` of them. Returns how many were added.
 pub(super) fn fill(
     transaction: &Transaction<'_>,
     spool: &mut Spool,
@@ -38,7 +38,7 @@ pub(super) fn save_again(transaction: &Transaction<'_>, spool: &Spool) -> rusqli
     transaction.execute("INSERT INTO spool_again VALUES (?1)", [until]).map(drop)
 }
 
-/// Lets the spool begin with the first of its notes.
+/// Sets the start of the spool to the first of its rows.
 pub(super) fn restart(
     transaction: &Transaction<'_>,
     index: &mut Index,
@@ -56,8 +56,9 @@ pub(super) fn restart(
     Ok(())
 }
 
-/// Made when a mesh is joined, so that the format stays the one of every version: one that knows
-/// nothing of them can read and write the archive, and what it stores is noted at the next start.
+/// Created when a station joins a mesh, so that the archive's format stays the same for all
+/// versions. A version without this feature can read and write the archive; the next start adds
+/// rows for what it stored.
 pub(super) const TABLES: &str = "
 -- One row: whose records are forwarded, up to where the mesh misses nothing, and the place up to
 -- which `spool` is complete.

@@ -1,4 +1,4 @@
-//! What is read of the spool.
+//! Reads the spool.
 
 use rusqlite::params;
 

@@ -1,4 +1,4 @@
-//! Answers questions of stations from the archive.
+//! Answers requests of stations from the archive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,6 @@ use super::{RETRY_MAX, RETRY_MIN, Shared};
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, Error, Page, Record};
 
-/// Answers questions for ever.
 pub(super) async fn answer(shared: Arc<Shared>) {
     let mut wait = RETRY_MIN;
     loop {
@@ -46,7 +45,7 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
             question = questions.next() => question,
             trouble = faults.of_any(|denied| all.iter().any(|one| one.eq_ignore_ascii_case(denied))) => match trouble {
                 Trouble::Denied(what) => return Err(what),
-                // The client subscribes again when it is connected again.
+                // The client subscribes again when it reconnects.
                 _ => continue,
             },
         };
@@ -55,13 +54,14 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     }
 }
 
-/// Answers a question in a task of its own, so that none holds up those after it.
+/// Answers a request in a task of its own, so that it does not delay later ones.
 async fn take(shared: &Arc<Shared>, message: Message) {
     let is_older = shared.link.has_older_answers();
     if !question::is_asked(message.headers.as_ref(), is_older) {
         return;
     }
-    // A JetStream acknowledgement published to this subject does not parse, and is not charged to the asker in it.
+    // A JetStream acknowledgement that was published to this subject does not parse. It does not
+    // count against the requester in the subject.
     let Ok(asked) = Asked::read(&message) else { return };
     let is_heard = if asked.asker.is_empty() { is_older } else { shared.askers.is_heard(&asked.asker) };
     let Some(reply) = reply(&message, &asked, is_older).filter(|_| is_heard) else { return };
@@ -73,11 +73,12 @@ async fn take(shared: &Arc<Shared>, message: Message) {
     }
 }
 
-/// The subject of the answer to a question; `None` = the question is not answered.
+/// Returns the subject of the response; `None` if the request must not be answered.
 ///
-/// An asker chooses only the last two tokens: the servers execute what an archive publishes to JetStream's
-/// interface. Two reply subjects of older configurations are safe: one that the server chose (`_R_.`,
-/// which it refuses from clients), and an inbox, where stations share the archive's account.
+/// A requester chooses only the last two tokens, because the servers execute what an archive
+/// publishes to JetStream's interface. Two reply subjects of older configurations are safe: one
+/// that the server chose (`_R_.`, which it refuses from clients), and an inbox if stations share
+/// the archive's account.
 fn reply(message: &Message, asked: &Asked, is_older: bool) -> Option<async_nats::Subject> {
     let is_of_server = |reply: &str| reply.starts_with("_R_.") || is_older && reply.starts_with("_INBOX_");
     if let Some(reply) = message.reply.clone().filter(|reply| is_of_server(reply)) {
@@ -86,7 +87,7 @@ fn reply(message: &Message, asked: &Asked, is_older: bool) -> Option<async_nats:
     question::answer(&asked.asker, asked.question.answer.as_deref()?).map(async_nats::Subject::from)
 }
 
-/// Answers a question, unless its asker has given up.
+/// Answers a request, unless its deadline is over.
 async fn look_up(shared: Arc<Shared>, asked: Asked, slot: Slot, reply: async_nats::Subject) {
     let mut readiness = asked.readiness(&shared.progress.borrow());
     if readiness == Readiness::Behind {
@@ -100,9 +101,9 @@ async fn look_up(shared: Arc<Shared>, asked: Asked, slot: Slot, reply: async_nat
     send(&shared, reply, find(&shared, &asked, readiness).await).await;
 }
 
-/// A question as it came.
+/// A request with its sender and time of arrival.
 struct Asked {
-    /// The token of its station; empty = it is of an older version, and not known.
+    /// Token of the requesting station; empty for an older version, which does not name itself.
     asker: String,
     kind: String,
     question: Question,
@@ -131,13 +132,14 @@ impl Asked {
 async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes::Bytes, Error>) {
     let answer = answer.unwrap_or_else(|error| json(&shared.answer().with_error(error)));
     shared.answered.fetch_add(1, Ordering::Relaxed);
-    // An asker that hears nothing asks again.
+    // A requester without a response repeats its request.
     let _ = shared.link.client.publish(reply, answer).await;
 }
 
-/// Waits until the archive has read what the asker wants to find, or until the stream is known to end before it.
+/// Waits until the archive has read the records that the request needs, or until the stream is
+/// known to end before them.
 async fn wait(shared: &Shared, asked: &Asked) -> Readiness {
-    // The reader counts these receivers: while there are any, questions wait.
+    // The reader counts these receivers: each is a request that waits.
     let mut progress = shared.progress.subscribe();
     shared.wanted.notify_one();
     let ready = progress.wait_for(|now| asked.readiness(now) != Readiness::Behind);
@@ -159,7 +161,7 @@ async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<by
         Readiness::BeyondEnd(end) => {
             let place = question.after_place;
             let error = format!("the stream ends at {end}, before the place {place}");
-            // The place of an asker that does not know the stream may be one in another.
+            // Without a stream in the request, its position may be one in another stream.
             let answer = AnswerJson { other_stream: question.stream.is_none(), ..shared.answer() };
             return Ok(json(&answer.with_error(Error::Unavailable(error))));
         }
@@ -184,7 +186,7 @@ async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<by
     }
 }
 
-/// A page that one message can hold.
+/// Builds a page that fits in one message.
 async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes::Bytes, Error> {
     let after = match question.cursor.map(question::parts) {
         None => None,
@@ -202,7 +204,8 @@ async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes:
         if answer.len() <= bytes_max || page.items.len() <= 1 {
             return Ok(answer);
         }
-        // Fewer, in proportion and a little less; the asker comes again for the rest.
+        // Fewer records, in proportion and a little less. The requester sends a further request for
+        // the rest.
         limit = (page.items.len() * bytes_max / answer.len() * 9 / 10).max(1);
     }
 }
@@ -222,5 +225,6 @@ async fn look(
     }
 }
 
-/// What an answer may have besides its records, and the least that a server takes.
+/// Bytes that a response may have in addition to its records; also the smallest message that a
+/// server accepts.
 const ENVELOPE_BYTES: usize = 64 << 10;

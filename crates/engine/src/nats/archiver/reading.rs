@@ -14,7 +14,6 @@ use super::{RETRY_MAX, RETRY_MIN, Shared};
 use crate::complaints::Complaints;
 use crate::{Error, Record};
 
-/// Reads the stream for ever.
 pub(super) async fn read(shared: Arc<Shared>, mut place: Place) {
     let mut wait = RETRY_MIN;
     let mut complaints = Complaints::default();
@@ -36,7 +35,7 @@ pub(super) async fn read(shared: Arc<Shared>, mut place: Place) {
     }
 }
 
-/// Reads what there is and what comes; ends with why it cannot.
+/// Reads existing and new messages. Returns the reason why it cannot continue.
 async fn follow(
     shared: &Shared,
     place: &mut Place,
@@ -63,7 +62,8 @@ async fn follow(
     let mut kept = place.seq;
     loop {
         let pending = step(shared, place, complaints).await?;
-        // Each file written costs as much as many records; what it lacks is read again.
+        // One write of the file costs as much as many records. Records after the written position
+        // are read again.
         if kept < place.seq && WRITE_EVERY <= written.elapsed() {
             place.write(&shared.file);
             (written, kept) = (Instant::now(), place.seq);
@@ -84,16 +84,16 @@ async fn follow(
                 asked = Some(Instant::now());
                 update_streams(shared).await;
             }
-            // A question for what is not read yet does not wait for the next look.
+            // A request for unread records ends the pause.
             let _ = timeout(pause, shared.wanted.notified()).await;
         }
     }
 }
 
-/// Moves the place back to the newest message that is still in the stream as it was read. A server that
-/// lost messages which it had not synced gives their numbers to other messages.
+/// Moves the position back to the newest message that is still in the stream as it was read. A
+/// server that lost messages which it had not synced reuses their numbers for other messages.
 async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) -> Result<(), Trouble> {
-    // Every message up to the place was removed by age or size: what is left is unread.
+    // Age or size removed every message up to the position. The remaining ones are unread.
     if place.seq < state.first_seq && place.seq <= state.last_seq {
         return Ok(());
     }
@@ -120,7 +120,8 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
     Ok(())
 }
 
-/// Bounds an older version's streams; where that may not be, the archive goes on.
+/// Applies the current bounds to the streams of an older version. If that is denied, the archive
+/// continues.
 async fn update_streams(shared: &Shared) {
     if let Err(error) = streams::update(&shared.link).await {
         tracing::warn!(
@@ -130,20 +131,20 @@ async fn update_streams(shared: &Shared) {
     }
 }
 
-/// Sees when the bucket was made, for members that ask.
+/// Reads when the bucket was created, for members that request it.
 async fn look_at_the_bucket(shared: &Shared) {
     if let Some(created) = streams::bucket(&shared.link).await {
         *shared.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
     }
 }
 
-/// Asks the leader whether it is still the same stream, and where it ends: another one has nothing under the numbers that are
-/// awaited.
+/// Reads from the leader whether the stream is the same, and where it ends. Another stream has no
+/// records under the expected numbers.
 async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String> {
     let asked = Instant::now();
     let extent = match streams::extent(&shared.link, RECORDS).await {
         Ok(extent) => extent,
-        // The servers' queue for such requests may be full; the records are read by another way.
+        // The servers' queue for such requests may be full. Records are read in another way.
         Err(Trouble::NoAnswer(why)) => {
             tracing::debug!(%why, "the stream is not looked at");
             return Ok(());
@@ -156,34 +157,35 @@ async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String
     }
     let leader = Some(LeaderEnd { seq: state.last_seq, asked });
     shared.progress.send_modify(|progress| progress.leader = leader);
-    // An empty stream: questions up to its end can be answered. The place stays, because a server whose disk
-    // fails also reports an empty stream, and has the messages again after a restart.
+    // The stream is empty, so requests up to its end can be answered. The position stays: with a
+    // failed disk a server also reports an empty stream, and has the messages again after a
+    // restart.
     if state.last_seq < state.first_seq {
         shared.progress.send_modify(|progress| progress.seq = state.last_seq);
     }
     Ok(())
 }
 
-/// What was read for one commit.
+/// Messages that were read for one commit.
 #[derive(Default)]
 struct ReadAhead {
     records: Vec<Record>,
-    /// Messages read.
     count: u64,
     discarded: u64,
-    /// Sequence number of the last one, lost ones included; `None` = nothing new.
+    /// Sequence number of the last message, lost ones included; `None` if none is new.
     last: Option<u64>,
-    /// Sequence number and storage time of the last one that arrived.
+    /// Sequence number and storage time of the last message that arrived.
     newest: Option<(u64, String)>,
-    /// How many more there are.
+    /// Number of further messages in the stream.
     pending: u64,
 }
 
-/// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
-/// has in the archive: with a commit for each stretch some of those would hold up the records of all.
+/// Reads several ranges of messages for one commit. A range ends after a number of bytes, and a
+/// record may be much longer as a message than in the archive. With one commit for each range, a
+/// few such records would delay the records of all stations.
 ///
-/// Reads the message at the place again and compares it with the one read before. If that message did not
-/// arrive before, there is nothing to compare.
+/// It reads the message at the position again, and compares it with the one that was read before.
+/// If that message did not arrive before, there is nothing to compare.
 async fn read_ahead(
     shared: &Shared,
     place: &Place,
@@ -237,7 +239,7 @@ async fn read_ahead(
     Ok(ahead)
 }
 
-/// Reads a commit's worth into the archive; gives how many more there are.
+/// Reads the records of one commit into the archive. Returns the number of further messages.
 async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
     let ahead = read_ahead(shared, place, complaints).await?;
     let ReadAhead { mut records, count, discarded, last, newest, pending } = ahead;
@@ -246,15 +248,15 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
         (statistics.lag, statistics.last_error) = (0, None);
         return Ok(0);
     };
-    // The archive's own commit is what counts: only then is the place moved.
+    // The position moves only after the archive's commit.
     shared.local.bound_labels(&mut records);
     shared.local.absorb(&records).await.map_err(|error| error.to_string())?;
     {
         let mut statistics = shared.lock();
         statistics.consumed += count;
         statistics.discarded += discarded;
-        // Everything that the stream holds is read, so a gap in its numbers is what it no longer held. What it
-        // held before this archive was made is nobody's loss.
+        // All messages in the stream are read, so a gap in their numbers shows messages that have
+        // left it. Those that left before this archive was created do not count.
         if place.seq != 0 {
             statistics.missed += last.saturating_sub(place.seq).saturating_sub(count);
         }
@@ -268,26 +270,28 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
     Ok(pending)
 }
 
-/// Why it begins again.
+/// Reason to read the stream again.
 const LOST: &str = "the stream was made anew, or lost messages that this archive had read";
 
-/// Messages read at once.
+/// Messages of one read.
 const STRETCH: usize = 1000;
 
-/// Stretches read into one commit: of the longest messages 32 MiB, many times what servers that sync each take in a second.
+/// Reads for one commit. With the longest messages that is 32 MiB, many times what servers accept
+/// in a second if they sync each message.
 const STRETCHES_MAX: usize = 32;
 
-/// How long a record may be in the stream before it is in the archive.
+/// Longest time that a record is in the stream before it is read into the archive.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// How late a stream made anew may be noticed.
+/// Time after which a recreated stream is detected.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same while questions wait, one of which may name a place that the stream does not have.
+/// The same time while requests wait, one of which may need a position that the stream does not
+/// have.
 const END_EVERY: Duration = Duration::from_millis(100);
 
-/// Where the servers refuse to change the streams, they may allow it later.
+/// Interval of attempts to change the streams. Servers that refuse may permit it later.
 const UPDATE_EVERY: Duration = Duration::from_mins(1);
 
-/// The place need not be exact, so the disk is spared.
+/// Interval of writes of the position. It need not be exact, and fewer writes spare the disk.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

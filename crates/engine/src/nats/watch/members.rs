@@ -1,4 +1,5 @@
-//! Who is in a group, as far as was seen, and when to ask after whom; no clock and no connection.
+//! Members of a group, as far as they were read, and when to read which key again; without clock
+//! and connection.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -11,33 +12,33 @@ use super::super::writes::{Silence, Writes};
 use super::LOOK_EVERY;
 use crate::{Entry, Event, Group, HostId};
 
-/// Who is in the group, as far as was seen.
+/// Members of the group, as far as they were read.
 pub(super) struct Members {
     pub(super) group: Group,
     known: BTreeMap<HostId, Member>,
-    /// Stations that were removed, of whatever group.
+    /// Stations of any group that were removed.
     removed: BTreeSet<HostId>,
 }
 
 #[derive(Clone)]
 struct Member {
     entry: Entry,
-    /// The entry as it came; a copy, for a slice would keep the whole buffer that it was read into.
+    /// The entry as it was read. It is a copy, because a slice would keep the whole read buffer.
     payload: Box<[u8]>,
     registration: String,
     message: MessageId,
     renewed: Renewal,
     ttl: Duration,
-    /// When the servers were seen to have dropped the entry; `None` = they have it still.
+    /// When the servers were found to have dropped the entry; `None` if they have it.
     dropped: Option<Instant>,
     ask_at: Instant,
 }
 
-/// Which message of the bucket it was: one made anew counts its places from 1, at other times.
+/// Identifies a message of the bucket. A recreated bucket counts from 1 again, at other times.
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
     place: u64,
-    /// As the servers label it, to the nanosecond; `None` = they did not.
+    /// Storage time by the servers, to the nanosecond; `None` if they did not send it.
     stored_at: Option<String>,
 }
 
@@ -50,25 +51,26 @@ impl MessageId {
 /// When a registration was stored.
 #[derive(Clone, Copy)]
 pub(super) enum Renewal {
-    /// Since the look that did not find it, so at most [`LOOK_EVERY`] later.
+    /// Since the poll that did not find it, so at most [`LOOK_EVERY`] later.
     Since(Instant),
-    /// It was there when the bucket was read: nobody knows how long.
+    /// Unknown: it was there when the bucket was read.
     Before(Instant),
-    /// It was not there any more when the bucket was read anew: its station has one more lease to
-    /// return.
+    /// It was missing when the bucket was read again. Its station has one more lease to return.
     Missing(Instant),
 }
 
 impl Renewal {
-    /// Of what is found at `now` and was not there at the look that began at `looked`. Where looks came late, for this station
-    /// stood still or its servers were slow, that says little, and who was not heard meanwhile is not gone.
+    /// Renewal that is found at `now` and was missing at the poll that began at `looked`.
+    ///
+    /// If that poll is long ago, because this station was suspended or its servers were slow, its
+    /// time shows little, and a station without a renewal meanwhile is not gone.
     pub(super) fn found(looked: Instant, now: Instant) -> Self {
         if now <= looked + LATE_AFTER { Self::Since(looked) } else { Self::Before(now) }
     }
 }
 
 impl Member {
-    /// By when its lease is over by our own clock.
+    /// Time at which the lease has ended for certain, by this station's clock.
     fn over_at(&self) -> Instant {
         let over_at = match self.renewed {
             Renewal::Since(time) => time + LOOK_EVERY + self.ttl,
@@ -77,13 +79,13 @@ impl Member {
         self.dropped.map_or(over_at, |dropped| over_at.min(dropped))
     }
 
-    /// When it should have renewed, and that should have been seen.
+    /// Time by which a renewal should have been read.
     fn overdue_at(&self) -> Instant {
         let (Renewal::Since(time) | Renewal::Before(time)) = self.renewed else { return self.over_at() };
         (time + self.ttl / 3 + 2 * LOOK_EVERY + RENEWAL_SLACK).min(self.over_at())
     }
 
-    /// What it means at `now` that its lease is over.
+    /// Meaning at `now` of the end of the lease.
     fn silence(&self, writes: &Writes, now: Instant) -> Silence {
         writes.silence(self.over_at(), self.ttl, now)
     }
@@ -94,7 +96,8 @@ impl Members {
         Self { group: group.clone(), known: BTreeMap::new(), removed: BTreeSet::new() }
     }
 
-    /// Takes what the bucket holds, or held, for one host; what is no registration changes nothing.
+    /// Processes a message of the bucket for one host. A message that is no registration changes
+    /// nothing.
     pub(super) fn note(&mut self, stored: &Stored, renewed: Renewal) -> Option<Event> {
         if self.is_renewal(stored, renewed) {
             return None;
@@ -126,8 +129,8 @@ impl Members {
         (!is_same).then_some(Event::Up(entry))
     }
 
-    /// Whether a member says what it said before; it is renewed then. Nearly all that a large mesh tells is this, so
-    /// the text is not read again.
+    /// Returns whether the message repeats a member's registration, and renews the member then. In
+    /// a large mesh nearly all messages do, so the text is not parsed again.
     fn is_renewal(&mut self, stored: &Stored, renewed: Renewal) -> bool {
         let Some(head) = Head::read(stored).filter(|head| !head.is_deletion) else { return false };
         let Some(member) = self.known.get_mut(&head.host) else { return false };
@@ -140,7 +143,7 @@ impl Members {
         true
     }
 
-    /// What others hear when the group becomes this one.
+    /// Events that turn this group into `now`.
     pub(super) fn become_these(&self, now: &Self) -> VecDeque<Event> {
         let is_gone = |host: &&HostId| !now.known.contains_key(*host) && !now.removed.contains(*host);
         let gone = self.known.keys().filter(is_gone);
@@ -156,18 +159,19 @@ impl Members {
         events
     }
 
-    /// The stations that were removed since, for when the group becomes `now`.
+    /// Events for stations that were removed since, when the group turns into `now`.
     pub(super) fn removed_since(&self, now: &Self) -> Vec<Event> {
         now.removed.difference(&self.removed).cloned().map(Event::Removed).collect()
     }
 
-    /// Keeps those who are not in `self`, the bucket as read anew, and are not among `named`, whose
-    /// keys hold something else: the servers dropped their entries meanwhile.
+    /// Keeps members of `before` that are neither in `self`, which was read again from the bucket,
+    /// nor in `named`, the stations with other content of their key. The servers dropped the
+    /// entries of these members meanwhile.
     pub(super) fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
         for (host, member) in &before.known {
             if !self.known.contains_key(host) && !named.contains(host) {
                 let mut member = member.clone();
-                // A member that was missing already got its lease to return then.
+                // A member that was missing before got its lease to return then.
                 if !matches!(member.renewed, Renewal::Missing(_)) {
                     member.renewed = Renewal::Missing(now);
                 }
@@ -178,8 +182,8 @@ impl Members {
         }
     }
 
-    /// Keeps when registrations were stored that are the same messages in the bucket read anew:
-    /// reading them again does not prolong a lease.
+    /// Keeps the storage time of registrations that are the same messages in the bucket that was
+    /// read again. Reading a message again does not extend a lease.
     pub(super) fn keep_renewals(&mut self, before: &Self) {
         for (host, member) in &mut self.known {
             if let Some(before) = before.known.get(host).filter(|before| before.message == member.message) {
@@ -189,7 +193,7 @@ impl Members {
         }
     }
 
-    /// A member as others know it.
+    /// Copies a member from `others`.
     pub(super) fn keep(&mut self, host: &HostId, others: &Self) {
         if let Some(member) = others.known.get(host) {
             self.known.insert(host.clone(), member.clone());
@@ -200,13 +204,13 @@ impl Members {
         self.known.remove(host).map(|_| Event::Down(host.clone()))
     }
 
-    /// When somebody is to be asked after; `None` = there is nobody.
+    /// Time of the next key to read; `None` if there is no member.
     pub(super) fn first_overdue(&self) -> Option<Instant> {
         self.known.values().map(|member| member.ask_at).min()
     }
 
-    /// Those that are to be asked after, whose leases end first first. Where a lease is over and
-    /// that is no loss yet, nothing is asked: the next look sees a renewal.
+    /// Returns the members with keys to be read, earliest end of lease first. If the end of a lease
+    /// is no loss yet, its key is not read, because the next poll finds a renewal.
     pub(super) fn overdue(&mut self, now: Instant, writes: &Writes) -> Overdue {
         let (mut hosts, mut needs_proof) = (Vec::new(), false);
         for (host, member) in &mut self.known {
@@ -231,8 +235,8 @@ impl Members {
         Overdue { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_proof }
     }
 
-    /// It is still there: that is asked again when its lease must be over, and often only where nobody knows when
-    /// that is.
+    /// Schedules the next read of the key of a member that is still there: at the end of its lease,
+    /// and earlier only if that time is not known.
     pub(super) fn ask_later(&mut self, host: &HostId, now: Instant) -> Option<Event> {
         if let Some(member) = self.known.get_mut(host) {
             member.ask_at = match member.renewed {
@@ -244,7 +248,8 @@ impl Members {
         None
     }
 
-    /// Whether what the bucket holds came before what was seen: places only grow, unless it was made anew.
+    /// Returns whether the message is older than the member's. Numbers only grow, unless the bucket
+    /// was recreated.
     pub(super) fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
         self.known.get(host).is_some_and(|member| stored.seq < member.message.place)
     }
@@ -253,19 +258,21 @@ impl Members {
         self.known.get(host).is_none_or(|member| member.message.place < stored.seq)
     }
 
-    /// Whether a lease is over by our own clock, though the servers may not have dropped it yet.
+    /// Returns whether a lease has ended by this station's clock, even if the servers have not
+    /// dropped it.
     pub(super) fn is_over(&self, host: &HostId, now: Instant) -> bool {
         self.known.get(host).is_none_or(|member| member.over_at() <= now)
     }
 
-    /// Whether its lease is over and its station could have renewed it.
+    /// Returns whether the lease has ended and the station could have renewed it.
     pub(super) fn is_lost(&self, host: &HostId, now: Instant, writes: &Writes) -> bool {
         let is_lost =
             |member: &Member| member.over_at() <= now && member.silence(writes, now) == Silence::Loss;
         self.known.get(host).is_none_or(is_lost)
     }
 
-    /// The servers have no entry of it any more: its lease is over, unless it has time to return.
+    /// Records that the servers have no entry of the member: its lease has ended, unless it has
+    /// time to return.
     pub(super) fn dropped(&mut self, host: &HostId, now: Instant) {
         if let Some(member) = self.known.get_mut(host)
             && !matches!(member.renewed, Renewal::Missing(_))
@@ -275,18 +282,19 @@ impl Members {
     }
 }
 
-/// What is to be done about members that are late.
+/// Actions for members that are late.
 pub(super) struct Overdue {
-    /// Those to ask the servers for.
+    /// Members with keys to be read.
     pub(super) hosts: Vec<HostId>,
-    /// Whether a write of this station has to show what silence means.
+    /// Whether a write of this station must show what a missing renewal means.
     pub(super) needs_proof: bool,
 }
 
-/// A renewal is due after a third of the lease, and seen at the next look; so much later it is worth a question.
+/// Margin after which a renewal counts as late. It is due after a third of the lease, and the next
+/// poll reads it.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
-/// A look and the time to the next one.
+/// One poll, and the time to the next one.
 const LATE_AFTER: Duration = LOOK_EVERY.saturating_mul(2);
 
 #[cfg(test)]
@@ -299,7 +307,7 @@ mod tests {
     use super::*;
     use crate::{Capabilities, wire};
 
-    /// A registration of `north` in `local:a` for four seconds, as the bucket gives it.
+    /// A registration of `north` in `local:a` for four seconds, as it is in the bucket.
     fn stored(seq: u64) -> Stored {
         stored_by("north", seq)
     }
@@ -308,7 +316,7 @@ mod tests {
         stored_in("a", host, seq)
     }
 
-    /// In a bucket that was made at `made`.
+    /// The same in a bucket that was created at `made`.
     fn stored_in(made: &str, host: &str, seq: u64) -> Stored {
         let entry = Entry {
             host: Name::new(host).unwrap(),
@@ -340,7 +348,7 @@ mod tests {
         let mut members = Members::new(&Name::new("local:a").unwrap());
         members.note(&stored(5), Renewal::found(began, began + second / 2));
         assert!(members.is_over(&host, began + 5 * second));
-        // Renewed meanwhile; nobody knows when.
+        // Renewed meanwhile, at an unknown time.
         let woken = began + 15 * second;
         assert!(members.note(&stored(6), Renewal::found(began, woken)).is_none());
         assert!(!members.is_over(&host, woken + 3 * second));
@@ -366,7 +374,7 @@ mod tests {
         assert_eq!(members.first_overdue(), Some(began + 64 * second), "it has a lease to return");
         assert_eq!(members.overdue(began + 64 * second, &writes).hosts, std::slice::from_ref(&host));
         assert!(members.is_lost(&host, began + 64 * second, &writes));
-        // It returned.
+        // The station returned.
         assert!(members.note(&stored(6), Renewal::Since(began + 62 * second)).is_none());
         assert!(!members.is_lost(&host, began + 64 * second, &writes));
     }
@@ -387,7 +395,7 @@ mod tests {
         now.dropped(&host, read_at + second);
         assert!(!now.is_lost(&host, read_at + 3 * second, &writes));
         assert!(now.is_lost(&host, read_at + 4 * second, &writes));
-        // A station that left, or is in other groups now, has a key that says so.
+        // The key of a station that left, or is in other groups now, shows that.
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
         assert_eq!(before.become_these(&now), [Event::Down(host)]);
@@ -411,7 +419,7 @@ mod tests {
     fn reading_the_bucket_anew_more_often_than_a_lease_does_not_keep_the_dead() {
         let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
         let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
-        // A server that is behind has its entry still; the others do not.
+        // A server that is behind still has the entry; the others do not.
         for is_in_bucket in [true, false] {
             let mut writes = Writes::new(second);
             let mut members = Members::new(&group);
@@ -438,7 +446,7 @@ mod tests {
     /// A directory, a station that watches it, a live peer and one that dies.
     struct Mesh {
         began: Instant,
-        /// What the bucket holds of each host: its place and when it was stored, in milliseconds.
+        /// Message of each host in the bucket: its number and its storage time in milliseconds.
         bucket: BTreeMap<&'static str, (u64, u64)>,
         last_place: u64,
         members: Members,
@@ -463,7 +471,8 @@ mod tests {
             self.bucket.insert(host, (self.last_place, now_ms));
         }
 
-        /// As a watch does: reads all, or what is new, and asks for those that are late.
+        /// Works like a watch: reads the whole bucket or new messages, then the keys of late
+        /// members.
         fn look(&mut self, now_ms: u64, reads_anew: bool) {
             let now = self.began + Duration::from_millis(now_ms);
             self.bucket.retain(|_, (_, stored_ms)| now_ms < *stored_ms + 4000);
@@ -500,8 +509,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However often the bucket is read anew, and whatever outages there are: no live peer is lost, and a dead one is, soon
-        /// after the last outage.
+        /// For any outages and any number of reads of the whole bucket: no live peer is lost, and a
+        /// dead one is lost soon after the last outage.
         #[test]
         fn only_the_dead_are_lost_however_often_the_bucket_is_read_anew(
             outages in prop::collection::vec((1_u64..60, 1_u64..40), 0..4),
