@@ -1,4 +1,5 @@
-//! What a station knows of a path before it lets a test end early: its calibration, and a forecast of its rate.
+//! What a station has learned of a path before it lets a test end early: the calibration and a
+//! forecast of the rate.
 
 use barograph_forecast::{Battery, Config};
 use barograph_probe::Streamed;
@@ -6,7 +7,7 @@ use barograph_probe::calibration::{Calibration, Partials};
 use barograph_probe::stop::Guard;
 use barograph_probe::stream::{Early, Ended};
 
-/// A path's tests so far.
+/// State learned from the tests of one path so far.
 pub(crate) struct Calibrated {
     calibration: Calibration,
     battery: Battery,
@@ -17,7 +18,7 @@ impl Calibrated {
         Self { calibration: Calibration::default(), battery: Battery::new(&Config::default()) }
     }
 
-    /// Whether the next test may end early, and what it has to go by.
+    /// Parameters for the next test to end early; `None` while the path is not calibrated.
     pub(crate) fn early(&self) -> Option<Early> {
         let interval = self.battery.interval(LEVEL)?;
         let guard = Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper };
@@ -42,5 +43,5 @@ impl Calibrated {
     }
 }
 
-/// The interval that the station shows and alerts on.
+/// Level of the interval that the station shows and alerts on.
 const LEVEL: f64 = 0.9;

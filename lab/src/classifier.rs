@@ -1,5 +1,6 @@
-//! `lab classifier`: what lost the packets, told by the paper's classifier and by ours, and what that is worth to a sender, after
-//! Dickens, *A Lightweight, High Performance Communication Protocol for Grid Computing*, §3 to §5.
+//! `lab classifier`: scores the paper's classifier and Barograph's on labelled windows, and
+//! simulates what their verdicts are worth to a sender. After Dickens, *A Lightweight, High
+//! Performance Communication Protocol for Grid Computing*, §3 to §5.
 
 mod figures;
 mod judge;
@@ -18,39 +19,42 @@ use crate::output::{Output, save};
 use judge::Models;
 use windows::Report;
 
-/// What `lab classifier` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder with labelled windows, as `lab signatures` makes it; ../shared/signatures if there is one.
+    /// Folder with labelled windows that `lab signatures` made [default: ../shared/signatures]
     #[arg(value_name = "DIR")]
     windows: Option<PathBuf>,
-    /// Only these parts.
+    /// Run only these parts of the study.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     parts: Vec<Part>,
-    /// Score the models that come with Barograph, as they are; only tables and window.
+    /// Score the models that come with Barograph without fitting; only for the parts tables and
+    /// window.
     #[arg(long)]
     shipped: bool,
-    /// A folder made anew: the models that come with Barograph are scored on it as they are, and its queues are drawn.
+    /// Folder of a newer set of windows: score the models that come with Barograph on it without
+    /// fitting, and draw figures of its queues.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["shipped", "model_default", "model_paper"])]
     fresh: Option<PathBuf>,
-    /// Write all tables to classifier.md of this folder, and the short ones into its README.md between their marks.
+    /// Write all tables to classifier-bins.md in this folder, and the short ones between the marks
+    /// of its classifier.md.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["shipped", "model_default", "model_paper"])]
     pages: Option<PathBuf>,
-    /// Score this model of the default classifier, as it is; only tables and window.
+    /// Score this model of the default classifier without fitting; only for the parts tables and
+    /// window.
     #[arg(long, value_name = "FILE")]
     model_default: Option<PathBuf>,
-    /// Score this model of the paper's classifier, as it is; only tables and window.
+    /// Score this model of the paper's classifier without fitting; only for the parts tables and
+    /// window.
     #[arg(long, value_name = "FILE")]
     model_paper: Option<PathBuf>,
-    /// The seed of the parts that runs are in, of intervals, and of the simulation.
+    /// Seed for assigning runs to parts, for the bootstrap intervals and for the simulation.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the figures go.
+    /// Folder to write the figures to.
     #[arg(long, value_name = "DIR", default_value = "lab/figures")]
     out: PathBuf,
 }
 
-/// The parts of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Figures 4 to 6, Table 2, and whether windows are normally distributed
@@ -59,7 +63,7 @@ enum Part {
     Tables,
     /// How accuracy depends on the length of a window
     Window,
-    /// What a classifier is worth to a sender: Table 1
+    /// Table 1: what a classifier is worth to a sender
     Simulation,
 }
 
@@ -71,7 +75,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-const COMMAND: &str = "lab classifier DIR --fresh DIR --pages lab";
+const COMMAND: &str = "lab classifier DIR --fresh DIR --pages lab/results";
 
 fn report(args: &Args) -> anyhow::Result<Report> {
     let folder = windows::folder(args.windows.as_deref())?;
@@ -137,7 +141,7 @@ fn fresh(folder: &Path, args: &Args, report: &mut Report) -> anyhow::Result<()> 
 fn of_lengths(folder: &Path, models: Option<&Models>, seed: u64) -> anyhow::Result<String> {
     match windows::runs(folder)? {
         runs if runs.is_empty() => {
-            Ok("\nNo runs.txt.gz, of which windows of other lengths could be cut.\n".to_owned())
+            Ok("\nThe folder has no runs.txt.gz to cut windows of other lengths from.\n".to_owned())
         }
         runs => tables::length_table(&runs, models, seed),
     }
@@ -149,7 +153,8 @@ fn draw(out: &Path, figures: Vec<figures::Figure>) -> anyhow::Result<()> {
 
 const SHIPPED: &str = "the shipped models";
 
-/// The models that are not to be fitted here, if any were named, and what to call them.
+/// Models given by the options, which are not fitted here, with their name; `None` without such an
+/// option.
 fn as_they_are(args: &Args) -> anyhow::Result<Option<(Models, String)>> {
     let read =
         |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
@@ -177,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder as `lab signatures` makes it.
+    /// Writes windows into a folder in the format of `lab signatures`.
     fn folder(windows: &[Labelled], packets: u32) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let (mut text, mut runs) = (
@@ -253,7 +258,7 @@ mod tests {
         for figure in ["loss-figure-4.svg", "loss-figure-5.svg", "loss-figure-6.svg"] {
             assert!(fs::read_to_string(folder.path().join("figures").join(figure)).unwrap().contains("<svg"));
         }
-        // The intervals, the parts of the runs and the simulation are of the seed.
+        // The seed decides the intervals, the assignment of runs to parts and the simulation.
         let simulated = Args { parts: vec![Part::Simulation], ..args(&folder) };
         let last = text.find(TITLE_LAST).unwrap();
         assert!(report(&simulated).unwrap().all.ends_with(&text[last..]));
@@ -285,7 +290,7 @@ mod tests {
         let marks = ["verdicts", "reproduction", "fresh"];
         let readme: String =
             marks.map(|mark| format!("<!-- classifier: {mark} -->\nold\n<!-- end -->\n")).concat();
-        fs::write(pages.path().join("README.md"), readme).unwrap();
+        fs::write(pages.path().join("classifier.md"), readme).unwrap();
         let args = Args {
             fresh: Some(anew.path().to_owned()),
             pages: Some(pages.path().to_owned()),
@@ -293,15 +298,16 @@ mod tests {
             ..args(&open)
         };
         run(&args, None).unwrap();
-        let [readme, page] =
-            ["README.md", "classifier.md"].map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
-        assert!(!readme.contains("\nold\n") && readme.contains("dealt 30 times"), "{readme}");
+        let [readme, page] = ["classifier.md", "classifier-bins.md"]
+            .map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
+        assert!(!readme.contains("\nold\n") && readme.contains("30 random assignments"), "{readme}");
         assert!(readme.contains("12 windows of 4 runs"), "{readme}");
         let (_, anew) = page.split_once("# Signatures made anew: 12 labelled windows").unwrap();
         for row in ["– floor", "– goal", "called hybrid at most"] {
             assert!(anew.contains(row) && readme.contains(row), "no {row} in {anew}");
         }
-        // What an earlier experiment had was of other windows than those made anew.
+        // The earlier experiment had other windows than the newer set, so only the first tables
+        // show it.
         assert!(page.contains("– an earlier") && !anew.contains("– an earlier"), "{anew}");
     }
 

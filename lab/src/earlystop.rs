@@ -1,5 +1,5 @@
-//! `lab earlystop`: what a timed stream costs and how wrong it is when it ends as soon as its rate has settled,
-//! and whether its full length agrees with iperf3, over a grid of emulated paths.
+//! `lab earlystop`: cost and error of a timed stream that ends as soon as its rate has settled, and
+//! whether its full length agrees with iperf3, over a grid of emulated paths.
 
 mod bench;
 mod study;
@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
     let mut cells = if args.full || args.only.is_some() { bench::all() } else { bench::covering(args.seed) };
     cells.retain(|cell| args.only.as_ref().is_none_or(|only| cell.name() == *only));
-    anyhow::ensure!(!cells.is_empty(), "there is no such cell");
+    anyhow::ensure!(!cells.is_empty(), "no cell has the name that --only gives");
     cells.truncate(args.cells.unwrap_or(usize::MAX));
     let bar = bar(cells.len() as u64, "{msg}");
     let mut studies: Vec<Study> = Vec::new();
@@ -39,23 +39,22 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     output.print(&study::markdown(&studies, &[load_before, load()]))
 }
 
-/// What `lab earlystop` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Every cell of the grid, instead of a set in which each pair of levels meets.
+    /// Measure every cell of the grid, instead of a subset in which each pair of levels occurs.
     #[arg(long, conflicts_with = "cells")]
     pub(crate) full: bool,
-    /// Only the cell of this name, such as `300 Mbit/s, 100 ms, bbr, 0.1 % loss`.
+    /// Measure only the cell of this name, such as `300 Mbit/s, 100 ms, bbr, 0.1 % loss`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "cells"])]
     pub(crate) only: Option<String>,
-    /// Only so many cells, for a quick look.
+    /// Measure only the first N cells, for a quick check.
     #[arg(long, value_name = "N")]
     pub(crate) cells: Option<usize>,
-    /// Seed of the losses, and of which cells stand for the others.
+    /// Seed of the losses, and of the choice of cells.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Tests of full length in each cell: the first of 10 s, the others of 5 s, each in turn with one of iperf3.
-    /// Four calibrate what comes after
+    /// Tests of full length in each cell, in turns with iperf3: the first of 10 s, the others of 5
+    /// s. Four calibrate the path for the tests that may end early.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=100))]
     pub(crate) tests: u32,
     /// Tests in each cell that may end early.
@@ -64,7 +63,7 @@ pub(crate) struct Args {
     /// Write the samples of each long test as CSV into this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Print JSON: one object.
+    /// Print the results as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }

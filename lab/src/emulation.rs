@@ -1,4 +1,5 @@
-//! What all studies on emulated networks do to one: whether there may be one, how its TCP is set, and what else it carries.
+//! Shared by all studies on emulated networks: the permission to make one, its TCP settings, and
+//! further traffic on it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -14,7 +15,7 @@ use barograph_sim::{Error, Host, Link, Network, say_skipped};
 
 use crate::jobs::Task;
 
-/// Whether this process may make networks; where not, it is reported as a skip of `verb`.
+/// Whether this process may create networks. If not, `verb` is reported as skipped.
 pub(crate) fn is_permitted(verb: &str) -> anyhow::Result<bool> {
     match Network::new(Link::Veth { rate_bps: None }) {
         Err(error @ Error::NotPermitted { .. }) => {
@@ -25,24 +26,24 @@ pub(crate) fn is_permitted(verb: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// Why what was measured on a network is no evidence, if so.
+/// Why the measurements on a network are void; `None` if they are valid.
 pub(crate) fn void(network: &Network) -> Option<String> {
     network.report().and_then(|report| report.void()).map(|void| void.to_string())
 }
 
-/// Changes a setting of TCP in one host alone.
+/// Changes a TCP setting in one host only.
 pub(crate) fn set_tcp(host: &Host, setting: &str, value: &str) -> anyhow::Result<()> {
     let path = format!("/proc/sys/net/ipv4/{setting}");
     host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {value} to {path}"))
 }
 
-/// Makes each connection begin without what the kernel learnt from earlier ones to the same address, which would help, or
-/// hamper, the second of two programs.
+/// Stops the kernel from reusing what it learned from earlier connections to the same address,
+/// which would favour or hinder the second of two programs.
 pub(crate) fn forget_connections(network: &Network) -> anyhow::Result<()> {
     [&network.a, &network.b].into_iter().try_for_each(|host| set_tcp(host, "tcp_no_metrics_save", "1"))
 }
 
-/// A connection from the near host on which two bytes come back from the far one, as long as it lasts.
+/// Opens a connection from host `a` to host `b`, which returns every two bytes that it receives.
 pub(crate) fn ping_pong(network: &Network, limit: Duration) -> anyhow::Result<TcpStream> {
     let listener = network.b.run(|| TcpListener::bind((network.b.v4(), 0)))??;
     let to = listener.local_addr()?;
@@ -61,7 +62,7 @@ pub(crate) fn ping_pong(network: &Network, limit: Duration) -> anyhow::Result<Tc
     Ok(stream)
 }
 
-/// A responder in a host, and how it is addressed from another.
+/// A responder in a host, with its addresses for other hosts.
 pub(crate) struct Responder(Listener);
 
 impl Responder {
@@ -69,27 +70,28 @@ impl Responder {
         Ok(Self(host.run(|| Listener::start((host.v4(), 0).into(), limits))??))
     }
 
-    /// As `host:port`.
+    /// Its address as `host:port`.
     pub(crate) fn target(&self) -> anyhow::Result<Target> {
         Ok(Target::parse(&self.0.address().to_string())?)
     }
 
-    /// As `http://host:port/`.
+    /// Its address as `http://host:port/`.
     pub(crate) fn url(&self) -> anyhow::Result<Target> {
         Ok(Target::parse(&format!("http://{}/", self.0.address()))?)
     }
 }
 
-/// Datagrams of others at a rate that varies, until dropped.
+/// Background datagrams at a varying rate, until dropped.
 pub(crate) struct Traffic {
     bytes: Arc<AtomicU64>,
     _sender: Task<()>,
-    /// Takes what arrives, and drops it when its buffer is full.
+    /// Receives the datagrams; drops them when its buffer is full.
     _sink: UdpSocket,
 }
 
 impl Traffic {
-    /// From one host to another; `rate_bps` says how fast (bit/s) after so much time.
+    /// Sends from the first host to the second; `rate_bps` gives the rate (bit/s) at a time since
+    /// the start.
     pub(crate) fn start(
         [from, to]: [&Host; 2],
         mut rate_bps: impl FnMut(Duration) -> f64 + Send + 'static,
@@ -107,12 +109,12 @@ impl Traffic {
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(TICK);
                 let now = Instant::now();
-                // What a busy machine missed is not made up for in one go.
+                // What a busy machine missed is not sent in one burst.
                 due += rate_bps(now - began) / 8.0 * (now - last).min(GAP_MAX).as_secs_f64();
                 last = now;
                 while DATAGRAM_BYTES as f64 <= due {
                     due -= DATAGRAM_BYTES as f64;
-                    // A full buffer drops it, as a full queue would.
+                    // A full buffer drops the datagram, as a full queue would.
                     if socket.send(&payload).is_ok() {
                         sent.fetch_add(DATAGRAM_BYTES as u64, Ordering::Relaxed);
                     }
@@ -127,7 +129,7 @@ impl Traffic {
     }
 }
 
-/// A packet of a middling size, with headers below every MTU.
+/// A packet of medium size, with headers below every MTU.
 const DATAGRAM_BYTES: usize = 1000;
 const TICK: Duration = Duration::from_millis(2);
 const GAP_MAX: Duration = Duration::from_millis(20);

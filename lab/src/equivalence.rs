@@ -1,5 +1,6 @@
-//! `lab equivalence`: whether a page in a browser measures what a native program measures, after Krintz and Wolski,
-//! "JavaNws: The Network Weather Service for the Desktop" (1999), §4 and §5: their Java is our page, their C is Rust.
+//! `lab equivalence`: whether a page in a browser measures what a native program measures, after
+//! Krintz and Wolski, "JavaNws: The Network Weather Service for the Desktop" (1999), §4 and §5. Our
+//! page stands for their Java program, and Rust for their C.
 
 mod collect;
 mod link;
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &Args, page: Option<&FilePath>) -> anyhow::Result<()> {
     }
 }
 
-/// Measures one link; whatever goes wrong is told of it, and the next one has its turn.
+/// Measures one link. An error is stored with the link, and the next link is measured.
 fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
     let measured = path.bench(args).and_then(|mut bench| {
         let study = collect::pairs(&mut bench, args, cancel)?;
@@ -84,7 +85,7 @@ fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
             return;
         }
     };
-    // At once: what was measured is not to depend on what comes after.
+    // Written at once, so that these results do not depend on what follows.
     if let Some(directory) = &args.out
         && let Err(error) = collect::write_csv(&study, directory)
     {
@@ -98,19 +99,19 @@ fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
     }
 }
 
-/// What `lab equivalence` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Pairs of each quantity on each link; 0 leaves tables 3 to 5 out.
+    /// Pairs of each quantity on each link; 0 omits tables 3 to 5.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) pairs: u32,
-    /// Only these links.
+    /// Measure only these links.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [LinkName::Slow, LinkName::Fast, LinkName::Loopback])]
     pub(crate) links: Vec<LinkName>,
-    /// Pairs of each row of table 6, the control of buffers; 0 leaves it out.
+    /// Pairs of each row of table 6, the control of buffers; 0 omits it.
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub(crate) buffer_pairs: u32,
-    /// Rounds of table 7 on each link, the page's default goodput beside a native transfer of 16 MiB; 0 leaves it out.
+    /// Rounds of table 7 on each link, the page's default goodput beside a native transfer of 16
+    /// MiB; 0 omits it.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) rate_rounds: u32,
     /// Bytes of a transfer; the paper's are 64 KiB.
@@ -119,15 +120,14 @@ pub(crate) struct Args {
     /// Write the series as CSV, and the figures as SVG, into this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// The browser.
+    /// Program of the Chromium browser.
     #[arg(long, value_name = "FILE", env = "CHROMIUM", default_value = "/usr/bin/chromium")]
     pub(crate) chromium: PathBuf,
-    /// Print JSON: one object.
+    /// Print the results as one JSON object.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// The links of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LinkName {
     /// 2 Mbit/s, 95 ms: the paper's wide-area paths
@@ -140,11 +140,11 @@ pub(crate) enum LinkName {
     Loopback,
 }
 
-/// How fine the page's clock is.
+/// Resolution of the page's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ClockName {
-    /// As on a secure origin: isolated from other origins
+    /// As on a secure origin, isolated from other origins
     Fine,
     /// As on a plain http address
     Coarse,
@@ -161,7 +161,7 @@ pub(crate) struct Results {
     pub(crate) is_cancelled: bool,
 }
 
-/// How delays vary: standard deviations and the mean, in seconds.
+/// Variation of the delays: standard deviations and the mean, in seconds.
 #[derive(Clone, Copy, Debug, serde::Serialize)]
 pub(crate) struct Variation {
     pub(crate) one_way_s: f64,
@@ -181,8 +181,9 @@ impl Variation {
     }
 }
 
-/// The coefficient of independent pairs of the series that is divided by: of x and y with one mean μ and variance σ²,
-/// Σxy ÷ Σx² tends to μ² ÷ (μ² + σ²).
+/// Coefficient that scatter alone would give: for independent x and y with the same mean μ and
+/// variance σ², Σxy ÷ Σx² tends to μ² ÷ (μ² + σ²). It uses the moments of the series in the
+/// denominator.
 pub(crate) fn by_scatter(study: &Study) -> Option<f64> {
     let side = match study.better {
         Better::Larger => &study.a,
@@ -192,6 +193,6 @@ pub(crate) fn by_scatter(study: &Study) -> Option<f64> {
     variance.map(|variance| mean * mean / (mean * mean + variance)).filter(|ratio| ratio.is_finite())
 }
 
-/// Native probes know no other way, so the page does the same.
-pub(crate) const REGIME: &str = "Every experiment has a new connection of its own, natively and in the browser, whatever the quantity; \
-the time to open it is no part of any value.";
+/// Native probes always open a connection, so the page does the same.
+pub(crate) const REGIME: &str = "Every experiment uses a new connection, natively and in the browser, for every quantity; \
+no value includes the time to open it.";

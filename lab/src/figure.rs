@@ -15,7 +15,7 @@ pub(crate) struct Figure {
 }
 
 pub(crate) struct Axes {
-    /// The plotting area in pixels.
+    /// Left edge of the plotting area (pixels), as are the next three.
     pub(crate) left: i32,
     pub(crate) top: i32,
     pub(crate) width: i32,
@@ -24,7 +24,7 @@ pub(crate) struct Axes {
     y: Scale,
 }
 
-/// From data to a share of an axis.
+/// Maps data to a share of an axis, 0 to 1.
 #[derive(Clone, Copy)]
 pub(crate) enum Scale {
     Linear(f64, f64),
@@ -41,7 +41,7 @@ impl Scale {
 }
 
 impl Axes {
-    /// Over a plotting area of `left`, `top`, `width` and `height` pixels.
+    /// Axes over a plotting area of `left`, `top`, `width` and `height` pixels.
     pub(crate) fn new([left, top, width, height]: [i32; 4], x: Scale, y: Scale) -> Self {
         Self { left, top, width, height, x, y }
     }
@@ -52,7 +52,7 @@ impl Axes {
         (x, y)
     }
 
-    /// The frame, a title, ticks with their labels, and what the axes mean.
+    /// Draws the frame, a title, ticks with their labels, and the names of the axes.
     pub(crate) fn frame(
         &self,
         root: &Area<'_>,
@@ -109,7 +109,7 @@ pub(crate) fn line(
     Ok(root.draw(&PathElement::new(points, style))?)
 }
 
-/// Names in a row, each with the line or mark that stands for it.
+/// Draws names in a row, each with its line or mark.
 pub(crate) fn legend<T: ToString>(
     root: &Area<'_>,
     left: i32,
@@ -157,7 +157,7 @@ pub(crate) fn text(size: u32, horizontal: HPos, vertical: VPos) -> TextStyle<'st
     TextStyle::from(("sans-serif", size).into_font()).pos(Pos::new(horizontal, vertical))
 }
 
-/// A drawing of so many pixels as SVG.
+/// Draws on an area of `width` × `height` pixels and returns it as SVG.
 pub(crate) fn svg(
     width: i32,
     height: i32,
@@ -177,7 +177,7 @@ pub(crate) fn ticks(values: &[f64], unit: &str) -> Vec<(f64, String)> {
     values.iter().map(|value| (*value, format!("{value}{unit}"))).collect()
 }
 
-/// Pixels.
+/// Sizes of the font in pixels.
 pub(crate) const SMALL: u32 = 17;
 pub(crate) const NORMAL: u32 = 19;
 
@@ -195,27 +195,27 @@ pub(crate) struct Chart {
     title: String,
     x: Axis,
     y: Axis,
-    /// The axis on the right and its line.
+    /// The axis on the right and the points of its line.
     right: Option<(Axis, Vec<(f64, f64)>)>,
     layers: Vec<Layer>,
 }
 
-/// An axis that is as long as its data.
+/// An axis from `low` to `high`.
 pub(crate) struct Axis {
     name: String,
     is_log: bool,
     low: f64,
     high: f64,
-    /// Places of the marks; empty for five of equal distance.
+    /// Positions and labels of the ticks; empty for five at equal distances.
     ticks: Vec<(f64, String)>,
 }
 
-/// What is drawn in one colour.
+/// Points that are drawn in one colour.
 pub(crate) struct Layer {
     name: String,
     shape: Shape,
     pub(crate) points: Vec<(f64, f64)>,
-    /// Which of [`COLOURS`].
+    /// Index into [`COLOURS`], modulo its length.
     colour: usize,
 }
 
@@ -225,13 +225,13 @@ pub(crate) enum Shape {
     /// A thin line without dots.
     Thin,
     Dots,
-    /// Bars of this share of the axis.
+    /// Bars with this share of the axis as width.
     Bars(f64),
 }
 
 impl Axis {
     pub(crate) fn linear(name: &str, low: f64, high: f64) -> Self {
-        // A range of nothing has no scale.
+        // A range of length 0 has no scale.
         let high = if low < high { high } else { low + 1.0 };
         Self { name: name.to_owned(), is_log: false, low, high, ticks: Vec::new() }
     }
@@ -279,7 +279,7 @@ impl Chart {
         Self { title: title.into(), x, y, right: None, layers }
     }
 
-    /// With an axis on the right, and its line.
+    /// Adds an axis on the right with its line.
     pub(crate) fn with_right(self, right: Option<(Axis, Vec<(f64, f64)>)>) -> Self {
         Self { right, ..self }
     }
@@ -332,7 +332,7 @@ impl Layer {
     fn draw(&self, root: &Area<'_>, axes: &Axes) -> anyhow::Result<()> {
         let colour = self.colour();
         if matches!(self.shape, Shape::Line | Shape::Thin) {
-            // A value that is missing parts a line in two.
+            // A missing value interrupts the line.
             for run in self.points.split(|(_, y)| !y.is_finite()).filter(|run| !run.is_empty()) {
                 axes.line(root, run, colour, if self.shape == Shape::Thin { 1 } else { 2 })?;
             }
@@ -377,7 +377,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Pixels.
+/// Size and margins of a chart in pixels.
 const WIDTH: i32 = 860;
 const HEIGHT: i32 = 470;
 const LEFT: i32 = 110;
@@ -385,6 +385,6 @@ const RIGHT: i32 = 120;
 const TOP: i32 = 84;
 const BOTTOM: i32 = 76;
 
-/// Of series and predictors, and of the cost.
+/// Colours of series and predictors, and of the cost.
 const COLOURS: [RGBColor; 6] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY];
 const COST: RGBColor = RGBColor(140, 140, 140);

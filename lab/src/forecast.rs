@@ -1,4 +1,4 @@
-//! `lab forecast`: every preset, rule and method on every trace of a folder.
+//! `lab forecast`: scores every preset, rule and method on every trace of a folder.
 
 mod report;
 mod score;
@@ -15,10 +15,9 @@ use crate::output::Output;
 use crate::series::read_folder;
 use score::{BATTERIES, CycleScore, Score, score};
 
-/// What `lab forecast` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder with the traces (*.csv).
+    /// Folder with the traces (*.csv).
     #[arg(value_name = "DIR")]
     traces: PathBuf,
     /// Print the numbers as JSON.
@@ -44,7 +43,8 @@ pub(crate) struct Trace {
     pub(crate) name: String,
     pub(crate) count: usize,
     pub(crate) scores: Vec<Score>,
-    /// The daily and weekly members by MSE and by MAE, where the trace is a week long.
+    /// Scores of the daily and weekly methods by MSE and by MAE, if the trace is at least a week
+    /// long.
     pub(crate) cycles: Option<[CycleScore; 2]>,
 }
 
@@ -66,7 +66,7 @@ impl Trace {
         series.iter().zip(scores.chunks(BATTERIES.len())).map(trace).collect()
     }
 
-    /// The best single method of NWS with hindsight: its name and error.
+    /// The best single method of NWS in hindsight: its name and error.
     pub(crate) fn best_of_nws(&self, loss: Loss) -> (&'static str, f64) {
         let methods = self.scores[0].methods.iter().map(|method| (method.method, method.errors.of(loss)));
         methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))

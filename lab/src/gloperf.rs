@@ -1,5 +1,5 @@
-//! `lab gloperf`: what a longer test period and a shorter test cost in error, after Lee, Stepanek, Wolski, Kesselman
-//! and Foster, *A Network Performance Tool for Grid Environments* (SC '99), §4.
+//! `lab gloperf`: cost in error of a longer test period and a shorter test, after Lee, Stepanek,
+//! Wolski, Kesselman and Foster, *A Network Performance Tool for Grid Environments* (SC '99), §4.
 
 #[cfg(target_os = "linux")]
 mod campaign;
@@ -18,37 +18,36 @@ use crate::output::{Output, save};
 use crate::series::files;
 use long::Long;
 
-/// What `lab gloperf` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder with the RIPE Atlas traces (rtt_ms_atlas_*.csv); without it only the synthetic series is used.
+    /// Folder with the RIPE Atlas traces (rtt_ms_atlas_*.csv); without it only the synthetic series
+    /// is used.
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
-    /// Only these parts.
+    /// Run only these parts of the study.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Campaign, Part::Competition, Part::Long])]
     parts: Vec<Part>,
-    /// Measure in the paper's own time and at its rates, instead of five times as fast: about an hour.
+    /// Measure at the paper's own speed and rates, instead of five times as fast: about an hour.
     #[arg(long)]
     full: bool,
     /// Tests of each length in the campaign.
     #[arg(long, value_name = "N", default_value_t = 96, value_parser = value_parser!(u32).range(24..=2000))]
     cycles: u32,
-    /// The seed of the synthetic series, of background traffic and of the random predictor.
+    /// Seed of the synthetic series, of background traffic and of the random predictor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Where the figures go.
+    /// Folder to write the figures to.
     #[arg(long, value_name = "DIR", default_value = "lab/figures")]
     out: PathBuf,
 }
 
-/// The parts of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Figures 1 to 9: tests over two emulated links; root
     Campaign,
-    /// What a test takes from a competing flow, and leaves in the queue; root
+    /// What a test takes from a competing flow, and adds to the queue; root
     Competition,
-    /// Figures 10 and 11, and shifted subsamples: long series, nothing is measured
+    /// Figures 10 and 11, and shifted subsamples: uses long series, measures nothing
     Long,
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     Output::new(page, false).print(&text)
 }
 
-/// Figures 1 to 9: both links at once, each with an emulator of its own.
+/// Figures 1 to 9: measures both links at the same time, each with its own emulator.
 #[cfg(target_os = "linux")]
 fn campaign_part(args: &Args) -> anyhow::Result<String> {
     let plan = campaign::Plan {
@@ -125,10 +124,10 @@ fn long_part(args: &Args) -> anyhow::Result<String> {
     ))
 }
 
-/// The Atlas traces of a folder; none where there is no folder, which is said.
+/// The Atlas traces of a folder. If there are none, the skip is reported.
 fn atlas(folder: Option<&Path>) -> Vec<PathBuf> {
     let Some(folder) = folder else {
-        eprintln!("SKIPPED: lab gloperf: the RIPE Atlas traces; expected --traces DIR");
+        eprintln!("SKIPPED: lab gloperf: the RIPE Atlas traces; name their folder with --traces DIR");
         return Vec::new();
     };
     files(folder, "csv", |name| name.starts_with("rtt_ms_atlas_")).unwrap_or_else(|error| {
@@ -137,11 +136,11 @@ fn atlas(folder: Option<&Path>) -> Vec<PathBuf> {
     })
 }
 
-/// Of a path of 60 ms are left 12 ms, which the emulator and the kernel's timers of some milliseconds still bear, and a
-/// day's eight hours of tests take ten minutes.
+/// A path of 60 ms becomes one of 12 ms, which the emulator and the kernel's timers of some
+/// milliseconds still manage, and a day's eight hours of tests take ten minutes.
 #[cfg(target_os = "linux")]
 const COMPRESSION: f64 = 5.0;
 
-/// Runs with a full test, and as many with one that may stop early: two and a half minutes.
+/// Number of runs with a full test, and of runs with one that may stop early: 2.5 minutes.
 #[cfg(target_os = "linux")]
 const COMPETITIONS: u32 = 3;

@@ -1,4 +1,4 @@
-//! iperf3 in the hosts of a network.
+//! Runs iperf3 in the hosts of a network.
 
 use std::net::Ipv4Addr;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ pub(crate) fn is_here() -> bool {
     find("iperf3").is_some()
 }
 
-/// A server for one client, which listens.
+/// Starts a server for one client and waits until it listens.
 pub(crate) fn serve(host: &Host, port: u16) -> anyhow::Result<Process> {
     let mut command = host.command("iperf3");
     command.args(["-s", "-1", "--forceflush", "-p", &port.to_string()]);
@@ -22,12 +22,13 @@ pub(crate) fn serve(host: &Host, port: u16) -> anyhow::Result<Process> {
     let mut server = Process::spawn(&mut command)?;
     let lines = server.lines()?;
     if !lines.iter().any(|line| line.contains("Server listening")) {
-        bail!("iperf3's server ended before it listened");
+        bail!("the iperf3 server ended before it listened");
     }
     Ok(server)
 }
 
-/// The report of a client that may take so many seconds; of `end`, what its receiver saw is in `sum_received`.
+/// Runs a client for at most `seconds_max` and returns its report. The receiver's numbers are in
+/// `sum_received` of `end`.
 pub(crate) fn report(
     from: &Host,
     to: (Ipv4Addr, u16),
@@ -37,16 +38,16 @@ pub(crate) fn report(
     let (address, port) = (to.0.to_string(), to.1.to_string());
     let words = [&["iperf3", "-c", &address, "-p", &port, "-J"], options].concat();
     let Ended::Done(text) = run(from, &words, seconds_max)? else { bail!("iperf3 did not end in time") };
-    // Warnings come behind it.
+    // Warnings may follow the report.
     let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
-    let report = values.next().context("iperf3 says nothing")?.context("iperf3's report is no JSON")?;
+    let report = values.next().context("iperf3 printed nothing")?.context("iperf3's report is not JSON")?;
     match report.get("error") {
         Some(error) => bail!("iperf3: {error}"),
         None => Ok(report),
     }
 }
 
-/// One transfer from A to B, both ends started for it: the client's report.
+/// One transfer from A to B: starts both ends and returns the client's report.
 pub(crate) fn measured(
     network: &barograph_sim::Network,
     seconds_max: u64,
@@ -58,5 +59,5 @@ pub(crate) fn measured(
 
 const PORT: u16 = 5201;
 
-/// More than iperf3 needs to begin and to end (s).
+/// More than iperf3 needs to start and to end (s).
 pub(crate) const GRACE_S: u64 = 20;

@@ -1,4 +1,4 @@
-//! Work beside other work: jobs on all processors, tasks in the background, and the end of both on a signal.
+//! Concurrent work: jobs on all processors, tasks in the background, and cancellation by a signal.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -10,18 +10,20 @@ use barograph_probe::io::Cancel;
 use barograph_station::{Signal, signals};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on standard error, where that is a terminal: `{pos}/{len}`, and what `rest` of a template has behind that.
+/// A progress bar on standard error, if that is a terminal: `{pos}/{len}`, then the template
+/// `rest`.
 pub(crate) fn bar(length: u64, rest: &str) -> ProgressBar {
     bar_like(length, &format!("{{bar:40}} {{pos}}/{{len}} {rest}"))
 }
 
-/// The same, all of it by a template of its own.
+/// A progress bar with a template of its own.
 pub(crate) fn bar_like(length: u64, template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(length).with_style(style)
 }
 
-/// The results of `work` on each of the jobs, in their order; on all processors, with a bar that shows the jobs' names.
+/// Results of `work` on each job, in the jobs' order. It runs on all processors, and a bar shows
+/// the names of the jobs.
 pub(crate) fn all<J: Sync, R: Send>(
     jobs: &[J],
     name: impl Fn(&J) -> String + Sync,
@@ -39,7 +41,7 @@ pub(crate) fn all<J: Sync, R: Send>(
     done
 }
 
-/// The results of `work` on each of the jobs, in their order, so many at once.
+/// Results of `work` on each job, in the jobs' order; `count` jobs run at the same time.
 pub(crate) fn at_once<J: Sync, R: Send>(jobs: &[J], count: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -58,21 +60,21 @@ pub(crate) fn at_once<J: Sync, R: Send>(jobs: &[J], count: usize, work: impl Fn(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A thread that works until it is told to stop, or dropped.
+/// A thread that works until it is stopped or dropped.
 pub(crate) struct Task<T> {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<T>>,
 }
 
 impl<T: Send + 'static> Task<T> {
-    /// `work` ends soon after its flag is set.
+    /// Starts the thread. `work` must end soon after its flag is set.
     pub(crate) fn start(work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         Self { stop, thread: Some(thread::spawn(move || work(&stopped))) }
     }
 
-    /// Ends it; its result, unless it panicked.
+    /// Stops the thread; returns its result, or `None` if it panicked.
     pub(crate) fn finish(mut self) -> Option<T> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take()?.join().ok()
@@ -82,7 +84,7 @@ impl<T: Send + 'static> Task<T> {
 impl<T> Drop for Task<T> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Its work panics at nothing.
+        // The work does not panic, and a panic would have been printed.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -99,10 +101,10 @@ pub(crate) fn sleep(time: Duration, stop: &AtomicBool) {
     }
 }
 
-/// How soon a task ends when it is told to.
+/// Longest time until a sleeping task notices that it was stopped.
 const TICK: Duration = Duration::from_millis(50);
 
-/// A switch that the first signal throws; a second signal to stop ends the program.
+/// A cancellation flag that the first signal sets. A second stop signal ends the program.
 pub(crate) fn stop_on_signal() -> anyhow::Result<Cancel> {
     let signals = signals::listen().context("signals cannot be handled")?;
     let cancel = Cancel::default();

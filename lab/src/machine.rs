@@ -1,14 +1,14 @@
-//! What the study ran on, for tables 1 and 2.
+//! The machine and system that a study ran on.
 
 use std::fs;
 
-/// The kernel's name and release.
+/// Name and release of the kernel.
 pub(crate) fn kernel() -> String {
     let read = |name: &str| fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap_or_default();
     format!("{} {}", read("ostype").trim(), read("osrelease").trim()).trim().to_owned()
 }
 
-/// How many processors of which model.
+/// Number and model of the processors.
 pub(crate) fn processors() -> String {
     let table = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = table.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -23,13 +23,13 @@ pub(crate) fn memory() -> String {
     kib.map_or_else(|| "unknown".to_owned(), |kib| format!("{:.1} GiB", kib / f64::from(1 << 20)))
 }
 
-/// With what TCP sends.
+/// The kernel's default congestion control for TCP.
 pub(crate) fn congestion() -> String {
     let name = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
     name.trim().to_owned()
 }
 
-/// The machine's load over the last minute.
+/// Load of the machine over the last minute.
 pub(crate) fn load() -> String {
     let loads = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     loads.split(' ').next().unwrap_or_default().to_owned()

@@ -1,4 +1,12 @@
-//! The papers' tables and figures, reproduced with this code: one file a question.
+//! The `lab` program: repeats the experiments of the papers that Barograph is based on, and
+//! measures Barograph beside other tools.
+//!
+//! It prints Markdown tables or JSON, and writes pages of results. It does not check that the code
+//! is correct; tests do. `lab/README.md` lists the verbs and their results.
+//!
+//! - `Experiment` has a variant for each verb. The verb's module has its options and its `run`.
+//! - `output::Output` writes results to standard output and to a page.
+//! - `table::Table` is a Markdown table.
 
 #[cfg(target_os = "linux")]
 mod calibrated;
@@ -41,11 +49,11 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Experiments with Barograph's parts.
+/// Repeats the papers' experiments, and measures Barograph beside other tools.
 #[derive(Parser)]
 #[command(name = "lab", version)]
 struct Cli {
-    /// Write the tables to this page too, with the command and the machine in its head.
+    /// Write the tables to this page, too, with the command and the machine at its head.
     #[arg(long, global = true, value_name = "FILE")]
     page: Option<PathBuf>,
     #[command(subcommand)]
@@ -54,38 +62,48 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Experiment {
-    /// How well the classifiers tell what lost packets, and what that is worth to a sender: the loss paper's figures and tables.
+    /// Score the classifiers of lost packets on labelled windows, and simulate their worth to a
+    /// sender (Dickens §3 to §5).
     Classifier(classifier::Args),
-    /// How well each preset, rule and method forecasts the traces of a folder.
+    /// Score each preset, rule and method on the traces of a folder.
     Forecast(forecast::Args),
-    /// What a timed stream costs, and how wrong it is, when it ends once its rate has settled; needs root.
+    /// Measure the cost and error of a timed stream that ends once its rate has settled; needs
+    /// root.
     #[cfg(target_os = "linux")]
     Earlystop(earlystop::Args),
-    /// Whether a page in a browser measures what a native program measures: JavaNws' tables and figures; needs root.
+    /// Compare a page in a browser with a native program that measures the same (JavaNws §4 and
+    /// §5); needs root.
     #[cfg(target_os = "linux")]
     Equivalence(equivalence::Args),
-    /// What a longer test period and a shorter test cost in error: Gloperf's figures; parts of it need root.
+    /// Measure the cost in error of longer test periods and shorter tests (Gloperf §4); some parts
+    /// need root.
     Gloperf(gloperf::Args),
-    /// What is lost when parts of a mesh are killed, frozen or away: processes of this machine; needs nats-server.
+    /// Count the records lost when parts of a mesh are killed, frozen or cut off, as processes on
+    /// this machine; needs nats-server.
     MeshLosses(mesh_losses::Args),
-    /// What a station costs in a mesh of many, when nothing happens: processes of this machine; needs nats-server.
+    /// Measure the cost of a station in an idle mesh of many, or with --tests their turns, as
+    /// processes on this machine; needs nats-server.
     MeshScale(mesh_scale::Args),
-    /// How near the probes come to what others measure on the same emulated paths; needs root.
+    /// Compare the probes with other programs on the same emulated paths; needs root.
     #[cfg(target_os = "linux")]
     Probe(probe::Args),
-    /// What the order of tests is worth: forecasts of replayed series under a station's plan and under the paper's.
+    /// Compare two orders of tests on replayed series: a station's plan and the paper's list
+    /// (Gloperf §3).
     Plan(plan::Args),
-    /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
+    /// Run a reduction over 31 hosts with the paper's timeout strategies and with Barograph's
+    /// (Allen et al.).
     Reduction(reduction::Args),
-    /// Makes loss signatures on this machine, with the kernel's truth of who lost what; needs root.
+    /// Make loss signatures on this machine, labelled by the kernel's counters; needs root.
     #[cfg(target_os = "linux")]
     Signatures(signatures::Args),
-    /// What each way to set a transfer's rate makes of a path, a busy host and other flows, in virtual time.
+    /// Simulate congestion controllers on lossy paths, to a busy host and beside other flows, in
+    /// virtual time.
     Transfer(transfer::Args),
-    /// What transfers make of real sockets between two hosts of this machine, beside other programs on the same links; needs root.
+    /// Measure transfers over real sockets between two network namespaces, beside other programs on
+    /// the same links; needs root.
     #[cfg(target_os = "linux")]
     TransferReal(transfer_real::Args),
-    /// Emulated networks are made of Linux's network namespaces.
+    /// Any other verb; it needs Linux's network namespaces.
     #[cfg(not(target_os = "linux"))]
     #[command(external_subcommand)]
     Elsewhere(Vec<String>),

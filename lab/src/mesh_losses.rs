@@ -1,6 +1,6 @@
-//! What a mesh loses when its parts die: a station that appends without a pause, what holds the mesh together – a
-//! station that was joined, one NATS server, or three – and an archive, each a process of its own, and one
-//! fault a row.
+//! `lab mesh-losses`: what a mesh loses when its parts die. A station appends continuously, the
+//! mesh's engine is a joined station, one NATS server or three, and an archive keeps the records.
+//! Each is a process of its own. Each row of the table has one fault.
 
 mod child;
 mod mesh;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     for engine in Engine::ALL.into_iter().filter(|engine| args.engine.is_none_or(|only| only == *engine)) {
         if engine != Engine::Remote && server.is_none() {
             eprintln!(
-                "SKIPPED: {}: there is no nats-server (scripts/install-test-needs gets it)",
+                "SKIPPED: {}: nats-server was not found (scripts/install-test-needs installs it)",
                 engine.shown()
             );
             continue;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
             let row = match row {
                 Ok(Some(row)) => row,
                 Ok(None) => continue,
-                // The others are run all the same.
+                // The other rows are measured nevertheless.
                 Err(error) => {
                     eprintln!("FAILED: {error:#}");
                     failed += 1;
@@ -64,20 +64,19 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
 const TITLE: &str = "\
 # What a mesh loses when its parts die
 
-[The lab's README](../README.md#what-a-mesh-loses-when-its-parts-die) has what each column means.
+[mesh-losses-columns.md](mesh-losses-columns.md) explains the columns.
 
 ";
 
-/// How to run the experiment.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What holds the mesh together [default: each in turn]
+    /// Engine of the mesh [default: each in turn]
     #[arg(long, value_enum)]
     pub(super) engine: Option<Engine>,
-    /// The program `nats-server` [default: NATS_SERVER, else on the path]
+    /// Program `nats-server` [default: NATS_SERVER, else the one on the path]
     #[arg(long)]
     pub(super) server: Option<PathBuf>,
-    /// Only the scenarios whose name holds this.
+    /// Measure only the scenarios with this text in their name.
     #[arg(long)]
     pub(super) only: Option<String>,
     /// Print each row as a line of JSON.
@@ -86,30 +85,29 @@ pub(crate) struct Args {
     /// Write the table to this file, too.
     #[arg(long)]
     pub(super) out: Option<PathBuf>,
-    /// What this process is, when the experiment starts it.
+    /// Part of the mesh that this process is; the experiment sets it.
     #[arg(long, hide = true)]
     pub(super) child: Option<Part>,
-    /// The state directory of that part.
+    /// State directory of this part of the mesh.
     #[arg(long, hide = true, default_value = ".")]
     pub(super) directory: PathBuf,
-    /// The addresses of the NATS servers, or the URL of the station to join.
+    /// Addresses of the NATS servers, or the URL of the station to join.
     #[arg(long, hide = true, default_value = "")]
     pub(super) at: String,
-    /// Where a whole station listens.
+    /// Address at which a whole station listens.
     #[arg(long, hide = true)]
     pub(super) listen: Option<SocketAddr>,
-    /// The file with the credentials for the NATS servers.
+    /// File with the credentials for the NATS servers.
     #[arg(long, hide = true)]
     pub(super) credentials: Option<PathBuf>,
-    /// How many servers keep a record.
+    /// Number of servers that keep each record.
     #[arg(long, hide = true, default_value_t = 1)]
     pub(super) replicas: u8,
 }
 
-/// What holds a mesh together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Engine {
-    /// A station that the others join, and its archive.
+    /// A station that the others join, with its archive.
     Remote,
     /// One NATS server, and an archive beside it.
     Nats,
@@ -129,14 +127,14 @@ impl Engine {
     }
 }
 
-/// Which part of the mesh a process is.
+/// Part of the mesh that a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
-    /// Appends and forwards.
+    /// Appends records and forwards them to the mesh.
     Station,
-    /// A whole station that keeps what the mesh holds, beside NATS.
+    /// A whole station with the mesh's archive, beside NATS.
     Archive,
-    /// A whole station that is joined, and keeps what the mesh holds.
+    /// A whole station that the other joins, with the mesh's archive.
     Host,
 }
 
@@ -154,27 +152,28 @@ impl Part {
 pub(super) struct Row {
     pub(super) mesh: &'static str,
     pub(super) fault: &'static str,
-    /// Records that the station acknowledged, and how many of its records the archive has.
+    /// Records that the station acknowledged; `archived` counts those of its records in the
+    /// archive.
     pub(super) acknowledged: usize,
     pub(super) archived: u64,
-    /// Acknowledged and not in the archive.
+    /// Acknowledged records that are not in the archive.
     pub(super) lost: usize,
-    /// In the archive once more than once.
+    /// Surplus copies of records in the archive.
     pub(super) double: u64,
-    /// From the fault's first moment until a station reported anything; `None` = none did.
+    /// From the start of the fault until a station reported anything; `None` if none did.
     pub(super) noticed_s: Option<f64>,
-    /// What was reported first.
+    /// The first report after the fault began.
     pub(super) sign: Option<String>,
-    /// From the fault's end until what was acknowledged before it was confirmed by the mesh, another append was
-    /// acknowledged, and forecasts learnt new values.
+    /// From the end of the fault until the mesh has confirmed all earlier acknowledged records,
+    /// another append was acknowledged, and forecasts include new values.
     pub(super) recovered_s: f64,
-    /// From how many of the station's values the joined station, or the archive, forecasts.
+    /// Number of the station's values that the joined station, or the archive, forecasts from.
     pub(super) forecast_from: u64,
     /// The longest time between two acknowledgements.
     pub(super) longest_gap_s: f64,
-    /// Acknowledged and not yet confirmed by the mesh, at most.
+    /// Largest number of acknowledged records that the mesh had not confirmed.
     pub(super) most_waiting: u64,
-    /// Peers that the parts reported as lost, each time.
+    /// Number of reports of a lost peer by any part.
     pub(super) peers_lost: u64,
     pub(super) read_only_s: u64,
 }

@@ -1,5 +1,6 @@
-//! Many real stations on one machine, each a process of its own, joined to three NATS servers or to one station: what
-//! one costs when nothing happens, or what becomes of their turns when they test each other.
+//! `lab mesh-scale`: many real stations on one machine, each a process of its own, joined to three
+//! NATS servers or to one station. It measures the cost of an idle station, or the turns of
+//! stations that test each other.
 
 mod station;
 mod turns;
@@ -24,28 +25,28 @@ struct Report {
     stations: usize,
     engine: Engine,
     set: Vec<String>,
-    /// From the first station's start until the last had all others for peers.
+    /// From the first station's start until every station has all others as peers.
     met_s: f64,
-    /// Peers that some station lost, or did not see, while nothing happened.
+    /// Peers that a station lost or did not see while the mesh was idle.
     lost: usize,
     /// Latency experiments of all stations in a second.
     experiments_per_s: f64,
     failed: f64,
     skipped: f64,
     watched_s: f64,
-    /// Busy processors, of how many.
+    /// Mean number of busy processors, out of `processors`.
     busy: f64,
     processors: usize,
     each: Vec<Usage>,
-    /// The station that keeps the history, and the NATS servers.
+    /// Usage of the station that keeps the history; then that of the NATS servers.
     keeper: Usage,
     servers: Vec<Usage>,
-    /// From a kill -9 until a station knew: of the first, of half of them, of the last.
+    /// From a kill -9 until the first station reported it, half of them, and the last.
     noticed_s: Option<[f64; 3]>,
 }
 
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
-    ensure!(2 <= args.stations, "a mesh has two stations or more, not {}", args.stations);
+    ensure!(2 <= args.stations, "--stations must be 2 or more, not {}", args.stations);
     let directory = tempfile::tempdir()?;
     let output = Output::new(page, args.json);
     output.begin("# What a station costs in a mesh of many\n\n")?;
@@ -112,7 +113,7 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     })
 }
 
-/// Latency experiments, those that failed, and those skipped, of all stations since their start.
+/// Latency experiments, failed ones and skipped ones, of all stations since their start.
 fn counts(stations: &[Station]) -> anyhow::Result<[f64; 3]> {
     let mut sums = [0.0; 3];
     for station in stations {
@@ -123,7 +124,8 @@ fn counts(stations: &[Station]) -> anyhow::Result<[f64; 3]> {
     Ok(sums)
 }
 
-/// How many peers all stations together do not see, or lost and found again after `settled`.
+/// Peers that the stations do not see, or lost and found again after `settled`, summed over
+/// stations.
 fn unseen(stations: &[Station], settled: f64) -> anyhow::Result<usize> {
     let mut unseen = 0;
     for station in stations {
@@ -137,7 +139,8 @@ fn unseen(stations: &[Station], settled: f64) -> anyhow::Result<usize> {
     Ok(unseen)
 }
 
-/// Kills the last station; the times after which the first, half and all of the others knew, by their own account.
+/// Kills the last station. Returns the times after which the first, half and all of the others had
+/// it as lost, by their own clocks.
 fn kill_one(stations: &mut Vec<Station>) -> anyhow::Result<[f64; 3]> {
     let victim = stations.pop().context("there are stations")?;
     let name = victim.name.clone();
@@ -146,7 +149,11 @@ fn kill_one(stations: &mut Vec<Station>) -> anyhow::Result<[f64; 3]> {
     let mut waiting: Vec<&Station> = stations.iter().collect();
     let mut times = Vec::new();
     while !waiting.is_empty() {
-        ensure!(killed.elapsed() < MET_WITHIN, "{} stations never missed {name}", waiting.len());
+        ensure!(
+            killed.elapsed() < MET_WITHIN,
+            "{} stations did not report the loss of {name}",
+            waiting.len()
+        );
         waiting.retain(|station| {
             let lost_at = lost_at(station, &name);
             times.extend(lost_at.map(|at| at - killed_at));
@@ -158,7 +165,7 @@ fn kill_one(stations: &mut Vec<Station>) -> anyhow::Result<[f64; 3]> {
     Ok([times[0], times[times.len() / 2], times[times.len() - 1]])
 }
 
-/// Since when a station has missed its peer `name`, in seconds since 1970.
+/// Time (s since 1970) since which a station has had its peer `name` as lost.
 fn lost_at(station: &Station, name: &str) -> Option<f64> {
     let answer = get(station.address, "/v1/peers").ok()?;
     let peer = answer["peers"].as_array()?.iter().find(|peer| peer["host"] == name)?;
@@ -194,7 +201,7 @@ impl fmt::Display for Report {
         };
         row("a station, median", &Usage::at(&self.each, 0.5));
         row("a station, largest", &Usage::at(&self.each, 1.0));
-        row("the one that keeps the history", &self.keeper);
+        row("the station that keeps the history", &self.keeper);
         self.servers.iter().for_each(|usage| row("a NATS server", usage));
         write!(f, "\n{table}")
     }
@@ -203,42 +210,41 @@ impl fmt::Display for Report {
 /// Enough for 0.01 % of a core to be several ticks.
 const MINUTES: f64 = 2.0;
 
-/// How to run the experiment.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Stations, beside the one that keeps the mesh's history.
+    /// Stations, in addition to the one that keeps the mesh's history.
     #[arg(long, default_value_t = 100)]
     pub(super) stations: usize,
-    /// How long they are watched when all have settled [default: 2; with --tests the longest wait of a pair that the plan promises]
+    /// How long to watch the settled stations, in minutes [default: 2; with --tests the longest
+    /// wait of a pair that the plan promises]
     #[arg(long)]
     pub(super) minutes: Option<f64>,
-    /// Let them test each other, with time made shorter, instead of watching what they cost when idle.
+    /// Let the stations test each other in compressed time, instead of measuring idle ones.
     #[arg(long)]
     pub(super) tests: bool,
-    /// With --tests: stations of a site, which are those that test each other.
+    /// With --tests: stations of a site; those of one site test each other.
     #[arg(long, default_value_t = 20)]
     pub(super) group: usize,
-    /// How long they are left alone before that, in seconds.
+    /// Idle time before measuring, in seconds.
     #[arg(long, default_value_t = 30.0)]
     pub(super) settle_s: f64,
-    /// What they join.
+    /// Engine that the stations join.
     #[arg(long, value_enum, default_value_t = Engine::Nats)]
     pub(super) engine: Engine,
-    /// The program `barograph`, of a release build.
+    /// Program `barograph`, of a release build.
     #[arg(long, default_value = "target/release/barograph")]
     pub(super) program: PathBuf,
-    /// The program `nats-server` [default: NATS_SERVER, else on the path]
+    /// Program `nats-server` [default: NATS_SERVER, else the one on the path]
     #[arg(long)]
     pub(super) server: Option<PathBuf>,
     /// A setting of every station, such as probe.period_s=30; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<String>,
-    /// One JSON object instead of a table.
+    /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(super) json: bool,
 }
 
-/// What holds a mesh together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Engine {
@@ -249,15 +255,16 @@ pub(crate) enum Engine {
 }
 
 impl Args {
-    /// The servers that stations join, if it is servers.
+    /// Starts the NATS servers that stations join, if the engine is NATS.
     pub(super) fn cluster(&self, directory: &Path) -> anyhow::Result<Option<Cluster>> {
         if self.engine == Engine::Remote {
             return Ok(None);
         }
-        let server = program(self.server.as_deref()).context("there is no nats-server")?;
+        let server = program(self.server.as_deref())
+            .context("nats-server was not found (scripts/install-test-needs installs it)")?;
         Cluster::start(&server, directory, SERVERS).map(Some)
     }
 }
 
-/// The smallest cluster that stands a loss.
+/// The smallest cluster that survives the loss of a server.
 const SERVERS: usize = 3;

@@ -1,4 +1,4 @@
-//! NATS servers that sync what they acknowledge: one, or three.
+//! NATS servers, one or three, that sync data to the disk before they acknowledge it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::http::get;
 use crate::process::{Port, Process};
 
-/// The program: what was named, else `NATS_SERVER`, else on the path, else where
-/// `scripts/install-test-needs` puts it; `None` = there is none.
+/// The program `nats-server`: the given one, else `NATS_SERVER`, else the one on the path, else the
+/// one that `scripts/install-test-needs` installs; `None` if there is none.
 pub(crate) fn program(named: Option<&Path>) -> Option<PathBuf> {
     let variable = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -38,7 +38,7 @@ struct Member {
 }
 
 impl Cluster {
-    /// Starts `count` servers that store below `directory`, and waits until they serve.
+    /// Starts `count` servers that store below `directory`, and waits until they are healthy.
     pub(crate) fn start(program: &Path, directory: &Path, count: usize) -> anyhow::Result<Self> {
         let member = |_| {
             let [client, route, monitor] = [Port::new()?, Port::new()?, Port::new()?];
@@ -66,7 +66,7 @@ impl Cluster {
         self.members[index].process = None;
     }
 
-    /// Starts a server again on what it has stored.
+    /// Starts a server, again if it was killed, with the data that it stored.
     pub(crate) fn revive(&mut self, index: usize) -> anyhow::Result<()> {
         let file = self.directory.join(format!("server{index}.conf"));
         std::fs::write(&file, self.configuration(index))?;
@@ -85,7 +85,7 @@ impl Cluster {
         self.members[index].process.as_ref().map(Process::id)
     }
 
-    /// Which server leads the stream of records; a single one does.
+    /// Index of the server that leads the stream of records; a single server leads it.
     pub(crate) fn leader(&self) -> anyhow::Result<usize> {
         if self.len() == 1 {
             return Ok(0);
@@ -95,12 +95,13 @@ impl Cluster {
             if let Some(leader) = (0..self.len()).find_map(|index| self.leader_says(index)) {
                 return Ok(leader);
             }
-            ensure!(began.elapsed() < SERVING_WITHIN, "no server knows the stream's leader");
+            ensure!(began.elapsed() < SERVING_WITHIN, "no server leads the stream");
             thread::sleep(PAUSE);
         }
     }
 
-    /// The leader, if this server is it: one that was cut off may believe in an older one.
+    /// Returns `index` if this server reports itself as the leader. A server that was cut off may
+    /// report an older leader.
     fn leader_says(&self, index: usize) -> Option<usize> {
         let answer = get(self.monitor(index), "/jsz?accounts=true&streams=true").ok()?;
         let accounts = answer["account_details"].as_array()?;
@@ -111,7 +112,8 @@ impl Cluster {
         (leader == index).then_some(leader)
     }
 
-    /// How every stream of the first server was made, and where it begins.
+    /// Name, creation time, configuration and first sequence number of each stream of the first
+    /// server.
     pub(crate) fn streams(&self) -> anyhow::Result<Vec<Value>> {
         let answer = get(self.monitor(0), "/jsz?accounts=true&streams=true&config=true")?;
         let accounts = answer["account_details"].as_array().into_iter().flatten();
@@ -123,7 +125,8 @@ impl Cluster {
                     "name": stream["name"],
                     "created": stream["created"],
                     "config": stream["config"],
-                    // Of the directory each key has its newest entry alone, so its beginning moves.
+                    // The directory keeps only the newest entry of each key, so its first number
+                    // changes.
                     "first": if is_records { stream["state"]["first_seq"].clone() } else { Value::Null },
                 })
             })
@@ -137,7 +140,7 @@ impl Cluster {
         let began = Instant::now();
         for index in 0..self.len() {
             while let Err(error) = get(self.monitor(index), "/healthz") {
-                ensure!(began.elapsed() < SERVING_WITHIN, "NATS server {index} does not serve: {error:#}");
+                ensure!(began.elapsed() < SERVING_WITHIN, "NATS server {index} is not healthy: {error:#}");
                 thread::sleep(PAUSE);
             }
         }
@@ -148,8 +151,9 @@ impl Cluster {
         SocketAddr::from(([127, 0, 0, 1], self.members[index].monitor.number))
     }
 
-    /// `sync_interval: always`: what is acknowledged is on the disk. Clients are not told of the other
-    /// servers: an experiment that cuts a way must know that there is no second one.
+    /// Configuration file of a server. With `sync_interval: always` acknowledged data is on the
+    /// disk. With `no_advertise` clients do not learn the other servers' addresses, so that no
+    /// second way remains when an experiment cuts a connection.
     fn configuration(&self, index: usize) -> String {
         let member = &self.members[index];
         let [client, route, monitor] =
@@ -170,7 +174,7 @@ impl Cluster {
                 routes.join(", ")
             );
         }
-        // What the script `deploy/nats/accounts` made.
+        // Accounts that the script `deploy/nats/accounts` made, if it ran.
         text + &std::fs::read_to_string(self.directory.join("accounts.conf")).unwrap_or_default()
     }
 }

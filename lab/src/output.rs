@@ -1,4 +1,4 @@
-//! Where results go: to standard output, and to a page that names its command and machine.
+//! Writes results to standard output, and to a page that names its command and machine.
 
 use std::fs;
 use std::io::Write as _;
@@ -12,14 +12,14 @@ use serde::Serialize;
 
 use crate::machine;
 
-/// Standard output, which has tables or JSON lines, and a page, which has the tables.
+/// Standard output with tables or JSON lines, and a page with the tables.
 ///
-/// The page is written with everything that is printed, so that a study that ends early leaves what it measured.
+/// Each print rewrites the page, so that a study that ends early leaves what it measured.
 pub(crate) struct Output {
     is_json: bool,
     bar: ProgressBar,
     page: Option<PathBuf>,
-    /// What the page has.
+    /// Text of the page so far.
     text: Mutex<String>,
 }
 
@@ -29,7 +29,7 @@ impl Output {
         Self { is_json, bar, page, text: Mutex::default() }
     }
 
-    /// Beside a bar.
+    /// Prints without disturbing this progress bar.
     pub(crate) fn beside(self, bar: ProgressBar) -> Self {
         Self { bar, ..self }
     }
@@ -39,7 +39,7 @@ impl Output {
         if self.is_json { Ok(()) } else { self.write(text) }
     }
 
-    /// Begins the page with text that standard output does without.
+    /// Begins the page with text that standard output does not get.
     pub(crate) fn begin(&self, text: &str) -> anyhow::Result<()> {
         let Some(page) = &self.page else { return Ok(()) };
         let mut all = self.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +49,7 @@ impl Output {
             .with_context(|| format!("cannot write {}", page.display()))
     }
 
-    /// Prints a line of JSON, where that was asked for.
+    /// Prints a line of JSON if `--json` was given.
     pub(crate) fn json(&self, row: &impl Serialize) -> anyhow::Result<()> {
         if self.is_json { self.write(&(serde_json::to_string(row)? + "\n")) } else { Ok(()) }
     }
@@ -79,12 +79,12 @@ fn with_head(text: &str, command: &str) -> String {
     )
 }
 
-/// A value's name on the command line, and in rows.
+/// Name of a value on the command line and in rows.
 pub(crate) fn name(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Writes a file into a folder, which is made if it is not there.
+/// Writes a file into a folder, which is created if needed.
 pub(crate) fn save(folder: &Path, name: &str, content: &str) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let path = folder.join(name);

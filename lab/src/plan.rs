@@ -1,4 +1,5 @@
-//! `lab plan`: what the order of tests is worth, on replayed series: by what tests gain, and by the paper's list.
+//! `lab plan`: compares two orders of tests on replayed series: by the expected gain of a test, and
+//! by the paper's list.
 
 use std::path::{Path, PathBuf};
 
@@ -12,25 +13,24 @@ use crate::series::read_folder;
 use crate::stats::{mean, mean_and_error, range};
 use crate::table::{Table, cells};
 
-/// What `lab plan` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder with the traces (*.csv).
+    /// Folder with the traces (*.csv).
     #[arg(value_name = "DIR")]
     traces: PathBuf,
-    /// How many pairs one station tests; each replays a part of a trace.
+    /// Pairs that the station tests; each replays a part of a trace.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pairs: u32,
     /// Turns of the station, with one test each.
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     turns: u32,
-    /// For how many turns each value of a trace lasts.
+    /// Turns for which each value of a trace lasts.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     hold: u32,
-    /// How many meshes are drawn by lot, each replayed in both orders.
+    /// Meshes drawn at random; each is replayed in both orders.
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     seeds: u32,
-    /// Which half of each trace: the order was developed on the second.
+    /// Half of each trace to use; the order was developed on the second.
     #[arg(long, value_enum, default_value_t = Half::First)]
     half: Half,
 }
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
         .collect();
     ensure!(!halves.is_empty(), "no trace has {length} values in a half");
     let about = format!(
-        "{} pairs of {} traces, {} turns with a test each, values last {} turns, {} meshes; MAE in % of each pair's mean, ± its standard error\n\n",
+        "{} pairs of {} traces, {} turns with a test each, values last {} turns, {} meshes; MAE in % of each pair's mean, ± standard error\n\n",
         args.pairs,
         halves.len(),
         args.turns,
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let (gain, list) = (replayed(Policy::Gain)?, replayed(Policy::Paper)?);
     let mut table =
         Table::new(["order", "MAE of all pairs", "of the worst pair", "fewest and most tests of a pair"]);
-    for (name, replays) in [("what tests gain", &gain), ("the paper's list", &list)] {
+    for (name, replays) in [("by expected gain", &gain), ("the paper's list", &list)] {
         let of = |of: fn(&Replay) -> f64| mean_and_error(&replays.iter().map(of).collect::<Vec<f64>>());
         let (mae, error) = of(Replay::mae);
         let worst = of(|replay| range(replay.errors.iter().copied()).1).0;
@@ -93,14 +93,14 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     let (difference, error) = mean_and_error(&differences);
     let of_list = mean(&list.iter().map(Replay::mae).collect::<Vec<f64>>());
     Output::new(page, false).print(&format!(
-        "{about}{table}\ndifference, mesh by mesh: {:+.1} % ± {:.1} % of the list's MAE\n",
+        "{about}{table}\nDifference of the orders, mean over meshes: {:+.1} % ± {:.1} % of the list's MAE\n",
         100.0 * difference / of_list,
         100.0 * error / of_list
     ))
 }
 
-/// So many pairs: parts of the traces in turn, the first drawn by lot, each of so many values from a point drawn by
-/// lot, with a mean of 1.
+/// Draws `count` pairs: parts of consecutive traces, beginning with a random one. Each has `length`
+/// values from a random position, divided by their mean.
 fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec<f64>> {
     let mut chance = Chance::new(seed, 0);
     let first = chance.below(traces.len());
@@ -110,16 +110,17 @@ fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec
             let from = chance.below(trace.len() - length + 1);
             let part = &trace[from..from + length];
             let mean = mean(part);
-            // A part that is 0 throughout stays so: nothing is to be forecast.
+            // A part with only zeros stays so: it leaves nothing to forecast.
             part.iter().map(|value| if 0.0 < mean { value / mean } else { 0.0 }).collect()
         })
         .collect()
 }
 
 struct Replay {
-    /// Of each pair, the mean error of what was forecast at every turn after the first quarter, tested then or not.
+    /// Mean error of each pair's forecasts at all turns after the first quarter, whether tested or
+    /// not.
     errors: Vec<f64>,
-    /// Of each pair, how often it was tested.
+    /// Number of tests of each pair.
     tests: Vec<u32>,
 }
 
@@ -129,7 +130,7 @@ impl Replay {
     }
 }
 
-/// One station tests one pair a turn, and forecasts all of them.
+/// Simulates one station that tests one pair in each turn and forecasts all of them.
 fn replay(
     pairs: &[Vec<f64>],
     turns: usize,
@@ -147,12 +148,12 @@ fn replay(
     let truth = |pair: usize, turn: usize| pairs[pair][turn / hold];
     for turn in 0..turns {
         for (pair, battery) in batteries.iter().enumerate().filter(|_| from <= turn) {
-            // A pair without a test so far is wrong by all of it.
+            // Before its first test the forecast of a pair is 0.
             let forecast = battery.forecast(Loss::Absolute).map_or(0.0, |forecast| forecast.value);
             errors[pair] += (forecast - truth(pair, turn)).abs() / (turns - from) as f64;
         }
         let now = planner.next_at();
-        let next = planner.next(now).context("nobody refuses, so that each turn has a peer")?;
+        let next = planner.next(now).context("the planner has no peer for this turn")?;
         let pair: usize = next.peer.parse()?;
         let value = truth(pair, turn);
         batteries[pair].update(value)?;
@@ -166,7 +167,8 @@ fn replay(
     Ok(Replay { errors, tests })
 }
 
-/// The first quarter is not scored: by default each pair has seven tests in it, by the paper's list.
+/// The first quarter is not scored: by the paper's list and with the defaults each pair has seven
+/// tests in it.
 const WARM_UP_PART: usize = 4;
 
 #[cfg(test)]
@@ -175,7 +177,8 @@ mod tests {
 
     #[test]
     fn both_orders_make_as_many_tests_and_gain_gives_turns_to_those_that_move() {
-        // A hundred tests of each pair by the list: forecasters that start lean on the last value, and then noise moves them, too.
+        // 100 tests of each pair by the list. With fewer, forecasts depend on the last value and
+        // follow noise, too.
         const TURNS: usize = 1200;
         let mut chance = Chance::new(1, 0);
         let mut made = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
@@ -183,7 +186,8 @@ mod tests {
         };
         let mut pairs = Vec::new();
         for pair in 0..4 {
-            // A level that moves every 60 turns, noise that no test lessens, and next to none of either.
+            // A level that moves every 60 turns, noise that no test reduces, and a pair with almost
+            // neither.
             pairs.push(made(&|turn, _| if (turn / 60 + pair) % 2 == 0 { 0.5 } else { 1.5 }));
             pairs.push(made(&|_, noise| 1.0 + 0.8 * noise));
             pairs.push(made(&|_, noise| 1.0 + 0.02 * noise));
@@ -193,7 +197,8 @@ mod tests {
         assert_eq!((ours.tests.iter().sum::<u32>(), papers.tests.iter().sum::<u32>()), (1200, 1200));
         assert!(papers.tests.iter().all(|tests| *tests == 100), "{:?}", papers.tests);
         let turns = |kind: usize| f64::from(ours.tests.iter().skip(kind).step_by(3).sum::<u32>()) / 4.0;
-        // By age alone these are equal; the noise is as large as what moves. With seeds 1 to 8 it is 1.25 to 1.47 times.
+        // An order by age alone would give equal numbers; the noise is as large as the moves. With
+        // seeds 1 to 8 the ratio is 1.25 to 1.47.
         assert!(1.2 * turns(1) <= turns(0) && turns(2) < turns(1), "{:?}", ours.tests);
         assert!(ours.mae() < papers.mae(), "{} {}", ours.mae(), papers.mae());
     }

@@ -1,4 +1,5 @@
-//! `lab probe`: the probes against what others measure on the same emulated paths, in the same run.
+//! `lab probe`: compares the probes with other programs on the same emulated paths, in the same
+//! run.
 
 mod exchange;
 mod path;
@@ -15,13 +16,12 @@ use crate::output::Output;
 use crate::table::{Table, cells, number, shown};
 use path::Bench;
 
-/// What `lab probe` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Print the numbers as JSON: seconds, bit/s and shares.
     #[arg(long)]
     json: bool,
-    /// Fewer exchanges and transfers: about a minute instead of five.
+    /// Fewer exchanges and transfers: about one minute instead of five.
     #[arg(long)]
     quick: bool,
 }
@@ -52,31 +52,31 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     output.print(&format!(
         "# Probes on emulated paths\n\n\
          {processors} processors, load {load_before} before and {load_after} after. Numbers are medians; \
-         what an overloaded emulator spoilt was repeated or is void.\n\n{}",
+         attempts with an overloaded emulator were repeated or are void.\n\n{}",
         table(&rows)
     ))
 }
 
-/// After so long nothing is repeated any more, so that the whole ends in about a minute, or in five.
+/// After this time nothing is repeated, so that the whole run takes about one minute, or five.
 const QUICK: Duration = Duration::from_secs(30);
 const FULL: Duration = Duration::from_secs(190);
 
-/// One quantity on one path, beside a peer's.
+/// One quantity on one path, beside the value of another program or of the path.
 #[derive(Serialize)]
 pub(crate) struct Row {
     measure: String,
     path: String,
     unit: Unit,
-    /// Ours, in the base unit (s, bit/s or a share).
+    /// Our value, in the base unit (s, bit/s or a share).
     ours: Option<f64>,
-    /// Who is compared with.
+    /// Name of the program, or `the path`, to compare with.
     peer: String,
-    /// Theirs, in the same unit.
+    /// Its value, in the same unit.
     theirs: Option<f64>,
     ratio: Option<f64>,
     goal: Goal,
     verdict: Verdict,
-    /// How many runs, what was void, why there is no number.
+    /// Number of runs and of void ones, and why there is no number.
     note: String,
 }
 
@@ -90,15 +90,15 @@ pub(crate) enum Unit {
     Percent,
 }
 
-/// What a finding should be.
+/// What a value should be.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
-    /// The ratio to the peer's lies so near to 1.
+    /// The ratio to the peer's value differs from 1 by at most this.
     Within(f64),
     /// Our value lies between these, in the base unit.
     Between(f64, f64),
-    /// Told, not judged.
+    /// The value is reported, not judged.
     None,
 }
 
@@ -107,15 +107,15 @@ pub(crate) enum Goal {
 pub(crate) enum Verdict {
     Met,
     Missed,
-    /// The emulator was the bottleneck in every attempt: there is no number.
+    /// The emulator was the bottleneck in every attempt, so there is no number.
     Void,
-    /// Something that is needed is not here.
+    /// A program that is needed is not installed.
     Skipped,
     Failed,
     Told,
 }
 
-/// What is measured where, and what it should be; a value makes it a row.
+/// What is measured on which path, and its goal. A value makes it a row.
 #[derive(Clone)]
 pub(crate) struct Question {
     pub(crate) measure: String,
@@ -130,7 +130,7 @@ impl Question {
         Self { measure: measure.to_owned(), path: path.name.clone(), unit, peer, goal }
     }
 
-    /// The row of a measured value and the peer's.
+    /// Row with our value and the peer's.
     pub(crate) fn answered(self, ours: f64, theirs: f64, note: String) -> Row {
         let ratio = ours / theirs;
         let verdict = match self.goal {
@@ -141,7 +141,7 @@ impl Question {
         Row { ours: Some(ours), theirs: Some(theirs), ratio: Some(ratio), ..self.unanswered(verdict, note) }
     }
 
-    /// The row of what could not be measured.
+    /// Row of something that could not be measured.
     pub(crate) fn unanswered(self, verdict: Verdict, note: String) -> Row {
         let Self { measure, path, unit, peer, goal } = self;
         let peer = peer.to_owned();

@@ -22,7 +22,8 @@ impl Process {
         self.0.id()
     }
 
-    /// Its input and its output, where they are pipes that nobody has taken.
+    /// Takes its input, if that is a pipe and was not taken before; [`Self::take_stdout`] takes its
+    /// output.
     pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.0.stdin.take()
     }
@@ -31,19 +32,19 @@ impl Process {
         self.0.stdout.take()
     }
 
-    /// The lines that it prints, where its output is a pipe that nobody has taken; they are read to the end, so that it never
-    /// waits for a reader.
+    /// Returns the lines that it prints, if its output is a pipe and was not taken. A thread reads
+    /// them to the end, so that the process never waits for a reader.
     pub(crate) fn lines(&mut self) -> anyhow::Result<Receiver<String>> {
         let output = self.take_stdout().context("the output is a pipe")?;
         let (tell, lines) = channel();
         std::thread::spawn(move || {
-            // The caller may have heard enough.
+            // The caller may have dropped the receiver.
             BufReader::new(output).lines().map_while(Result::ok).for_each(|line| drop(tell.send(line)));
         });
         Ok(lines)
     }
 
-    /// Writes a line to its input, where that is a pipe that nobody has taken.
+    /// Writes a line to its input, if that is a pipe and was not taken.
     pub(crate) fn write_line(&mut self, line: &str) -> anyhow::Result<()> {
         let input = self.0.stdin.as_mut().context("the input is a pipe")?;
         Ok(writeln!(input, "{line}")?)
@@ -53,17 +54,17 @@ impl Process {
         !matches!(self.0.try_wait(), Ok(None))
     }
 
-    /// Sends a signal by its name, `STOP` or `CONT`.
+    /// Sends a signal by its name, such as `STOP` or `CONT`.
     pub(crate) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let sent = Command::new("kill").args(["-s", name, &self.0.id().to_string()]).status()?;
-        ensure!(sent.success(), "no signal {name} to process {}", self.0.id());
+        ensure!(sent.success(), "cannot send signal {name} to process {}", self.0.id());
         Ok(())
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGKILL; one that has ended already is only waited for.
+        // SIGKILL; a process that has ended already is only waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -81,10 +82,11 @@ pub(crate) fn input_ends() -> Arc<AtomicBool> {
     is_over
 }
 
-/// A port of this machine, held until this is dropped.
+/// A port of this machine, reserved until this is dropped.
 ///
-/// The socket is bound and does not listen: connections are refused, the system gives the port to no
-/// other program, and a process that sets `SO_REUSEADDR`, as servers do, can listen there, also after it was killed.
+/// The socket is bound and does not listen, so connections are refused and the system gives the
+/// port to no other program. A process that sets `SO_REUSEADDR`, as servers do, can listen on it,
+/// also after it was killed.
 pub(crate) struct Port {
     pub(crate) number: u16,
     _held: Socket,

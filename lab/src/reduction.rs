@@ -1,5 +1,5 @@
-//! `lab reduction`: what timeouts do to a distributed program, after Allen, Wolski and Plank, *Adaptive
-//! timeout discovery using the Network Weather Service* (2002).
+//! `lab reduction`: effect of timeouts on a distributed program, after Allen, Wolski and Plank,
+//! *Adaptive timeout discovery using the Network Weather Service* (2002).
 
 mod beyond;
 mod engine;
@@ -48,37 +48,36 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// What `lab reduction` was asked; without anything, the paper's experiment.
 #[derive(ClapArgs)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) beyond: Option<Beyond>,
-    /// Run scenarios of your own, TOML files (see lab/scenarios), instead of the paper's experiment.
+    /// Run your own scenarios, TOML files (see lab/scenarios), instead of the paper's experiment.
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "scenarios")]
     pub(crate) scenario: Vec<PathBuf>,
     /// Compare all scenarios of a folder (*.toml) by their ratios to the best static timeout.
     #[arg(long, value_name = "DIR")]
     pub(crate) scenarios: Option<PathBuf>,
-    /// Print one JSON object a strategy.
+    /// Print one JSON object for each strategy.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run it over the real link code, in virtual time, instead of the engine that stands for it.
+    /// Run the real link code in virtual time, instead of the engine that models it.
     #[arg(long, requires = "scenario", conflicts_with = "seeds")]
     pub(crate) over_link: bool,
-    /// This seed instead of the scenario's.
+    /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Average the ratios over so many seeds, one after the other.
+    /// Average the ratios over N consecutive seeds.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
-    /// Only these strategies.
+    /// Run only these strategies.
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub(crate) strategy: Vec<Strategy>,
-    /// Attempts of a message in all, instead of the scenario's (the paper: 6, a first send and 5 resends).
+    /// Attempts of a message, instead of the scenario's (the paper: 6, a first send and 5 resends).
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
     pub(crate) tries: Option<u32>,
-    /// Where the paper's figures go.
+    /// Folder to write the paper's figures to.
     #[arg(long, value_name = "DIR", default_value = "lab/figures")]
     pub(crate) out: PathBuf,
 }
@@ -92,42 +91,41 @@ impl Args {
 /// Questions that the paper leaves open (its §6), and its experiment over real TCP.
 #[derive(Subcommand)]
 pub(crate) enum Beyond {
-    /// At which sizes of messages do adaptive timeouts gain, and at which not?
+    /// Compare timeouts by size of message: where do adaptive ones gain?
     Sizes(BeyondArgs),
-    /// Does it pay to cut large messages into pieces, each acknowledged?
+    /// Send large messages in pieces, each acknowledged: does it pay?
     Pieces(BeyondArgs),
-    /// Two other programs: a request to replicas, and a pipeline of small messages.
+    /// Run two other programs: a request to replicas, and a pipeline of small messages.
     Apps(BeyondArgs),
-    /// How many answers of real series would each estimator have cut off?
+    /// Count the responses of real series that each estimator would have cut off.
     Traces(TraceArgs),
-    /// Does the same hold over real TCP, through a bottleneck with losses and other traffic? (root)
+    /// Repeat the experiment over real TCP, through a bottleneck with losses and other traffic
+    /// (root).
     #[cfg(target_os = "linux")]
     Tcp(TcpArgs),
 }
 
-/// What the further experiments have in common.
+/// Options that the further experiments share.
 #[derive(ClapArgs)]
 pub(crate) struct BeyondArgs {
-    /// This seed instead of the scenario's.
+    /// Use this seed instead of the scenario's.
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// How many messages, or rounds, each number rests on.
+    /// Number of messages or rounds for each result.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(3..=1_000_000))]
     pub(crate) rounds: u32,
-    /// Where the figure goes.
+    /// Folder to write the figure to.
     #[arg(long, value_name = "DIR", default_value = "lab/figures")]
     pub(crate) out: PathBuf,
 }
 
-/// What is replayed.
 #[derive(ClapArgs)]
 pub(crate) struct TraceArgs {
-    /// A folder of series; its `resp_*.csv` and `rtt_*.csv` are replayed, in milliseconds where the name says
-    /// `_ms_`, else in seconds.
+    /// Folder of series; its `resp_*.csv` and `rtt_*.csv` are replayed. Values are in milliseconds
+    /// if the name contains `_ms_`, else in seconds.
     pub(crate) dir: PathBuf,
 }
 
-/// What `lab reduction tcp` was asked.
 #[cfg(target_os = "linux")]
 #[derive(ClapArgs)]
 pub(crate) struct TcpArgs {
@@ -137,7 +135,7 @@ pub(crate) struct TcpArgs {
     /// Fewer reductions: two minutes instead of nine.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Of the emulated losses, the background traffic, the turns and the integers.
+    /// Seed of the emulated losses, the background traffic, the turns and the integers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 }

@@ -1,4 +1,4 @@
-//! Series in files: the folders that studies are given.
+//! Series in the files of a folder.
 
 use std::fs::{self, File};
 use std::io::BufReader;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use barograph_study::input::{Sample, SeriesReader};
 
-/// The files of a folder that end in `.extension` and whose names are wanted, in order; at least one.
+/// Files of a folder that end in `.extension` and have a wanted name, sorted; an error if there are
+/// none.
 pub(crate) fn files(
     folder: &Path,
     extension: &str,

@@ -1,4 +1,4 @@
-//! `lab signatures`: real loss signatures with the kernel's own truth of who lost what, made on this machine.
+//! `lab signatures`: makes real loss signatures on this machine, labelled by the kernel's counters.
 
 mod cut;
 pub(crate) mod host;
@@ -35,13 +35,13 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if !is_permitted("signatures")? {
         return Ok(());
     }
-    let out = args.out.as_deref().context("--out says where to")?;
+    let out = args.out.as_deref().context("name a folder with --out")?;
     let cpus = Cpus::find()?;
     let stop = stop_on_signal()?;
     let kinds = if args.kinds.is_empty() { Kind::all() } else { args.kinds.clone() };
     let seconds = args.seconds.unwrap_or(if args.full { 60 } else { 6 });
     if !(1e-3..=1e6).contains(&args.scale) {
-        bail!("a scale lies between 0.001 and 1e6");
+        bail!("--scale must be between 0.001 and 1e6");
     }
     let setting = Setting { seed: args.seed, seconds: seconds.into(), scale: args.scale };
     let ends_at = Instant::now() + Duration::try_from_secs_f64(args.hours * 3600.0).context("--hours")?;
@@ -67,7 +67,8 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
             break;
         }
         for kind in &kinds {
-            // Every second run of a full set is for the lowest band, unless that has enough.
+            // Every second run of a full set aims at the lowest band, unless that has enough
+            // windows.
             let low = args.full && round % 2 == 1;
             if session.wants(*kind, low, args.full) && !(args.full && Instant::now() >= ends_at) {
                 session.add(&Design::draw(*kind, low, number, &setting), low)?;
@@ -88,7 +89,7 @@ struct Session {
     /// Kinds that this machine cannot make, and why.
     skipped: BTreeMap<Kind, String>,
     failures: u32,
-    /// Runs that the relay or the sender spoilt.
+    /// Runs that are void because of the relay or the sender.
     void: u32,
     bar: ProgressBar,
     cpus: Cpus,
@@ -101,7 +102,7 @@ impl Session {
         is_needed && !self.skipped.contains_key(&kind) && !self.is_stopped()
     }
 
-    /// Whether the goals are reached, as far as kinds that can be made reach them.
+    /// Whether the goals are reached by all kinds that can be made.
     fn is_full(&self, kinds: &[Kind]) -> bool {
         let made: Vec<Kind> = kinds.iter().copied().filter(|kind| !self.skipped.contains_key(kind)).collect();
         is_reached(&made, &self.tally)
@@ -143,7 +144,8 @@ impl Session {
         Ok(())
     }
 
-    /// A kind that fails is not tried again; when one after the other fails the machine is not fit.
+    /// Skips a kind that failed. Several failures in a row end the program: the machine is not
+    /// suitable.
     fn note_failure(&mut self, kind: Kind, error: &anyhow::Error) -> anyhow::Result<()> {
         self.skipped.insert(kind, format!("{error:#}"));
         self.failures += 1;
@@ -185,7 +187,7 @@ impl Session {
     }
 }
 
-/// By seconds, so that the estimate of what is left is one of time.
+/// A progress bar in seconds, so that its estimate is one of time.
 fn bar(args: &Args, kinds: &[Kind], setting: &Setting) -> ProgressBar {
     let seconds = |kind: &Kind| setting.seconds * if kind.is_relayed() { RELAY_STRETCH } else { 1.0 };
     let round: u64 = kinds.iter().map(|kind| seconds(kind) as u64 + OVERHEAD_S).sum();
@@ -195,46 +197,47 @@ fn bar(args: &Args, kinds: &[Kind], setting: &Setting) -> ProgressBar {
     bar
 }
 
-/// Hosts to make and to remove, and packets to warm up with.
+/// Time to make and remove the hosts, and to send packets to warm up (s).
 const OVERHEAD_S: u64 = 1;
 const FAILURES_MAX: u32 = 5;
 
-/// What `lab signatures` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder that the files are written to; those of an earlier set are replaced.
+    /// Folder to write the files to; those of an earlier set are replaced.
     #[arg(long, required_unless_present = "receiver")]
     pub(crate) out: Option<PathBuf>,
-    /// Only these kinds, of: random, poisson, cbr, onoff, tcp, self, incast, outage, red, codel, series, gen, preempt,
-    /// quota, slow; and hyb- before any of the network's.
+    /// Make only these kinds, of: random, poisson, cbr, onoff, tcp, self, incast, outage, red,
+    /// codel, series, gen, preempt, quota, slow; and any of the network's with hyb- before it.
     #[arg(long, value_delimiter = ',')]
     pub(crate) kinds: Vec<Kind>,
-    /// Runs of each kind.
+    /// Number of runs of each kind.
     #[arg(long, default_value_t = 2)]
     pub(crate) runs: u32,
-    /// Seconds of each run; those through the relay, which carries fewer packets, are three times as long. [default: 6; with --full 60]
+    /// Seconds of each run; those through the relay, which carries fewer packets, are three times
+    /// as long. [default: 6; with --full 60]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(crate) seconds: Option<u32>,
-    /// What all runs are drawn from.
+    /// Seed that all runs are drawn from.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// What the times of the paper's process generator are divided by; 1 is the paper's.
+    /// Divisor of the times of the paper's process generator; 1 gives the paper's times.
     #[arg(long, default_value_t = 100.0)]
     pub(crate) scale: f64,
-    /// Goes on until there are 5000 windows of 20 000 for each cause, and 1200 of 100 000 at losses of 0.00008 to 0.0005.
+    /// Continue until there are 5000 windows of 20 000 packets for each cause, and 1200 of 100 000
+    /// at losses of 0.00008 to 0.0005.
     #[arg(long, conflicts_with = "runs")]
     pub(crate) full: bool,
-    /// The longest that --full goes on: twice what it takes at the pace of two processors.
+    /// End --full after this many hours: twice the time that two processors need.
     #[arg(long, default_value_t = 24.0)]
     pub(crate) hours: f64,
-    /// What the receiver is, when the experiment starts it.
+    /// Settings of the receiver's process; the experiment sets them.
     #[arg(long, hide = true, num_args = 4, value_names = ["BUFFER", "WORK_NS", "CPU", "EXPECTED"])]
     pub(crate) receiver: Option<Vec<u64>>,
 }
 
-/// Packets of the windows that are cut.
+/// Window lengths (packets) that are cut.
 pub(crate) const LENGTHS: [u32; 3] = [10_000, WINDOW, LARGE];
 
-/// The lengths that goals are counted in.
+/// Window lengths (packets) that goals refer to.
 pub(crate) const WINDOW: u32 = 20_000;
 pub(crate) const LARGE: u32 = 100_000;

@@ -5,17 +5,17 @@ use barograph_study::compare::Moments;
 
 pub(crate) use barograph_probe::reduce::median;
 
-/// The arithmetic mean; NaN of no values.
+/// The arithmetic mean; NaN without values.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The arithmetic mean; `None` of no values.
+/// The arithmetic mean; `None` without values.
 pub(crate) fn mean_of_some(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| mean(values))
 }
 
-/// The standard deviation of a sample (n − 1); `None` of fewer than two values.
+/// The standard deviation of a sample (n − 1); `None` with fewer than two values.
 pub(crate) fn deviation(values: &[f64]) -> Option<f64> {
     Moments::of(values.iter().copied()).variance.map(f64::sqrt)
 }
@@ -26,13 +26,13 @@ pub(crate) fn population_deviation(values: &[f64]) -> f64 {
     (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64).sqrt()
 }
 
-/// The mean, and its standard error; NaN where there are too few values.
+/// The mean and its standard error; NaN with too few values.
 pub(crate) fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let variance = Moments::of(values.iter().copied()).variance.unwrap_or(f64::NAN);
     (mean(values), (variance / values.len() as f64).sqrt())
 }
 
-/// The geometric mean of the positive, finite values: the mean to take of ratios.
+/// The geometric mean of the positive, finite values: the mean for ratios.
 pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = ratios
         .filter(|ratio| ratio.is_finite() && 0.0 < *ratio)
@@ -40,7 +40,7 @@ pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
     (sum / count).exp()
 }
 
-/// The least and the greatest value; infinite the wrong way round of no values.
+/// The least and the greatest value; (∞, −∞) without values.
 pub(crate) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
@@ -51,20 +51,22 @@ pub(crate) fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// Which value of a sorted sample a quantile is. Studies keep the one that their published numbers were made with.
+/// Which value of a sorted sample is a quantile. Each study keeps the definition of its published
+/// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rank {
-    /// Between the two nearest ranks, linearly (Hyndman and Fan 1996, type 7).
+    /// Linear between the two nearest ranks (Hyndman and Fan 1996, type 7).
     Linear,
-    /// The nearest of those ranks.
+    /// The nearest of the two ranks.
     Nearest,
-    /// The least value that a share of the sample does not exceed (type 1).
+    /// The least value that at least this share of the sample does not exceed (type 1).
     Least,
-    /// The first value above that share.
+    /// The first value above this share.
     Above,
 }
 
-/// The quantile `share`, 0 to 1, of a sorted sample; `None` of no values, and above the last one.
+/// The quantile `share`, 0 to 1, of a sorted sample; `None` without values, and beyond the last
+/// one.
 pub(crate) fn quantile(sorted: &[f64], share: f64, rank: Rank) -> Option<f64> {
     let count = sorted.len() as f64;
     let at = match rank {
@@ -80,13 +82,15 @@ pub(crate) fn quantile(sorted: &[f64], share: f64, rank: Rank) -> Option<f64> {
     sorted.get(at).copied()
 }
 
-/// Jain's index of fairness: 1 where all rates are equal, 1/n where one has all (Jain, Chiu and Hawe 1984).
+/// Jain's index of fairness: 1 if all rates are equal, 1/n if one has everything (Jain, Chiu and
+/// Hawe 1984).
 pub(crate) fn jain(rates: &[f64]) -> f64 {
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
     rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
 }
 
-/// From when on, of `first` to `last`, something holds until the last; `None` where it does not hold at the last.
+/// The first second from which a condition holds until `last`; `None` if it does not hold at
+/// `last`.
 pub(crate) fn fair_from(first: u64, last: u64, is_fair: impl Fn(u64) -> bool) -> Option<u64> {
     match (first..=last).rev().find(|second| !is_fair(*second)) {
         None => (first <= last).then_some(first),
@@ -94,8 +98,9 @@ pub(crate) fn fair_from(first: u64, last: u64, is_fair: impl Fn(u64) -> bool) ->
     }
 }
 
-/// A statistic of so many resamples of `count` units, drawn with replacement (Efron and Tibshirani, *An Introduction to the
-/// Bootstrap*, §13.3); the indices of each resample are given to `of`.
+/// Values of a statistic for `resamples` resamples of `count` units, drawn with replacement (Efron
+/// and Tibshirani, *An Introduction to the Bootstrap*, §13.3). `of` gets the indices of each
+/// resample.
 pub(crate) fn resampled<T>(
     count: usize,
     resamples: usize,
@@ -111,14 +116,14 @@ pub(crate) fn resampled<T>(
         .collect()
 }
 
-/// The percentile interval that leaves out `outside` of the values on each side.
+/// The percentile interval that excludes the share `outside` of the values on each side.
 pub(crate) fn interval(values: Vec<f64>, outside: f64) -> Option<(f64, f64)> {
     let sorted = sorted(values);
     let at = |share| quantile(&sorted, share, Rank::Nearest);
     Some((at(outside)?, at(1.0 - outside)?))
 }
 
-/// What a study reports of times.
+/// Statistics of times that a study reports.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Summary {
     pub(crate) mean: f64,
@@ -129,7 +134,7 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// `values` are not empty.
+    /// Statistics of `values`, which must not be empty.
     pub(crate) fn of(values: &[f64]) -> Self {
         let sorted = sorted(values.iter().copied());
         let p95 = quantile(&sorted, 0.95, Rank::Linear).unwrap_or(f64::NAN);

@@ -1,10 +1,11 @@
-//! The tables of all studies: Markdown whose columns also line up as plain text, and JSON lines of the same rows.
+//! Tables of all studies: Markdown with columns that also line up as plain text, and JSON lines of
+//! the same rows.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// Cells of a row, of anything that can be shown.
+/// Cells of a row, from any values with `to_string`.
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($cell.to_string()),*] };
 }
@@ -13,7 +14,7 @@ pub(crate) use cells;
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
-    /// How many columns, from the left, are text; the others are numbers, and stand to the right.
+    /// Number of columns, from the left, that are text; the others are numbers and right-aligned.
     text_columns: usize,
 }
 
@@ -22,12 +23,12 @@ impl Table {
         Self { rows: vec![header.into_iter().map(|name| name.to_string()).collect()], text_columns: 1 }
     }
 
-    /// With the names of its columns in one text, a bar between them.
+    /// A table with the names of its columns in one text, separated by bars.
     pub(crate) fn titled(header: &str) -> Self {
         Self::new(header.split(" | "))
     }
 
-    /// With so many columns of text.
+    /// Sets the number of text columns.
     pub(crate) fn text_columns(self, text_columns: usize) -> Self {
         Self { text_columns, ..self }
     }
@@ -37,7 +38,7 @@ impl Table {
         self
     }
 
-    /// Adds a row; cells that it lacks stay empty.
+    /// Adds a row; missing cells stay empty.
     pub(crate) fn push(&mut self, cells: impl IntoIterator<Item = String>) {
         let mut row: Vec<String> = cells.into_iter().collect();
         row.resize(self.rows[0].len().max(row.len()), String::new());
@@ -48,8 +49,8 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// The header and its rule, for rows that are written one by one; columns are as wide as in `row`, the first at least
-    /// `first_width`.
+    /// The header and its rule, for rows that are written one by one. Columns are as wide as in
+    /// `row`, the first at least `first_width`.
     pub(crate) fn head(&self, row: &[String], first_width: usize) -> (Widths, String) {
         let mut widths = Widths::of([self.rows[0].as_slice(), row].into_iter(), self.text_columns);
         widths.columns[0] = widths.columns[0].max(first_width);
@@ -66,7 +67,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// How wide the columns of a table are.
+/// Widths of the columns of a table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Widths {
     columns: Vec<usize>,
@@ -102,7 +103,7 @@ impl Widths {
     }
 }
 
-/// A table with what stands above and below it, and the numbers that its rows are made of.
+/// A table with its title and legend, and the numbers of its rows.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) text: String,
@@ -119,23 +120,23 @@ impl Section {
     }
 }
 
-/// A share in percent, without the sign; small ones with a decimal more.
+/// A share in percent, without the sign; small ones with one decimal more.
 pub(crate) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent < 0.995 && 0.0 < percent { format!("{percent:.2}") } else { format!("{percent:.1}") }
 }
 
-/// A number with so many decimals; a dash where there is none.
+/// A number with this many decimals; a dash if there is none.
 pub(crate) fn number(number: Option<f64>, decimals: usize) -> String {
     shown(number, |number| format!("{number:.decimals$}"))
 }
 
-/// A value as `show` has it; a dash where there is none.
+/// A value formatted by `show`; a dash if there is none.
 pub(crate) fn shown<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(dash, show)
 }
 
-/// What stands where there is no value.
+/// Text in place of a missing value.
 pub(crate) fn dash() -> String {
     "–".to_owned()
 }

@@ -1,4 +1,4 @@
-//! Programs of others in the hosts of a network: found, waited for, and ended in time.
+//! Finds programs and runs them with a time limit in the hosts of a network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use anyhow::{Context as _, bail};
 use barograph_sim::{Chance, Host};
 
 pub(crate) enum Ended {
-    /// By itself, well: what it printed, its errors behind.
+    /// The program succeeded: its standard output, then its standard error.
     Done(String),
     TimeUp,
 }
 
-/// Runs a program in a host for at most so many seconds.
+/// Runs a program in a host for at most `seconds_max`.
 ///
 /// # Errors
 /// It cannot be run, or fails: with the last line that it printed.
@@ -28,20 +28,21 @@ pub(crate) fn run(host: &Host, words: &[&str], seconds_max: u64) -> anyhow::Resu
     }
     let text = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said)).concat();
     if !output.status.success() {
-        let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no word of why").trim();
+        let last =
+            text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no error message").trim();
         bail!("{} failed: {last}", words.first().copied().unwrap_or_default());
     }
     Ok(Ended::Done(text))
 }
 
-/// Waits until somebody in the host has this port (of `tcp` or `udp`).
+/// Waits until a socket in the host has this port (of `tcp` or `udp`).
 ///
 /// # Errors
-/// Nobody within five seconds.
+/// None has it within five seconds.
 pub(crate) fn wait_for_port(host: &Host, transport: &str, port: u16) -> anyhow::Result<()> {
     let until = Instant::now() + START_MAX;
     while Instant::now() < until {
-        // The thread's own view: the process's lies outside the namespace.
+        // The thread's own view: the process's is outside the namespace.
         let tables = host.run(|| {
             let read = |suffix| fs::read_to_string(format!("/proc/thread-self/net/{transport}{suffix}"));
             read("").unwrap_or_default() + &read("6").unwrap_or_default()
@@ -51,10 +52,10 @@ pub(crate) fn wait_for_port(host: &Host, transport: &str, port: u16) -> anyhow::
         }
         thread::sleep(TICK);
     }
-    bail!("nobody listens on {transport} port {port}")
+    bail!("no program listens on {transport} port {port}")
 }
 
-/// Whether a table of sockets (proc_net_tcp) has one of this local port, which listens if it is TCP's.
+/// Whether a table of sockets (proc_net_tcp) has one with this local port; with TCP it must listen.
 fn has_port(tables: &str, is_tcp: bool, port: u16) -> bool {
     let has = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -67,7 +68,7 @@ fn has_port(tables: &str, is_tcp: bool, port: u16) -> bool {
 
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Where daemons are, which an administrator's path may lack.
+    // Folders of daemons, which an administrator's path may lack.
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     folders.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
@@ -78,7 +79,8 @@ pub(crate) fn package_version(package: &str) -> Option<String> {
     (asked.status.success() && !version.is_empty()).then_some(version)
 }
 
-/// Makes a file of so many bytes that do not repeat within a block and are on no disk as zeros.
+/// Makes a file of `bytes` random bytes, which repeat only from block to block, so that no disk
+/// stores them as zeros.
 pub(crate) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     use std::io::Write as _;
     let mut chance = Chance::new(bytes, 0);
@@ -96,10 +98,10 @@ pub(crate) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `timeout`'s own (coreutils).
+/// Exit status of `timeout` (coreutils) at its limit.
 const TIME_UP: i32 = 124;
 
-/// Programs that start take a fraction of a second; on a busy machine some.
+/// Programs start in a fraction of a second, on a busy machine in some.
 const START_MAX: Duration = Duration::from_secs(5);
 const TICK: Duration = Duration::from_millis(20);
 

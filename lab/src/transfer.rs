@@ -1,4 +1,5 @@
-//! `lab transfer`: what each way to set a transfer's rate makes of a path, in virtual time: throughput, fairness, a busy host, a receiver that lies.
+//! `lab transfer`: congestion controllers in virtual time: throughput, fairness, a busy host, a
+//! receiver that lies, and a sender that holds packets.
 
 mod contention;
 mod fairness;
@@ -16,35 +17,35 @@ use serde_json::json;
 use crate::output::{Output, name};
 use crate::table::Section;
 
-/// What `lab transfer` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts.
+    /// Run only these parts of the study.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     parts: Vec<Part>,
-    /// How long each run of throughput and contention is measured, after 5 seconds of start (s, virtual); fairness takes four times as long.
+    /// Measured time of each run of throughput and contention, after 5 seconds of start (s,
+    /// virtual); fairness takes four times as long.
     #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(4..=600))]
     seconds: u64,
-    /// The seed of losses, stalls and probes; the constants of `model` were chosen on 1 to 5 and looked at on 11 to 13.
+    /// Seed of losses, stalls and probes. The constants of `model` were chosen on seeds 1 to 5 and
+    /// checked on 11 to 13.
     #[arg(long, value_name = "N", default_value_t = 31)]
     seed: u64,
-    /// Print JSON, a line for each row.
+    /// Print a line of JSON for each row.
     #[arg(long)]
     json: bool,
 }
 
-/// The parts of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Alone on a path that loses packets at random
+    /// One flow alone on a path that loses packets at random
     Throughput,
     /// Beside a cubic flow, and among four of a kind
     Fairness,
     /// To a host that does not always read
     Contention,
-    /// To a receiver that blames its host for everything
+    /// To a receiver that attributes all losses to its host
     Lies,
-    /// Held while the host is expected to stall
+    /// Packets are held while the host is expected to stall
     Stalls,
 }
 
@@ -72,12 +73,12 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long runs are measured, and what they are drawn from.
+/// Measured time of runs, and their seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub(crate) seconds: u64,
     pub(crate) seed: u64,
 }
 
-/// How long a flow may take to find its rate before it is measured (s).
+/// Time for a flow to find its rate before it is measured (s).
 pub(crate) const START_S: u64 = 5;

@@ -1,4 +1,5 @@
-//! `lab transfer-real`: transfers between two hosts of this machine, over real sockets, beside what others do on the same links.
+//! `lab transfer-real`: transfers between two network namespaces of this machine, over real
+//! sockets, beside other programs on the same links.
 
 mod busy;
 mod cross;
@@ -26,7 +27,7 @@ use crate::machine;
 use crate::output::name;
 use session::{Plan, Session, TCP, for_people};
 
-/// Runs what was asked for and prints it, each part when it is done, and those that take long row by row.
+/// Runs the requested parts and prints each one when it ends; long ones row by row.
 pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     if let Some(role) = &args.role {
         return play(role);
@@ -49,7 +50,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
         let name = name(part);
         session.report.begin_part(&name);
         let ((plan, run), began) = (study(part), Instant::now());
-        // What one part cannot do is no reason to lose the others.
+        // The other parts run even if one fails.
         if let Err(error) = run(&session) {
             session.report.say(&format!("\n{name} ended: {error:#}\n"))?;
             failures.push(format!("{name}: {error:#}"));
@@ -66,7 +67,7 @@ pub(crate) fn run(args: &Args, page: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a process of the experiment is, by what its [`flow::Worker`] was started as.
+/// Role of a process of the experiment, from the arguments with which a [`flow::Worker`] starts it.
 #[derive(Deserialize)]
 enum Role {
     RawSend(raw::SendPlan),
@@ -76,7 +77,7 @@ enum Role {
 }
 
 fn play(role: &str) -> anyhow::Result<()> {
-    match serde_json::from_str(role).context("--role is for the experiment alone")? {
+    match serde_json::from_str(role).context("--role is only for processes of the experiment")? {
         Role::RawSend(plan) => raw::send(&plan),
         Role::RawReceive(plan) => raw::receive(&plan),
         Role::Send(plan) => flow::send(&plan),
@@ -84,7 +85,7 @@ fn play(role: &str) -> anyhow::Result<()> {
     }
 }
 
-/// How much a part has to do, and what does it.
+/// Functions that plan and run a part.
 type Study = (fn(&Session) -> Plan, fn(&Session) -> anyhow::Result<()>);
 
 fn study(part: Part) -> Study {
@@ -100,7 +101,7 @@ fn study(part: Part) -> Study {
     }
 }
 
-/// Says what will be measured, and about how long that takes, on the standard error.
+/// Prints on standard error what will be measured and the estimated time.
 fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<()> {
     let plans: Vec<(String, Plan)> =
         parts.iter().map(|part| (name(*part), study(*part).0(session))).collect();
@@ -125,72 +126,75 @@ fn say_plan(session: &Session, parts: &[Part], is_all: bool) -> anyhow::Result<(
     ))
 }
 
-/// What `lab transfer-real` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only these parts.
+    /// Run only these parts of the study.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::value_variants().iter().copied())]
     pub(crate) parts: Vec<Part>,
-    /// How long each run is measured (s). [default: 2; with --full 20]
+    /// Measured time of each run (s). [default: 2; with --full 20]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600))]
     pub(crate) seconds: Option<u64>,
-    /// Longer runs, more pairs, and all of the paths.
+    /// Longer runs, more pairs, and all paths.
     #[arg(long)]
     pub(crate) full: bool,
-    /// Only rows of `uncontended`, `files` and `fairness`, and columns of `network` and `cross`, whose names have one of these in them.
+    /// Only rows of `uncontended`, `files` and `fairness`, and columns of `network` and `cross`,
+    /// with one of these texts in their names; separated by `;`.
     #[arg(long, value_name = "TEXT", value_delimiter = ';')]
     pub(crate) only: Vec<String>,
-    /// Only paths of `network` and `cross` whose names have one of these in them, as `300 Mbit/s` or `100 ms, 0.1 %`.
+    /// Only paths of `network` and `cross` with one of these texts in their names, such as
+    /// `300 Mbit/s` or `100 ms, 0.1 %`; separated by `;`.
     #[arg(long, value_name = "TEXT", value_delimiter = ';')]
     pub(crate) paths: Vec<String>,
-    /// How many cells of `network`, `cross` and `fairness` may run at once, where the relay carries that many; what is void then is run again alone.
+    /// Cells of `network`, `cross` and `fairness` that may run at the same time, if the relay can
+    /// carry them; a void cell is repeated alone.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_once)]
     pub(crate) at_once: usize,
-    /// Only say how long it would take.
+    /// Only print how long it would take.
     #[arg(long)]
     pub(crate) plan: bool,
-    /// Write figures of `network` and `uncontended` there.
+    /// Write figures of `network` and `uncontended` into this directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) figures: Option<PathBuf>,
-    /// What losses, loads and probes are drawn from.
+    /// Seed of losses, loads and probes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Where files come from and go to in `files`; else the system's folder for temporary ones.
+    /// Directory for source and target files of `files` [default: the system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
-    /// The program `barograph`, of a release build.
+    /// Program `barograph`, of a release build.
     #[arg(long, value_name = "FILE", default_value = "target/release/barograph")]
     pub(crate) program: PathBuf,
-    /// Print JSON, a line for each row.
+    /// Print a line of JSON for each row.
     #[arg(long)]
     pub(crate) json: bool,
-    /// What a process is that the experiment starts.
+    /// Role of a process that the experiment starts.
     #[arg(long, hide = true)]
     pub(crate) role: Option<String>,
 }
 
-/// The parts of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// Alone between two hosts, from memory to memory: the machine's limit, the peers, ours
+    /// Alone between two hosts, from memory to memory: the machine's limit, other programs,
+    /// Barograph
     Uncontended,
-    /// From disk to disk: one file, one to a slow disk, and many small ones, beside the peers that copy files
+    /// From disk to disk: one file, one file to a slow disk, and many small files, beside other
+    /// programs that copy files
     Files,
     /// Section 5 of the paper: a fixed rate, with and without the classifier beside the transfer
     LineRate,
     /// To a host that does not always read
     Busy,
-    /// Through bottlenecks with delay and loss: every controller, and the peers
+    /// Through bottlenecks with delay and loss: every controller, and other programs
     Network,
-    /// Beside datagrams that come and go, and beside TCP: throughput, and what the others keep
+    /// Beside on-off datagrams, and beside TCP: throughput of the flow and of the others
     Cross,
     /// Beside cubic and bbr, and among four of a kind
     Fairness,
-    /// Section 8 of the paper: to a busy host whose other processor has time to spare
+    /// Section 8 of the paper: to a busy host with idle time on its other processor
     Mover,
 }
 
-/// More than the processors of any machine that this was tried on would carry.
+/// More than any tested machine can carry.
 fn at_once(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| (1..=16).contains(count)).ok_or_else(|| "1 to 16".to_owned())
 }

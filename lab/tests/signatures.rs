@@ -1,4 +1,5 @@
-//! `lab signatures` on this kernel, over a network and over a host that loses packets; skipped loudly without root.
+//! Tests `lab signatures` on this kernel, over a network and over a host that loses packets;
+//! reports a skip without root.
 
 #![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used)]
@@ -35,7 +36,7 @@ fn the_kernel_tells_who_lost_the_packets() {
             assert_eq!(*drops, expected, "{}", run[2]);
         }
     }
-    // Random losses are single, and all of them are the network's; the other's come in runs.
+    // Random losses are single and all are the network's; those of the host come in runs.
     let rows = |label: &str| text(&folder.path().join(format!("w10000_{label}.txt.gz")));
     let bursts = |rows: &str| -> f64 {
         let runs = rows

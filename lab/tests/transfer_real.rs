@@ -1,4 +1,5 @@
-//! `lab transfer-real` on this kernel: the limit, and a flow of ours; skipped loudly without root.
+//! Tests `lab transfer-real` on this kernel: the limit and a flow of ours; reports a skip without
+//! root.
 
 #![cfg(target_os = "linux")]
 

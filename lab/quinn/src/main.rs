@@ -1,8 +1,11 @@
-//! quinn's bulk transfer: one connection, one stream, bytes from memory to memory.
+//! Bulk transfer over quinn, which `lab transfer-real` compares with Barograph: one connection, one
+//! stream, bytes from memory to memory.
 //!
-//! `quinn-bulk serve ADDRESS` prints `listening`, takes one connection, and prints the bytes it read and the seconds from the first to the
-//! last; `quinn-bulk send ADDRESS SECONDS cubic|bbr` writes for so long. Windows are wide enough for 10 Gbit/s over 100 ms, and the cipher is
-//! AES-128-GCM, as Barograph's. The certificate is not looked at: it is a measurement between two namespaces.
+//! `quinn-bulk serve ADDRESS` prints `listening` and accepts one connection. At its end it prints
+//! the bytes read and the seconds from the first byte to the last.
+//! `quinn-bulk send ADDRESS SECONDS cubic|bbr` writes for that many seconds. The windows suffice
+//! for 10 Gbit/s over 100 ms. The cipher is AES-128-GCM, as in Barograph. The certificate is not
+//! verified, because both ends are namespaces of one machine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +23,7 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // One thread an end, as quinn's own benchmark has it: an end has one connection.
+    // One thread for each end, as in quinn's own benchmark: each end has one connection.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -46,7 +49,7 @@ async fn serve(at: SocketAddr) -> anyhow::Result<()> {
     let connection = endpoint.accept().await.context("the endpoint is closed")?.await?;
     let mut stream = connection.accept_uni().await?;
     let (began, mut bytes, mut last) = (Instant::now(), 0_u64, Instant::now());
-    // The sender closes when its time is over: what came until then counts.
+    // The sender closes the connection when its time is over. All bytes until then count.
     while let Ok(Some(chunk)) = stream.read_chunk(usize::MAX, false).await {
         bytes += chunk.bytes.len() as u64;
         last = Instant::now();
@@ -67,7 +70,7 @@ async fn send(to: SocketAddr, time: Duration, congestion: &str) -> anyhow::Resul
     let connection = endpoint.connect_with(config, to, "localhost")?.await?;
     let mut stream = connection.open_uni().await?;
     let block = vec![7; BLOCK_BYTES];
-    // A stream that takes nothing more must not keep it.
+    // The timeout ends the writes even if the stream's window stays full.
     let writing = async { while stream.write_all(&block).await.is_ok() {} };
     let _ = tokio::time::timeout(time, writing).await;
     connection.close(VarInt::from_u32(0), b"");
@@ -81,7 +84,7 @@ fn transport(congestion: &str) -> anyhow::Result<TransportConfig> {
         .stream_receive_window(VarInt::from_u32(WINDOW_BYTES))
         .receive_window(VarInt::from_u32(WINDOW_BYTES))
         .send_window(u64::from(WINDOW_BYTES))
-        // The packet that closes may be lost in a full buffer like any other.
+        // The closing packet may be lost in a full buffer; this timeout then ends the connection.
         .max_idle_timeout(Some(VarInt::from_u32(IDLE_MS).into()));
     match congestion {
         "cubic" => config.congestion_controller_factory(Arc::new(CubicConfig::default())),
@@ -95,7 +98,7 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { cipher_suites: vec![TLS13_AES_128_GCM_SHA256], ..default_provider() })
 }
 
-/// Takes anybody for the server.
+/// Accepts every certificate of a server.
 #[derive(Debug)]
 struct Anybody;
 
@@ -136,8 +139,8 @@ impl ServerCertVerifier for Anybody {
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Many round trips, and not long to wait for.
+/// Many round trips, so that a slow path is not cut off, and short enough to wait for.
 const IDLE_MS: u32 = 3000;
 
-/// 10 Gbit/s over 100 ms.
+/// Bytes in flight at 10 Gbit/s over 100 ms.
 const WINDOW_BYTES: u32 = 125_000_000;

@@ -9,8 +9,8 @@ use crate::table::{Table, cells, dash, joined};
 
 pub(crate) type Figure = (String, String);
 
-/// Figures 4 to 6 of the two longest lengths of windows, by the paper's kinds and by all; 4 and 5 again for each
-/// kind of queue that there is.
+/// Figures 4 to 6 for the two longest window lengths, each for the paper's kinds and for all kinds;
+/// then Figures 4 and 5 for each kind of queue, see [`of_queues`].
 pub(crate) fn figures(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
     let chosen: Vec<u32> = lengths(windows).into_iter().rev().take(2).collect();
     let mut panels: [Vec<Chart>; 3] = Default::default();
@@ -36,7 +36,8 @@ pub(crate) fn figures(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Figures 4 and 5 for each kind of queue that there is, of the two longest lengths of windows; none without such a queue.
+/// Figures 4 and 5 for each kind of queue in the set, for the two longest window lengths. A figure
+/// without panels is left out.
 pub(crate) fn of_queues(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
     let chosen: Vec<u32> = lengths(windows).into_iter().rev().take(2).collect();
     let (queues, mut figures) = (queues(windows, &chosen), Vec::new());
@@ -52,12 +53,13 @@ pub(crate) fn of_queues(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Whether a loss rate is one at which success proportions are looked at.
+/// Whether the paper decides by the success proportion at the loss rate of this window.
 fn is_low(window: &Labelled) -> bool {
     (BANDS[0]..BANDS[1]).contains(&window.signature.loss_rate())
 }
 
-/// Windows lost in queues other than one that drops its tail (Dickens §7.2), each kind beside all that the CPU lost.
+/// One title and its windows for each kind of queue that does not drop its tail (Dickens §7.2): the
+/// windows that the queue lost beside all windows that the CPU lost.
 fn queues<'a>(windows: &'a [Labelled], lengths: &[u32]) -> Vec<(String, Vec<&'a Labelled>)> {
     let mut queues = Vec::new();
     for (kind, packets) in QUEUES.iter().flat_map(|kind| lengths.iter().map(move |packets| (*kind, *packets)))
@@ -72,7 +74,7 @@ fn queues<'a>(windows: &'a [Labelled], lengths: &[u32]) -> Vec<(String, Vec<&'a 
     queues
 }
 
-/// Random early detection, controlled delay, and queues in series.
+/// Kinds of queues: random early detection (RED), controlled delay (CoDel), queues in series.
 const QUEUES: [&str; 3] = ["red", "codel", "series"];
 
 fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
@@ -85,7 +87,7 @@ fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
     Chart::new(title, loss_rates(BANDS[0]), complexity(), layers)
 }
 
-/// The distribution of success proportions at low loss rates, in a hundred bins (Dickens §3.1.5).
+/// Distribution of success proportions at low loss rates, in 100 bins (Dickens §3.1.5).
 fn figure_5(title: &str, windows: &[&Labelled]) -> Chart {
     let layer = |cause, colour| {
         let of: Vec<f64> = windows
@@ -106,7 +108,7 @@ fn figure_5(title: &str, windows: &[&Labelled]) -> Chart {
     Chart::new(format!("{title}, loss 0.00008–0.0005"), x, Axis::linear(y.0, 0.0, y.1), layers)
 }
 
-/// Mean complexities with their 95 % confidence intervals, and the curves.
+/// Mean complexity of each bin with its 95 % confidence interval, and the fitted curves.
 fn figure_6(title: &str, report: &FitReport) -> Chart {
     let mut layers = Vec::new();
     for (cause, of, colour) in [(Cause::Network, &report.network, NETWORK), (Cause::Host, &report.cpu, CPU)] {
@@ -133,7 +135,7 @@ fn loss_rates(low: f64) -> Axis {
     Axis::log("loss rate", low, BANDS[4]).with_ticks(ticks(&marks, ""))
 }
 
-/// From that of one loss, 0.245, to that of a random string.
+/// Axis from the complexity of a single loss, 0.245, to that of a random string.
 fn complexity() -> Axis {
     Axis::linear("complexity, log2(Na(17)) / 17", 0.2, 0.8)
         .with_ticks(ticks(&[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], ""))
@@ -142,10 +144,11 @@ fn complexity() -> Axis {
 const CPU: usize = 1;
 const NETWORK: usize = 0;
 
-/// Half the width of a 95 % interval in standard errors.
+/// Half the width of a 95 % interval of a normal distribution, in standard errors.
 const NORMAL_95: f64 = 1.96;
 
-/// Table 2 of the paper and the errors of its Table 1, beside those of its classifier on our windows that it was not fitted on.
+/// Table 2 of the paper and the errors of its Table 1, beside the errors of the paper's classifier
+/// on our windows. No window was judged by a model fitted on its run.
 pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
     let mut table = Table::new(["cause", "metric", "windows (runs)", "right", "wrong", "inconclusive"]);
     for (cause, metric, numbers) in &TABLE_2 {
@@ -177,7 +180,8 @@ pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String>
     Ok(format!("\n## Table 2: the paper's classifier (%)\n\nOurs five-fold by run.\n\n{table}"))
 }
 
-/// Whether windows of similar loss rates are normally distributed around the curve (Dickens §3.2), and the curves.
+/// The fitted curves, and whether windows of similar loss rates are normally distributed around
+/// them (Dickens §3.2).
 pub(crate) fn normality(windows: &[Labelled]) -> String {
     let mut text = "\n## The paper's curves and the test of Shapiro and Wilk (§3.1.6, §3.2)\n\n".to_owned();
     let mut table = Table::titled(

@@ -1,4 +1,4 @@
-//! What the classifiers say of windows of runs that they were not fitted on.
+//! Verdicts of the classifiers on windows of runs that they were not fitted on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,24 +14,24 @@ use crate::table::dash;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// The paper's, fitted on the kinds of contention that the paper made.
+    /// The paper's classifier, fitted on the kinds of contention that the paper made.
     Paper,
-    /// The paper's, fitted on all kinds.
+    /// The paper's classifier, fitted on all kinds.
     PaperOfAll,
-    /// Ours with nothing but the pattern.
+    /// Our classifier with the pattern of losses only.
     Pattern,
-    /// … and the sender's burst.
+    /// Our classifier with the pattern and the sender's burst.
     Burst,
-    /// Ours with the pattern and the one-way delay before the losses.
+    /// Our classifier with the pattern and the one-way delay before the losses.
     DelayAlone,
-    /// … and the burst too.
+    /// Our classifier with the pattern, the burst and the delay.
     Delay,
-    /// … and the kernel's count of drops.
+    /// Our classifier with all of these and the kernel's drop counter.
     Counter,
 }
 
 impl Method {
-    /// Of models that were fitted here.
+    /// Methods compared when the models are fitted here.
     pub(crate) const ALL: [Self; 7] = [
         Self::Paper,
         Self::PaperOfAll,
@@ -42,7 +42,7 @@ impl Method {
         Self::Counter,
     ];
 
-    /// Of models that are as they are, where the paper's was fitted on whatever it was fitted on.
+    /// Methods compared for given models: there is only one model of the paper's classifier.
     pub(crate) const OF_ONE: [Self; 6] =
         [Self::Paper, Self::Pattern, Self::Burst, Self::DelayAlone, Self::Delay, Self::Counter];
 
@@ -81,7 +81,8 @@ impl Models {
         Self { paper_of_all: paper.clone(), paper, ours }
     }
 
-    /// A model of the paper's alone; what comes with Barograph stands for ours.
+    /// Wraps a model of the paper's classifier. The default classifier is the one that comes with
+    /// Barograph.
     pub(crate) fn of_papers(paper: PaperClassifier) -> Self {
         Self::new(paper, Classifier::shipped())
     }
@@ -115,7 +116,7 @@ impl Models {
     }
 }
 
-/// A window, and what each method of [`Method::ALL`] says of it.
+/// A window with the diagnosis of each method, indexed by [`Method::ALL`].
 pub(crate) struct Judged<'a> {
     pub(crate) window: &'a Labelled,
     said: [Diagnosis; 7],
@@ -126,13 +127,13 @@ impl Judged<'_> {
         &self.said[method as usize]
     }
 
-    /// Of a window with one cause.
+    /// Compares a method's verdict with the cause of the window, which must have one cause.
     pub(crate) fn outcome(&self, method: Method) -> Outcome {
         Outcome::of(self.said(method).verdict, self.window.cause)
     }
 }
 
-/// How a verdict of a window with one cause compares with it.
+/// Result of comparing a verdict with the cause of a window that has one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Right,
@@ -152,12 +153,12 @@ impl Outcome {
     }
 }
 
-/// How runs are parted into those that models are fitted on and those that are reported.
+/// How runs are divided into those that models are fitted on and those that are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Split {
-    /// Fitted on one half of the runs, reported on the other.
+    /// Models are fitted on one half of the runs and reported on the other.
     Half,
-    /// In five parts, each judged by models that were fitted on the other four.
+    /// Five parts; each is judged by models that were fitted on the other four.
     Five,
 }
 
@@ -186,7 +187,7 @@ impl Split {
     }
 }
 
-/// Which part each run is in; those of one kind are dealt in an order drawn by lot.
+/// Assigns each run to a part. The runs of one kind are distributed over the parts in random order.
 pub(crate) fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
     let mut chance = Chance::new(seed, PARTS_STREAM);
     let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
@@ -195,14 +196,15 @@ pub(crate) fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMa
     })
 }
 
-/// Of the seed; the bootstrap and the simulation have others.
+/// Random stream of the seed for this; the bootstrap and the simulation have their own.
 const PARTS_STREAM: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kinds {
-    /// Those of the paper's experiments: streams, on–off, TCP and random loss, against processes and a quota on the receiver.
+    /// Kinds of the paper's experiments: streams, on–off, TCP and random loss in the network;
+    /// processes and a quota on the receiver.
     Papers,
-    /// All but outages, which no pattern tells from a host's.
+    /// All kinds but outages: no pattern distinguishes an outage from a stall of the host.
     All,
     Outage,
 }
@@ -225,25 +227,26 @@ impl Kinds {
     }
 }
 
-/// Loss rates from the lowest that the paper's classifier tells (§3.3), over those at which it changes its metric and at which our
-/// windows change, to the highest it was trained on.
+/// Bounds of the loss-rate bands. The lowest is the smallest rate that the paper's classifier
+/// classifies (§3.3), the highest the largest that it was trained on. Between them are the rate at
+/// which it changes its metric and those at which our windows change.
 pub(crate) const BANDS: [f64; 5] = [8e-5, 5e-4, 2e-3, 1e-2, 5e-2];
 
-/// Whether a loss rate is one that the classifiers are for.
+/// Whether the classifiers are made for the loss rate of this window.
 pub(crate) fn is_in_range(window: &Labelled) -> bool {
     (BANDS[0]..=BANDS[4]).contains(&window.signature.loss_rate())
 }
 
-/// Which band the window's loss rate is in, the highest among them closed.
+/// Index of the band of the window's loss rate; the highest band includes its upper bound.
 pub(crate) fn band_of(window: &Labelled) -> usize {
     let rate = window.signature.loss_rate();
     BANDS[1..4].iter().filter(|bound| **bound <= rate).count()
 }
 
-/// The length that the floors and the earlier experiment are of (packets).
+/// Window length (packets) of the floors and of the earlier experiment.
 pub(crate) const FLOORS_AT: u32 = 20_000;
 
-/// The lengths of windows there are (packets).
+/// Lengths of these windows (packets), ascending.
 pub(crate) fn lengths(windows: &[Labelled]) -> BTreeSet<u32> {
     windows.iter().map(|window| window.signature.packets()).collect()
 }
@@ -256,7 +259,7 @@ pub(crate) fn cause_name(cause: Cause) -> &'static str {
     }
 }
 
-/// A share, and between what it lies with 95 % confidence; `None` with fewer than two runs.
+/// A share with its 95 % confidence interval, which is `None` with fewer than two runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Share {
     pub(crate) value: f64,
@@ -270,7 +273,7 @@ pub(crate) struct Rates {
     pub(crate) inconclusive: f64,
 }
 
-/// How often a method is right on these; `None` where there are none.
+/// How often a method is right on these windows; `None` if there are none.
 pub(crate) fn rates(judged: &[&Judged<'_>], method: Method, seed: u64) -> Option<Rates> {
     let share =
         |outcome| ratio(judged, seed, |judged| (f64::from(u8::from(judged.outcome(method) == outcome)), 1.0));
@@ -283,7 +286,8 @@ pub(crate) fn rates(judged: &[&Judged<'_>], method: Method, seed: u64) -> Option
     })
 }
 
-/// The share of lost packets of these windows that a method gives to the wrong one of two causes, and that which it gives to none.
+/// Of the lost packets of these windows, the share that a method attributes to the wrong cause, and
+/// the share that it attributes to neither.
 pub(crate) fn misattributed(judged: &[&Judged<'_>], method: Method, seed: u64) -> Option<(Share, Share)> {
     let wrong = |judged: &Judged<'_>| {
         let (said, lost) = (judged.said(method), f64::from(judged.window.metrics.lost));
@@ -301,7 +305,6 @@ pub(crate) fn misattributed(judged: &[&Judged<'_>], method: Method, seed: u64) -
     Some((ratio(judged, seed, wrong)?, ratio(judged, seed, unknown)?))
 }
 
-/// Those of windows that are so.
 pub(crate) fn those<'a, 'w: 'a>(
     judged: impl IntoIterator<Item = &'a Judged<'w>>,
     is: impl Fn(&Labelled) -> bool,
@@ -316,7 +319,7 @@ pub(crate) fn runs(judged: &[&Judged<'_>]) -> usize {
     runs.len()
 }
 
-/// The sum of the first of what `of` says over the sum of the second.
+/// Sum of the first values of `of` divided by the sum of the second, over all windows.
 fn ratio(judged: &[&Judged<'_>], seed: u64, of: impl Fn(&Judged<'_>) -> (f64, f64)) -> Option<Share> {
     let mut sums: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for judged in judged {
@@ -327,7 +330,8 @@ fn ratio(judged: &[&Judged<'_>], seed: u64, of: impl Fn(&Judged<'_>) -> (f64, f6
     share(&sums.into_values().collect::<Vec<_>>(), seed)
 }
 
-/// A ratio of sums over runs, with its percentile interval (Efron and Tibshirani, *An Introduction to the Bootstrap*, §13.3).
+/// A ratio of sums over runs, with its percentile interval (Efron and Tibshirani, *An Introduction
+/// to the Bootstrap*, §13.3).
 fn share(runs: &[(f64, f64)], seed: u64) -> Option<Share> {
     let ratio = |runs: &mut dyn Iterator<Item = &(f64, f64)>| {
         let (part, whole) = runs.fold((0.0, 0.0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
@@ -370,7 +374,7 @@ pub(crate) fn percent(share: f64) -> String {
 /// "at least 1000" for percentile intervals (Efron and Tibshirani, §19.3).
 const RESAMPLES: usize = 1000;
 
-/// Of the seed; the parts of the runs and the simulation have others.
+/// Random stream of the seed for this; the parts of the runs and the simulation have their own.
 const BOOTSTRAP_STREAM: u64 = 2;
 
 #[cfg(test)]
@@ -379,7 +383,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// So many windows of each of so many runs: single losses of the network, and long gaps of the host.
+    /// Makes `runs` runs of each cause with `windows` windows each: single losses of the network,
+    /// long gaps of the host.
     pub(crate) fn made(packets: u32, runs: u32, windows: u32, seed: u64) -> Vec<Labelled> {
         let (mut chance, mut meter, mut made) = (Chance::new(seed, 0), Meter::new(), Vec::new());
         for (run, window) in (0..2 * runs).flat_map(|run| (0..windows).map(move |window| (run, window))) {
@@ -450,14 +455,16 @@ pub(crate) mod tests {
 
     #[test]
     fn the_interval_is_over_runs_and_of_the_seed() {
-        // Two runs of 50 windows, one all right and one all wrong: what is drawn is 0, a half or 1.
+        // Two runs of 50 windows, one all right and one all wrong: a resample has 0, a half or 1
+        // right.
         let runs = [(50.0, 50.0), (0.0, 50.0)];
         let found = share(&runs, 1).unwrap();
         assert_eq!((found.value, found.interval), (0.5, Some((0.0, 1.0))));
         assert_eq!(share(&runs, 1), Some(found));
         let many: Vec<(f64, f64)> = (0..40).map(|run| (f64::from(run % 10), 10.0)).collect();
         let (low, high) = share(&many, 1).unwrap().interval.unwrap();
-        // 0.45, a standard deviation of 0.29 over 40 runs: ± 0.09.
+        // The mean is 0.45 with a standard deviation of 0.29 over 40 runs, so the interval is ±
+        // 0.09.
         assert!((0.33..0.39).contains(&low) && (0.51..0.57).contains(&high), "{low} {high}");
         assert_ne!(share(&many, 2).unwrap().interval, Some((low, high)));
     }

@@ -1,4 +1,5 @@
-//! How often each classifier is right, by kind and by loss rate, with each piece of evidence removed.
+//! How often each classifier is right, by kind and by loss rate, with each piece of evidence
+//! removed.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// `title` is of the windows.
+    /// Adds the tables of windows that `title` describes.
     fn add(&mut self, title: &str, tables: &[String; 3], is_short: bool) {
         self.all += &format!("\n### {title}\n\n{}", tables.join("\n"));
         if is_short {
@@ -28,7 +29,8 @@ impl Held {
     }
 }
 
-/// Models that are judged by others than those that they were fitted on. Short are the rows of the length that floors are of, and five-fold of the longest.
+/// Tables of models that are judged on runs that they were not fitted on. The short form has the
+/// windows of [`FLOORS_AT`] packets, and the five-fold tables of the longest windows.
 pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<Held> {
     let mut held = Held { all: format!("\n## Right and wrong verdicts\n{LEGEND}"), short: String::new() };
     let longest = lengths(windows).into_iter().next_back();
@@ -46,7 +48,7 @@ pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<Held> 
     Ok(held)
 }
 
-/// Models that were fitted before, on whatever is in the folder.
+/// Tables of given models on all windows of the folder, without fitting.
 pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, seed: u64) -> Held {
     let all = format!("\n## Right and wrong verdicts of {name}, not fitted here\n{LEGEND}");
     let mut held = Held { all, short: String::new() };
@@ -70,15 +72,15 @@ const FLOORS_LEGEND: &str = "\nA floor or goal says how much is right at least, 
 
 struct Tables<'a> {
     methods: &'a [Method],
-    /// Whether what is to be reached stands below.
+    /// Whether the table has rows with floors and goals.
     has_floors: bool,
-    /// … and what an earlier experiment had, by windows of which these are a part.
+    /// Whether the table has a row of the earlier experiment, which these windows are a part of.
     has_earlier: bool,
     seed: u64,
 }
 
 impl Tables<'_> {
-    /// By cause and kinds, by kind and band, and of windows with both causes.
+    /// Three tables: by cause and kinds, by kind and band, and for windows with both causes.
     fn of(&self, judged: &[Judged<'_>], packets: u32) -> [String; 3] {
         let judged = those(judged, |window| window.signature.packets() == packets);
         let in_range = those(judged.iter().copied(), is_in_range);
@@ -117,7 +119,7 @@ impl Tables<'_> {
         }
         for (name, floors) in [("– floor", &FLOORS[..]), ("– goal", &GOALS)] {
             for floor in floors.iter().filter(|floor| (floor.kinds, floor.cause) == (kinds, cause)) {
-                // The paper's classifier is to be what it was, where it is given the same kinds.
+                // On its own kinds the paper's classifier has to reproduce the earlier experiment.
                 let is_papers = |method| (method, kinds, name) == (Method::Paper, Kinds::Papers, "– floor");
                 rows.push(row(name, &|method| match (earlier, found(method)) {
                     (Some(earlier), Some(found)) if is_papers(method) => {
@@ -196,11 +198,12 @@ fn row(first: [&str; 2], of: &[&Judged<'_>], cells: impl Iterator<Item = String>
 /// A row of Dickens Table 1: a transfer of four hours with losses of the host alone.
 pub(crate) struct Transfer {
     pub(crate) loss_rate: f64,
-    /// Windows with losses, of [`Transfer::WINDOWS`].
+    /// Windows with losses among the [`Transfer::WINDOWS`].
     pub(crate) lossy: usize,
-    /// … of them with a loss rate under 0.00008.
+    /// Lossy windows with a loss rate under 0.00008.
     pub(crate) below_range: usize,
-    /// … and those within it that were inconclusive or taken for the network's: 0.86 and 0.22 % of 924, 0.2 % of 1425, 0.7 % of 1044.
+    /// Windows within the range that were inconclusive or attributed to the network: 0.86 and 0.22
+    /// % of 924, 0.2 % of 1425, 0.7 % of 1044.
     pub(crate) missed: usize,
     pub(crate) with_mbit_s: f64,
     pub(crate) without_mbit_s: f64,
@@ -211,7 +214,7 @@ impl Transfer {
     pub(crate) const WINDOWS: usize = 16_000;
 }
 
-/// Dickens Table 1. (Its text has 0.00055 for the third rate.)
+/// Dickens Table 1. Its text gives 0.00055 as the third rate.
 #[rustfmt::skip]
 pub(crate) const TRANSFERS: [Transfer; 3] = [
     Transfer { loss_rate: 0.000_35, lossy: 1110, below_range: 186, missed: 10, with_mbit_s: 8883.0, without_mbit_s: 74.0 },
@@ -219,7 +222,8 @@ pub(crate) const TRANSFERS: [Transfer; 3] = [
     Transfer { loss_rate: 0.000_56, lossy: 1051, below_range: 7, missed: 7, with_mbit_s: 9397.0, without_mbit_s: 41.5 },
 ];
 
-/// Dickens Table 2, and the third to fifth columns of his Table 1: cause, metric, right, wrong, inconclusive (%).
+/// Dickens Table 2, and columns 3 to 5 of his Table 1: cause, metric, right, wrong, inconclusive
+/// (%).
 pub(crate) const TABLE_2: [(Cause, &str, [&str; 3]); 5] = [
     (Cause::Network, "complexity", ["99.94", "0.052", "0.001"]),
     (Cause::Network, "success proportion", ["98.2", "0.18", "1.5"]),
@@ -228,8 +232,9 @@ pub(crate) const TABLE_2: [(Cause, &str, [&str; 3]); 5] = [
     (Cause::Host, "both, long-term loss 0.00056", ["99.3", "0", "0.7"]),
 ];
 
-/// What an earlier experiment of ours had on windows of 20 000 packets: twice as many runs of the same kinds, five-fold by run,
-/// with programs that are not kept. Right / wrong / inconclusive (%).
+/// Result of an earlier experiment of ours on windows of 20 000 packets, five-fold by run, with
+/// twice as many runs of the same kinds. Its programs are not kept. Right / wrong / inconclusive
+/// (%).
 pub(crate) struct Earlier {
     pub(crate) kinds: Kinds,
     pub(crate) cause: Cause,
@@ -242,7 +247,7 @@ pub(crate) struct Earlier {
 }
 
 impl Earlier {
-    /// Beside the method of ours that had the same to go by.
+    /// Cell beside the method of ours that had the same evidence.
     pub(crate) fn cell(&self, method: Method) -> String {
         match method {
             Method::Paper if self.kinds == Kinds::Papers => return self.papers(),
@@ -260,7 +265,8 @@ impl Earlier {
         format!("{right} / {wrong} / {inconclusive}")
     }
 
-    /// Whether a share that is right is that of the paper's classifier within 3 points, and what is wrong at most 3 points more: the floor of a reproduction.
+    /// Whether the paper's classifier reproduces the earlier experiment: the share that is right
+    /// differs by at most 3 points, and the share that is wrong is at most 3 points larger.
     pub(crate) fn is_near(&self, right: f64, wrong: f64) -> String {
         let off = (100.0 * right - self.paper[0]).abs().max(100.0 * wrong - self.paper[1]) - 3.0;
         if off <= 0.0 { "met".to_owned() } else { format!("missed by {off:.1}") }
@@ -275,19 +281,20 @@ pub(crate) const EARLIER: [Earlier; 4] = [
     Earlier { kinds: Kinds::All, cause: Cause::Network, paper: [72.0, 0.5, 27.6], pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
 ];
 
-/// What is to be reached on windows of 20 000 packets: right at least, and wrong or called hybrid at most (%).
+/// Bounds for windows of 20 000 packets: right at least, and wrong or called hybrid at most (%).
 pub(crate) struct Floor {
     pub(crate) kinds: Kinds,
     pub(crate) cause: Cause,
-    /// Whether the sender's burst is known or not.
+    /// Without the delay, whether or not the sender's burst is known.
     pattern: Option<(f64, f64)>,
-    /// … and the same with the delay.
+    /// With the delay, whether or not the sender's burst is known.
     delay: Option<(f64, f64)>,
     counter: Option<(f64, f64)>,
 }
 
 impl Floor {
-    /// That of a method, and whether it was reached. A window of one cause that is called hybrid is wrong.
+    /// The bounds of a method and whether it met them. A window of one cause that is called hybrid
+    /// counts as wrong.
     pub(crate) fn cell(&self, method: Method, found: Option<&Rates>) -> String {
         let bounds = match method {
             Method::Paper | Method::PaperOfAll => None,
@@ -308,7 +315,8 @@ impl Floor {
     }
 }
 
-/// What has to be reached. Of an outage only that it is not called the CPU's where the kernel counts.
+/// Bounds that have to be met. An outage must not be called the CPU's if the kernel's drop counter
+/// is known.
 #[rustfmt::skip]
 pub(crate) const FLOORS: [Floor; 5] = [
     Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: Some((97.0, 0.8)), delay: None, counter: None },
@@ -326,7 +334,8 @@ pub(crate) const GOALS: [Floor; 4] = [
     Floor { kinds: Kinds::All, cause: Cause::Network, pattern: Some((95.0, 0.3)), delay: Some((98.0, 0.2)), counter: Some((100.0, 0.0)) },
 ];
 
-/// How much of what both causes lost may be given to the wrong one where the kernel counts (%): floor and goal.
+/// Largest share (%) of the losses of both causes that may be attributed to the wrong cause or to
+/// none if the kernel's drop counter is known: floor and goal.
 pub(crate) const SPLIT_WITHIN: f64 = 1.0;
 
 pub(crate) fn three(rates: Option<&Rates>) -> [String; 3] {
@@ -335,7 +344,8 @@ pub(crate) fn three(rates: Option<&Rates>) -> [String; 3] {
     })
 }
 
-/// The table; nothing where a cause has no window of the paper's kinds.
+/// Compares the paper's classifier with the earlier experiment; empty if a cause has no window of
+/// the paper's kinds.
 pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
     let compared: Vec<&Labelled> = windows.iter().filter(|window| is_compared(window)).collect();
     let of = |cause| compared.iter().copied().filter(|window| window.cause == cause).collect::<Vec<_>>();
@@ -368,7 +378,7 @@ pub(crate) fn reproduction_table(windows: &[Labelled], seed: u64) -> anyhow::Res
     let dealt: Vec<Dealt> =
         (0..DEALS).map(|deal| Dealt::new(windows, seed + deal)).collect::<anyhow::Result<_>>()?;
     add(
-        &format!("…, parts dealt {DEALS} times: mean [least, most right]"),
+        &format!("…, {DEALS} random assignments of the runs: mean [least, most right]"),
         causes_of(|cause| mean_cells(&dealt, cause, |dealt| dealt.shares(cause))),
     );
     add(
@@ -403,7 +413,7 @@ fn judged_cells(judged: &[Judged<'_>], cause: Cause, seed: u64) -> [String; 2] {
     [cell(found.as_ref()), verdict.unwrap_or_default()]
 }
 
-/// What one deal of the runs into fifths comes to: windows by cause, band and outcome.
+/// Number of windows by cause, band and outcome for one random assignment of the runs to fifths.
 struct Dealt([[[u32; 3]; BANDS.len() - 1]; 2]);
 
 impl Dealt {
@@ -430,7 +440,8 @@ impl Dealt {
         [0, 1, 2].map(|outcome| of.iter().map(|band| f64::from(band[outcome])).sum::<f64>() / f64::from(all))
     }
 
-    /// The same if each band had as many windows as the earlier experiment's; of a band without windows here nothing is known, and it is left out.
+    /// As [`Self::shares`], with each band weighted by its windows in the earlier experiment. A
+    /// band without windows here is left out.
     fn shares_by_band(&self, cause: Cause) -> [f64; 3] {
         let (mut sums, mut weights) = ([0.0; 3], 0.0);
         for (band, weight) in self.0[index(cause)].iter().zip(EARLIER_BANDS[index(cause)]) {
@@ -476,13 +487,14 @@ fn outcome_index(outcome: Outcome) -> usize {
 
 const PARTS: usize = 5;
 
-/// Their spread is that of the luck of a deal; with 30 its mean is known to a sixth of that.
+/// The results of single assignments differ by chance. The standard error of the mean of 30 is a
+/// sixth of their standard deviation.
 const DEALS: u64 = 30;
 
 /// Windows of the earlier experiment in each of [`BANDS`], CPU and network.
 const EARLIER_BANDS: [[f64; BANDS.len() - 1]; 2] = [[3.0, 10.0, 63.0, 97.0], [108.0, 86.0, 74.0, 182.0]];
 
-/// What the earlier experiment fitted on all its windows of this length, these among them.
+/// Curves that the earlier experiment fitted on all its windows of this length, these among them.
 const CURVES: &str = "format = \"barograph-loss-paper\"
 version = 1
 fitted_on = { windows = 623, runs = 0 }
@@ -495,7 +507,8 @@ cpu = { a = 0.305, b = -0.19, sd = 0.014 }
 network = { a = 0.469, b = 5.48, c = -0.262, d = -304.0, sd = 0.053 }
 ";
 
-/// Windows of each of [`LENGTHS`] cut from whole runs, judged by these models or by some that were fitted on windows of all lengths of other runs.
+/// Accuracy by window length: windows of each of [`LENGTHS`] are cut from whole runs. They are
+/// judged by the given models, or else by models fitted on windows of all lengths of other runs.
 pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> anyhow::Result<String> {
     let (mut windows, mut meter): (Vec<Labelled>, _) = (Vec::new(), Meter::new());
     for (run, length) in runs.iter().flat_map(|run| LENGTHS.map(|length| (run, length))) {
@@ -532,7 +545,7 @@ pub(crate) fn length_table(runs: &[Run], models: Option<&Models>, seed: u64) -> 
     ))
 }
 
-/// Packets: from what a thousandth of loss is one packet of, to the paper's.
+/// Window lengths (packets): from 1000, where one loss is a rate of 0.001, to the paper's length.
 const LENGTHS: [u32; 7] = [1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
 
 #[cfg(test)]
@@ -552,7 +565,7 @@ mod tests {
         assert_eq!(cell(floor, 0.005, 0.0), "≥ 97, ≤ 0.8: met");
         assert_eq!(cell(floor, 0.005, 0.01), "≥ 97, ≤ 0.8: missed");
         assert_eq!(cell(goal, 0.0, 0.0), "≥ 98.5, ≤ 0.2: missed");
-        // What has no floor, and an outage's, which may be put in doubt.
+        // A method without a floor, and an outage, which may be inconclusive.
         assert_eq!(floor.cell(Method::Counter, Some(&rates(0.0, 0.0))), "–");
         assert_eq!(FLOORS[4].cell(Method::Counter, Some(&rates(0.0, 0.0))), "≤ 0 wrong: met");
         assert_eq!(FLOORS[4].cell(Method::Counter, Some(&rates(0.1, 0.0))), "≤ 0 wrong: missed");
@@ -562,14 +575,15 @@ mod tests {
     fn the_earlier_curves_are_read_and_windows_of_the_other_kinds_change_nothing() {
         let mut windows = made(FLOORS_AT, 6, 12, 3);
         let text = reproduction_table(&windows, 1).unwrap();
-        assert!(text.contains("its curves, as they are") && text.contains("dealt 30 times"), "{text}");
+        assert!(text.contains("its curves, as they are") && text.contains("30 random assignments"), "{text}");
         let mut others = made(FLOORS_AT, 6, 12, 4);
         others.iter_mut().for_each(|window| {
             window.kind = "slow".to_owned();
             window.run = format!("other {}", window.run);
         });
         windows.extend(others);
-        // Other kinds have other runs, which changes how these are dealt; nothing that is not dealt changes.
+        // The other kinds add runs, which changes the random assignment. The rows without one do
+        // not change.
         let with_others = reproduction_table(&windows, 1).unwrap();
         let fixed = |text: &str| {
             text.lines()

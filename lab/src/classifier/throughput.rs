@@ -1,4 +1,4 @@
-//! What a classifier is worth to a sender: Dickens §4.1.1 and Table 1 with windows of ours.
+//! What a classifier is worth to a sender: Dickens §4.1.1 and Table 1, with our windows.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,14 +15,15 @@ use super::tables::{TRANSFERS, Transfer};
 use crate::stats::range;
 use crate::table::{Table, cells, list};
 
-/// The table, and which floors it meets. Verdicts are of models that were not fitted on the run of the window.
+/// The simulated throughputs, and whether the floors are met. Each window is judged by models that
+/// were not fitted on its run.
 pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
     let judged = Split::Five.judge(windows, seed)?;
     let pool = those(&judged, |window| {
         window.cause == Cause::Host && window.signature.packets() == PACKETS && is_in_range(window)
     });
     if pool.is_empty() {
-        return Ok(format!("\n{TITLE}\n\nNo window of {PACKETS} packets was lost by the CPU alone.\n"));
+        return Ok(format!("\n{TITLE}\n\nNo window of {PACKETS} packets has losses by the CPU alone.\n"));
     }
     let mut text = format!("\n{TITLE}\n\n{}", of_pool(&pool, seed));
     let mut table = Table::new(["estimate of the loss rate", "long-term loss", "without"])
@@ -60,17 +61,18 @@ pub(crate) fn table(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
 
 const TITLE: &str = "## What a classifier is worth (direct-execution simulation, Dickens §4.1.1)";
 
-/// What can judge without the network's help, and with the kernel's.
+/// Classifiers without and with the receiver's kernel counter.
 const METHODS: [Method; 4] = [Method::Paper, Method::Burst, Method::Delay, Method::Counter];
 
-/// What one of [`METHODS`] is to reach, as a multiple of the same estimate without a classifier.
+/// Least gain of one of [`METHODS`], as a multiple of the same estimate without a classifier.
 struct Floor {
     estimate: Estimate,
     method: usize,
     factor: f64,
 }
 
-/// With the counter against the paper's baseline, and without it – by pattern and burst alone, and with the delay – against RFC 5348's.
+/// With the counter against the paper's baseline. Without the counter, by pattern and burst alone
+/// and with the delay, against RFC 5348's estimate.
 const FLOORS: [Floor; 3] = [
     Floor { estimate: Estimate::Cumulative, method: 3, factor: 100.0 },
     Floor { estimate: Estimate::Events, method: 1, factor: 4.0 },
@@ -81,7 +83,7 @@ const FLOORS: [Floor; 3] = [
 enum Estimate {
     Cumulative,
     Events,
-    /// With round trips of the physical transfer.
+    /// Loss events counted with round trips of the physical transfer.
     ShortEvents,
     Recent,
 }
@@ -102,10 +104,10 @@ impl Estimate {
         let first_interval = 1.0 / PATH.rate_at(PATH.ceiling_packets());
         match self {
             Self::Cumulative => Box::new(Cumulative::default()),
-            // A physical window stands for a virtual one, and that takes a round trip.
+            // A physical window stands for a virtual one, which takes one round trip.
             Self::Events => Box::new(EventHistory::new(PACKETS, first_interval)),
             Self::ShortEvents => {
-                // A tenth of the virtual path, which has the same round trip.
+                // The physical path has a tenth of the virtual path's rate and the same round trip.
                 Box::new(EventHistory::new((PATH.ceiling_packets() / 10.0) as u32, first_interval))
             }
             Self::Recent => Box::new(RecentLosses::new(PACKETS)),
@@ -113,7 +115,8 @@ impl Estimate {
     }
 }
 
-/// Dickens §4.1.1 and §5: 10 Gbit/s, a round trip of 65 ms, packets of 1024 bytes; UDP, IPv4 and Ethernet add 42.
+/// Dickens §4.1.1 and §5: 10 Gbit/s, a round trip of 65 ms, packets of 1024 bytes; UDP, IPv4 and
+/// Ethernet add 42 bytes.
 const PATH: Path =
     Path { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
 
@@ -126,7 +129,7 @@ struct Reached {
 }
 
 impl Reached {
-    /// In the mean over [`SEEDS`].
+    /// Mean over [`SEEDS`] simulations with different seeds.
     fn mean(
         pool: &[&Judged<'_>],
         estimate: Estimate,
@@ -144,7 +147,7 @@ impl Reached {
         for seed in seed..seed + SEEDS {
             let mut chance = Chance::new(seed, SIMULATION_STREAM);
             let drawn = draw(&weights, Transfer::WINDOWS, transfer.lossy, &mut chance);
-            // The gaps of each place that the sender takes for the network's.
+            // Throughput with the gaps that the sender attributes to the network.
             let reach = |is_told: &dyn Fn(usize, usize) -> bool| {
                 let windows = drawn.iter().enumerate().map(|(place, window)| match window {
                     Some(window) if !is_told(place, *window) => gaps[*window].as_slice(),
@@ -195,14 +198,14 @@ fn factor(factor: f64) -> String {
 
 const SEEDS: u64 = 3;
 
-/// Of the seed; the parts of the runs and the bootstrap have others.
+/// Random stream of the seed for this; the parts of the runs and the bootstrap have their own.
 const SIMULATION_STREAM: u64 = 3;
 
 pub(crate) struct Path {
     pub(crate) ceiling_bit_s: f64,
     pub(crate) round_trip_s: f64,
     pub(crate) payload_bytes: f64,
-    /// Of UDP, IP and Ethernet.
+    /// Headers of UDP, IP and Ethernet.
     pub(crate) header_bytes: f64,
 }
 
@@ -212,19 +215,19 @@ impl Path {
         self.ceiling_bit_s * self.round_trip_s / 8.0 / (self.payload_bytes + self.header_bytes)
     }
 
-    /// The next window (packets) after one of `window`, at this rate of loss.
+    /// The next window (packets) after one of `window` packets, at this loss rate.
     pub(crate) fn response(&self, window: f64, rate: f64) -> f64 {
-        // At a rate of 0 it is infinite.
+        // At a rate of 0 the formula gives infinity.
         response::papers(window, rate).clamp(1.0, self.ceiling_packets())
     }
 
-    /// The rate of loss at which the response is this window (packets).
+    /// Loss rate at which the response is this window (packets).
     pub(crate) fn rate_at(&self, window: f64) -> f64 {
         Response::HighSpeed.rate(window)
     }
 
-    /// Payload over time (bit/s), when these are the gaps of one physical window after the other that the sender takes for the
-    /// network's, none where it was told otherwise. A virtual window takes one round trip.
+    /// Payload over time (bit/s). `windows` has, for each physical window, the gaps that the sender
+    /// attributes to the network. A virtual window takes one round trip.
     fn throughput_bit_s<'a>(
         &self,
         windows: impl IntoIterator<Item = &'a [Gap]>,
@@ -241,11 +244,12 @@ impl Path {
     }
 }
 
-/// Packets of a physical window: "the physical transmission window was 100 MB", in packets of 1024 bytes.
+/// Packets of a physical window: "the physical transmission window was 100 MB", in packets of 1024
+/// bytes.
 pub(crate) const PACKETS: u32 = 100_000;
 
-/// Weights, 1 in all, with which these rates have that mean, and that differ from equal ones as little as possible (exponential
-/// tilting); `None` where no weights have it.
+/// Weights with sum 1 that give `rates` this weighted mean and differ from equal weights as little
+/// as possible (exponential tilting); `None` if there are none.
 pub(crate) fn tilt(rates: &[f64], mean: f64) -> Option<Vec<f64>> {
     let (low, high) = range(rates.iter().copied());
     if !(low < mean && mean < high) {
@@ -269,18 +273,20 @@ pub(crate) fn tilt(rates: &[f64], mean: f64) -> Option<Vec<f64>> {
     Some(weights(0.5 * (from + to)))
 }
 
-/// Beyond it all weight is on one window.
+/// Beyond this slope all weight is on one window.
 const SLOPE_MAX: f64 = 1000.0;
 
-/// As many as halve the slopes' range to less than an `f64` tells apart.
+/// Enough to halve the range of slopes to less than the resolution of an `f64`.
 const BISECTIONS: u32 = 70;
 
-/// So many windows, of which so many have losses, at places drawn by lot: which of the pool each is, drawn by weight.
+/// Draws a sequence of `windows` windows, of which exactly `lossy` at random positions have losses:
+/// `Some` is an index into the pool, drawn by weight.
 pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, chance: &mut Chance) -> Vec<Option<usize>> {
     let mut left = lossy;
     (0..windows)
         .map(|place| {
-            // Selection sampling (Knuth, TAOCP 2, §3.4.2, algorithm S) has exactly so many.
+            // Selection sampling (Knuth, TAOCP 2, §3.4.2, algorithm S) selects exactly `lossy`
+            // positions.
             if left as f64 <= (windows - place) as f64 * chance.uniform() {
                 return None;
             }
@@ -290,13 +296,14 @@ pub(crate) fn draw(weights: &[f64], windows: usize, lossy: usize, chance: &mut C
                 rest -= weight;
                 rest < 0.0
             });
-            // Weights that add up to a hair less than 1 leave the last.
+            // Rounding may leave the sum of the weights just under 1; then the last is drawn.
             Some(found.unwrap_or(weights.len().saturating_sub(1)))
         })
         .collect()
 }
 
-/// Which places have the `count` lossy windows with the lowest rates: where the paper's classifier failed, most of all.
+/// Marks the positions of the `count` lossy windows with the lowest loss rates, where the paper's
+/// classifier failed most.
 pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Vec<bool> {
     let mut places: Vec<(f64, usize)> = drawn
         .iter()
@@ -311,12 +318,12 @@ pub(crate) fn lowest(drawn: &[Option<usize>], rates: &[f64], count: usize) -> Ve
     chosen
 }
 
-/// An estimate of the long-term rate of loss.
+/// An estimator of the long-term loss rate.
 pub(crate) trait Estimator {
-    /// So many more packets were sent, of which these gaps were lost.
+    /// Records that `packets` more packets were sent, of which those in `gaps` were lost.
     fn window(&mut self, packets: u32, gaps: &[Gap]);
 
-    /// Losses a packet, 0 to 1; 0 where there was none so far.
+    /// Losses per packet, 0 to 1; 0 before the first loss.
     fn rate(&self) -> f64;
 }
 
@@ -330,11 +337,11 @@ impl Estimator for Cumulative {
     }
 }
 
-/// Loss events a packet (RFC 5348 §5).
+/// Loss events per packet (RFC 5348 §5).
 pub(crate) struct EventHistory {
     sent: Sent,
     history: LossHistory,
-    /// Packets.
+    /// Assumed interval before the first loss event (packets).
     first_interval: f64,
 }
 
@@ -357,11 +364,12 @@ impl Estimator for EventHistory {
     }
 }
 
-/// Packets lost in the last eight loss events, of those sent since the first of them began; since the start while there were fewer.
+/// Share of the packets lost in the last eight loss events, of all sent since the first of these
+/// began. With fewer events, of all sent since the start.
 pub(crate) struct RecentLosses {
     sent: Sent,
     events: Events,
-    /// When each event began, and packets that were lost in it.
+    /// Packet number at which each event began, and the packets lost in it.
     last: VecDeque<(u64, u64)>,
     began: u64,
 }
@@ -397,7 +405,7 @@ impl Estimator for RecentLosses {
     }
 }
 
-/// What was sent so far, a packet each [`SPACING`].
+/// Number of packets sent so far. The simulated clock advances by [`SPACING`] with each packet.
 struct Sent {
     packets: u64,
     round_trip: Duration,
@@ -408,7 +416,7 @@ impl Sent {
         Self { packets: 0, round_trip: SPACING * round_trip_packets.max(1) }
     }
 
-    /// The runs that these gaps of the next window are.
+    /// Converts the gaps of the next window to runs of lost packets.
     fn runs(&self, gaps: &[Gap]) -> impl Iterator<Item = Run> {
         let mut at = self.packets;
         gaps.iter().map(move |gap| {
@@ -421,7 +429,8 @@ impl Sent {
     }
 }
 
-/// Windows have packets and no times: a nanosecond each, so that a round trip is as many as it has packets.
+/// Windows have packets and no times. One nanosecond for each packet makes a round trip as long as
+/// its number of packets.
 const SPACING: Duration = Duration::from_nanos(1);
 
 #[cfg(test)]
@@ -438,8 +447,8 @@ mod tests {
         let judged = models.judge(windows.iter().filter(|window| window.cause == Cause::Host));
         let pool: Vec<&Judged<'_>> = judged.iter().collect();
         let reached = Reached::mean(&pool, Estimate::Cumulative, &TRANSFERS[0], 1).unwrap();
-        // At 0.00035 the response is 92.5 packets of 1024 bytes in 65 ms: 11.7 Mb/s, and more while the loss of the start is
-        // under that of the whole.
+        // At 0.00035 the response is 92.5 packets of 1024 bytes in 65 ms: 11.7 Mb/s. The throughput
+        // is larger while the loss since the start is under that of the whole.
         assert!((11e6..25e6).contains(&reached.without), "{}", reached.without);
         let again = Reached::mean(&pool, Estimate::Cumulative, &TRANSFERS[0], 1).unwrap();
         assert_eq!((reached.without, reached.papers_errors), (again.without, again.papers_errors));
@@ -462,7 +471,8 @@ mod tests {
 
     #[test]
     fn throughput_is_as_computed_by_hand() {
-        // One loss of a million: 1e-5 after the first window, half of it after the second.
+        // 100 losses in 100 000, then in 200 000 packets: 1e-3 after the first window, half of it
+        // after the second.
         let path = Path { ceiling_bit_s: 8e6, round_trip_s: 1.0, payload_bytes: 900.0, header_bytes: 100.0 };
         assert_eq!(path.ceiling_packets(), 1000.0);
         let lossy: &[Gap] = &[Gap { received: 5, lost: 100 }];
@@ -526,9 +536,9 @@ mod tests {
         assert_eq!(estimator.rate(), 0.0);
         // Events begin at 50 and at 250; the loss at 120 is within 100 packets of the first.
         estimator.window(260, &[gap(10, 1), gap(69, 1), gap(129, 2)]);
-        // Intervals 200 and 1000, the open one of 50 would raise the rate: (200 + 1000) / 2.
+        // The open interval of 50 would raise the rate, so it is left out: (200 + 1000) / 2.
         assert_eq!(estimator.rate(), 1.0 / 600.0);
-        // Open for 2750, which lowers it: (2750 + 200) / 2.
+        // The open interval of 2750 lowers the rate: (2750 + 200) / 2.
         estimator.window(2700, &[]);
         assert_eq!(estimator.rate(), 1.0 / 1475.0);
     }
@@ -546,7 +556,8 @@ mod tests {
         for lost in 1..=9 {
             estimator.window(100, &[gap(0, lost)]);
         }
-        // Nine events, of which that of one packet at 0 is forgotten: 2 + … + 9 of the 800 packets since.
+        // The first of nine events, one packet at 0, is forgotten: 2 + … + 9 of the 800 packets
+        // since.
         assert_eq!(estimator.rate(), 44.0 / 800.0);
         let mut fewer = RecentLosses::new(10);
         fewer.window(50, &[]);

@@ -1,4 +1,5 @@
-//! Labelled windows and whole runs, as `lab signatures` writes them; and where tables go: to standard output, or to a page of all and into another between marks.
+//! Reads labelled windows and whole runs, as `lab signatures` writes them, and writes the tables:
+//! all of them to one page, and the short ones between the marks of another.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,11 +11,15 @@ use flate2::read::MultiGzDecoder;
 
 pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     let folder = named.unwrap_or(Path::new("../shared/signatures"));
-    ensure!(folder.is_dir(), "there is no folder {}: `lab signatures --out DIR` makes one", folder.display());
+    ensure!(
+        folder.is_dir(),
+        "there is no folder {}; make one with `lab signatures --out DIR`",
+        folder.display()
+    );
     Ok(folder.to_owned())
 }
 
-/// All windows of a folder's files `w<packets>_*.txt.gz`, in the order of their names.
+/// Reads all windows of a folder's files `w<packets>_*.txt.gz`, ordered by packets, then by path.
 pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
     let mut files: Vec<(u32, PathBuf)> = Vec::new();
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
@@ -27,7 +32,7 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
     }
     ensure!(
         !files.is_empty(),
-        "{} has no windows (w*_*.txt.gz): `lab signatures --out DIR` makes some",
+        "{} has no windows (w*_*.txt.gz); make some with `lab signatures --out DIR`",
         folder.display()
     );
     files.sort();
@@ -51,11 +56,12 @@ pub(crate) struct Run {
     kind: String,
     packets: u64,
     burst: Option<u32>,
-    /// Packets received before it, packets lost, and the rise of the kernel's counter.
+    /// For each gap: packets received before it, packets lost, and the rise of the kernel's
+    /// counter.
     gaps: Vec<[u32; 3]>,
 }
 
-/// The runs of a folder (`runs.txt.gz`); none where the file is not there.
+/// Reads the runs of a folder (`runs.txt.gz`); none if the file does not exist.
 pub(crate) fn runs(folder: &Path) -> anyhow::Result<Vec<Run>> {
     let path = folder.join("runs.txt.gz");
     let mut runs = Vec::new();
@@ -78,7 +84,7 @@ fn run(line: &str) -> anyhow::Result<Run> {
     let settings: serde_json::Value = serde_json::from_str(settings)?;
     let gap = |text: &str| -> anyhow::Result<[u32; 3]> {
         let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
-        numbers.try_into().map_err(|_| anyhow::anyhow!("`{text}` is no gap"))
+        numbers.try_into().map_err(|_| anyhow::anyhow!("`{text}` is not a gap `received:lost:drops`"))
     };
     Ok(Run {
         name: name.to_owned(),
@@ -90,7 +96,8 @@ fn run(line: &str) -> anyhow::Result<Run> {
 }
 
 impl Run {
-    /// Cuts it into windows of so many packets, and says those that lost some. The rest of the run is left out.
+    /// Cuts the run into windows of `packets` packets and calls `say` for each that has losses. An
+    /// incomplete window at the end is left out.
     pub(crate) fn cut(
         &self,
         packets: u32,
@@ -124,7 +131,8 @@ impl Run {
                         signature.push_received(part)?;
                     } else {
                         signature.push_lost(part)?;
-                        // A gap over two windows gives each its share of what the socket dropped.
+                        // A gap that spans two windows divides the socket's drops between them in
+                        // proportion.
                         host += (u64::from(part) * u64::from(drops.min(lost)) / u64::from(lost)) as u32;
                     }
                     count -= part;
@@ -148,11 +156,11 @@ fn each_line(path: &Path, mut take: impl FnMut(&str) -> anyhow::Result<()>) -> a
     Ok(())
 }
 
-/// Tables, and which of them are short enough for a page that is read.
+/// All tables, and those that are short enough for the page that people read.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) all: String,
-    /// By the name of their mark.
+    /// Name of the mark and the tables.
     short: Vec<(&'static str, String)>,
 }
 
@@ -161,13 +169,15 @@ impl Report {
         self.all += text;
     }
 
-    /// Tables that also stand between the marks of this name; without their titles, for that page has its own.
+    /// Stores tables to write between the marks of this name. Their titles are left out, because
+    /// that page has its own.
     pub(crate) fn add_short(&mut self, name: &'static str, text: &str) {
         let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         self.short.push((name, lines.join("\n").trim().to_owned()));
     }
 
-    /// Writes all to [`PAGE`] in a folder, and puts what is short into its `README.md`. Tables that were not made now stay in it.
+    /// Writes all tables to [`PAGE`] in the folder, and the short ones between the marks of its
+    /// [`README`]. The other text of that page stays, as do tables that were not made in this run.
     pub(crate) fn write(&self, folder: &Path, command: &str) -> anyhow::Result<()> {
         let readme = folder.join(README);
         let mut text =
@@ -176,25 +186,24 @@ impl Report {
             text = replaced(&text, name, tables).with_context(|| readme.display().to_string())?;
         }
         let page = folder.join(PAGE);
-        let about = format!("<!-- Made by `{command}`; what the tables mean is in {README}. -->\n\n");
+        let about = format!("<!-- Made by `{command}`; {README} explains the tables. -->\n\n");
         fs::write(&page, about + &self.all).with_context(|| format!("cannot write {}", page.display()))?;
         fs::write(&readme, text).with_context(|| format!("cannot write {}", readme.display()))
     }
 }
 
-/// The text with other tables between the marks.
+/// Replaces the tables between the marks of this name.
 fn replaced(text: &str, name: &str, tables: &str) -> anyhow::Result<String> {
     let mark = format!("<!-- classifier: {name} -->\n");
-    let (before, rest) = text.split_once(&mark).with_context(|| format!("there is no {}", mark.trim()))?;
-    let (old, after) =
-        rest.split_once(END).with_context(|| format!("there is no {END} after {}", mark.trim()))?;
-    ensure!(!old.contains("<!-- classifier"), "there is no {END} after {}", mark.trim());
+    let (before, rest) = text.split_once(&mark).with_context(|| format!("no line {}", mark.trim()))?;
+    let (old, after) = rest.split_once(END).with_context(|| format!("no {END} after {}", mark.trim()))?;
+    ensure!(!old.contains("<!-- classifier"), "no {END} after {}", mark.trim());
     Ok(format!("{before}{mark}{tables}\n{END}{after}"))
 }
 
 const END: &str = "<!-- end -->";
-const README: &str = "README.md";
-const PAGE: &str = "classifier.md";
+const README: &str = "classifier.md";
+const PAGE: &str = "classifier-bins.md";
 
 #[cfg(test)]
 pub(crate) mod tests {
@@ -236,7 +245,7 @@ pub(crate) mod tests {
         let runs = runs(folder.path()).unwrap();
         let (mut cut, mut meter) = (Vec::new(), Meter::new());
         runs.iter().try_for_each(|run| run.cut(100, &mut meter, |window| cut.push(window))).unwrap();
-        // The third gap lies over the windows from 100 and from 200: 195 to 205.
+        // The third gap spans the windows from 100 and from 200: packets 195 to 205.
         let halves =
             [Signature::from_runs(100, [95, 5]).unwrap(), Signature::from_runs(100, [0, 5]).unwrap()];
         assert_eq!(cut.len(), 3);
@@ -261,7 +270,7 @@ pub(crate) mod tests {
         assert!(error.contains("line 2") && error.contains("do not fit"), "{error}");
     }
 
-    /// The windows that come with the runs are those that are cut from them.
+    /// The windows published with the runs equal those that are cut from the runs.
     #[test]
     fn runs_cut_to_the_windows_of_the_open_set() {
         let open = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/signatures");

@@ -1,4 +1,5 @@
-//! The paths, every one or a set in which each two levels of different factors meet, and one of them as a network with a station.
+//! Cells of the grid: all of them, or a subset that covers all pairs of levels. A bench is one cell
+//! as an emulated network with a station.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -36,8 +37,9 @@ impl Cell {
         format!("{rate_mbit_s} Mbit/s, {rtt}, {congestion}{lossy}{competitor}")
     }
 
-    /// One bandwidth–delay product of queue, but at least 10 ms of it: less is not found on links, and a
-    /// millisecond's would drop what a sender's bursts alone bring. Losses are on the way there.
+    /// The queue holds one bandwidth–delay product, but at least 10 ms: real links have no shorter
+    /// queues, and one of 1 ms would drop packets of a sender's own bursts. Losses occur in the
+    /// direction of the data only.
     pub(crate) fn link(&self, seed: u64) -> Link {
         let rate_bps = self.rate_mbit_s * 1_000_000;
         let Some(rtt_ms) = self.rtt_ms else { return Link::Veth { rate_bps: Some(rate_bps) } };
@@ -60,17 +62,18 @@ impl Cell {
         [self.rate_mbit_s, rtt, congestion, u64::from(0.0 < self.loss), u64::from(self.has_competitor)]
     }
 
-    /// Each two levels of different factors that meet here.
+    /// All pairs of levels of different factors in this cell.
     fn pairs(&self) -> impl Iterator<Item = Pair> {
         let levels = self.levels();
         (0..levels.len()).flat_map(move |a| (0..a).map(move |b| (a, levels[a], b, levels[b])))
     }
 }
 
-/// Two factors with their levels.
+/// Two factors, each with its level.
 type Pair = (usize, u64, usize, u64);
 
-/// Every cell: emulated to 300 Mbit/s, and 1 Gbit/s at the native delay alone, which no relay carries.
+/// All cells: emulated paths up to 300 Mbit/s; 1 Gbit/s only on the kernel's own link, because no
+/// relay carries it.
 pub(crate) fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     for congestion in CONGESTION {
@@ -88,14 +91,15 @@ pub(crate) fn all() -> Vec<Cell> {
     cells
 }
 
-/// [`COVERING`] cells, chosen one after the other as the one that brings most of the pairs that were met least;
-/// `seed` decides among equals.
+/// Chooses [`COVERING`] cells. Each next cell is the one with the most pairs that were met least;
+/// `seed` decides between equals.
 pub(crate) fn covering(seed: u64) -> Vec<Cell> {
     let mut left = all();
     let mut met: BTreeMap<Pair, u32> = BTreeMap::new();
     let mut chosen = Vec::new();
     while chosen.len() < COVERING && !left.is_empty() {
-        // A pair counts a sixteenth as much each time that it was met: one never met outweighs all ten that were.
+        // Each time a pair is met, its weight falls to a sixteenth, so that one new pair outweighs
+        // all ten of a cell that were met before.
         let worth = |cell: &Cell| -> f64 {
             cell.pairs().map(|pair| 0.0625f64.powi(met.get(&pair).copied().unwrap_or(0) as i32)).sum()
         };
@@ -119,14 +123,14 @@ const RTTS_MS: [u64; 3] = [1, 20, 100];
 const CONGESTION: [&str; 2] = ["cubic", "bbr"];
 const LOSSES: [f64; 2] = [0.0, 0.001];
 const QUEUE_MS_MIN: u64 = 10;
-/// 2⁶⁴ divided by the golden ratio, as SplitMix64 has it: an odd number that spreads small ones.
+/// 2⁶⁴ divided by the golden ratio, as in SplitMix64: an odd number that spreads small ones.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// As many as fit in 35 minutes.
 const COVERING: usize = 24;
 
 pub(crate) struct Bench {
     cell: Cell,
-    // Declared before the network: what runs in the hosts ends before they go.
+    // Fields are dropped in this order: the programs in the hosts end before the network.
     _competitor: Option<Competitor>,
     station: Responder,
     network: Network,
@@ -147,14 +151,14 @@ impl Bench {
         Ok(self.network.a.run(|| stream(&target, &plan, &Context::default()))??)
     }
 
-    /// What iperf3's receiver saw in `seconds`, in bit/s.
+    /// Rate (bit/s) that iperf3's receiver measures in `seconds`.
     pub(crate) fn iperf3(&self, seconds: u32) -> anyhow::Result<f64> {
         let options = ["-t", &seconds.to_string(), "-C", self.cell.congestion];
         let report = iperf::measured(&self.network, u64::from(seconds) + iperf::GRACE_S, &options)?;
-        report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 tells no rate")
+        report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 reports no rate")
     }
 
-    /// The largest share of a core that the emulator used; none where the kernel carries the link.
+    /// Largest share of a core that the emulator used; `None` if the kernel carries the link.
     pub(crate) fn cpu_peak(&self) -> Option<f64> {
         self.network.report().map(|report| report.cpu_peak)
     }
@@ -164,7 +168,7 @@ impl Bench {
     }
 }
 
-/// A cubic flow that has had the path for itself for a while.
+/// A cubic flow that starts some time before the test and competes with it.
 struct Competitor {
     _source: Task<()>,
 }
@@ -177,7 +181,7 @@ impl Competitor {
         let (mut receiver, _) = listener.accept()?;
         socket2::SockRef::from(&sender).set_tcp_congestion(b"cubic")?;
         sender.set_write_timeout(Some(TICK))?;
-        // Ends with the connection.
+        // This thread ends with the connection.
         thread::spawn(move || {
             let mut buffer = vec![0; BLOCK_BYTES];
             while receiver.read(&mut buffer).is_ok_and(|read| 0 < read) {}
@@ -187,20 +191,20 @@ impl Competitor {
         let source = Task::start(move |stop| {
             let block = vec![0; BLOCK_BYTES];
             while !stop.load(Ordering::Relaxed) {
-                // What does not fit in a tick is tried again.
+                // Bytes that do not fit within a tick are sent in the next one.
                 let written = sender.write(&block).unwrap_or(0);
                 count.fetch_add(written as u64, Ordering::Relaxed);
             }
         });
         thread::sleep(HEAD_START);
         if sent.load(Ordering::Relaxed) == 0 {
-            bail!("the competing flow does not flow");
+            bail!("the competing flow sent no bytes");
         }
         Ok(Self { _source: source })
     }
 }
 
-/// Long enough that slow start is over, and the competing flow has met its first losses.
+/// Long enough for slow start and the first losses of the competing flow.
 const HEAD_START: Duration = Duration::from_secs(3);
 const TICK: Duration = Duration::from_millis(100);
 const BLOCK_BYTES: usize = 64 * 1024;

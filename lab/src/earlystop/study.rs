@@ -1,4 +1,5 @@
-//! What is measured in a cell: tests of full length, most in turns with iperf3's, and then tests that may end early.
+//! Measures one cell: tests of full length, most in turns with iperf3, and then tests that may end
+//! early.
 
 use barograph_probe::calibration::{Calibration, Partials};
 use barograph_probe::stop::{Decision, Rule};
@@ -13,15 +14,15 @@ use crate::table::{Table, cells, number, shown};
 #[derive(serde::Serialize)]
 pub(crate) struct Study {
     pub(crate) cell: Cell,
-    /// The first is of 10 s, the others of 5.
+    /// The first test takes 10 s, the others 5 s.
     pub(crate) long: Vec<Long>,
     pub(crate) iperf3_bit_s: Vec<f64>,
-    /// Each of the long tests, as if it had had leave to end early.
+    /// Each long test, replayed as if it might have ended early.
     pub(crate) replayed: Vec<Replayed>,
     pub(crate) early: Vec<Short>,
-    /// The largest share of a core that the emulator used.
+    /// Largest share of a core that the emulator used.
     pub(crate) cpu_peak: Option<f64>,
-    /// Why there is nothing, or less than there should be.
+    /// Why results are missing, if they are.
     pub(crate) void: Option<String>,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Long {
     /// Bytes acknowledged in the first 5 s.
     pub(crate) full_bytes: u64,
     pub(crate) whole_bit_s: f64,
-    /// After start-up, to 5 s.
+    /// Rate after start-up until 5 s.
     pub(crate) full_bit_s: f64,
     #[serde(skip)]
     partials: Partials,
@@ -39,14 +40,14 @@ pub(crate) struct Long {
     samples: Vec<Sample>,
 }
 
-/// What the rule would have done with a long test, calibrated by four others.
+/// Result of the stop rule on a long test, calibrated by four others.
 #[derive(serde::Serialize)]
 pub(crate) struct Replayed {
-    /// Acknowledged when it would have ended.
+    /// Bytes acknowledged when the test would have ended.
     pub(crate) bytes: u64,
-    /// The estimate over what the test gave in its 5 s; 1 where it would have had its full length.
+    /// The estimate divided by the rate of the test's 5 s; 1 if the test would have run to its end.
     pub(crate) ratio: f64,
-    /// How far the estimate was expected to be off, where there is one.
+    /// Expected relative deviation of the estimate; `None` if the test would not have ended early.
     pub(crate) deviation: Option<f64>,
 }
 
@@ -59,7 +60,7 @@ pub(crate) struct Short {
     pub(crate) was_allowed: bool,
 }
 
-/// Measures a cell; whatever goes wrong is told in its place.
+/// Measures a cell; an error is stored in the result.
 pub(crate) fn cell(cell: Cell, args: &Args) -> Study {
     let mut study = Study {
         cell,
@@ -77,7 +78,8 @@ pub(crate) fn cell(cell: Cell, args: &Args) -> Study {
 }
 
 fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
-    // What is void is repeated, at most once each: a calibration by fewer tests would be another experiment.
+    // A void test is repeated, with at most two attempts per test on average: a calibration by
+    // fewer tests would be another experiment.
     for turn in 0..2 * args.tests {
         if args.tests <= study.long.len() as u32 {
             break;
@@ -88,7 +90,7 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         let plan = StreamPlan { seconds: f64::from(seconds), bytes_max: BYTES_MAX, ..StreamPlan::full() };
         let long = || bench.stream(plan.clone());
         let theirs = || (!is_first).then(|| bench.iperf3(seconds)).transpose();
-        // Each goes first as often as the other.
+        // The stream and iperf3 go first equally often.
         let (streamed, theirs) = if turn % 2 == 0 {
             let streamed = long()?;
             (streamed, theirs()?)
@@ -130,7 +132,7 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each long test after the four before it; before the first comes the last.
+/// Replays each long test after calibration by the four before it, in cyclic order.
 fn replay(long: &[Long]) -> Vec<Replayed> {
     if long.len() <= CALIBRATING {
         return Vec::new();
@@ -139,7 +141,7 @@ fn replay(long: &[Long]) -> Vec<Replayed> {
         let mut path = Calibrated::new();
         for before in (1..=CALIBRATING).rev() {
             let before = &long[(index + long.len() - before) % long.len()];
-            // A rate of a test that was made is one.
+            // A measured rate is a valid value, so the error cannot occur.
             let _ = path.learn_full(&before.partials, before.full_bit_s);
         }
         let test = &long[index];
@@ -187,13 +189,13 @@ impl Long {
         long
     }
 
-    /// What a test of full length would have seen.
+    /// Samples of the first 5 s, the length of a full test.
     fn first_seconds(&self) -> &[Sample] {
         let end = self.samples.partition_point(|sample| sample.time_s <= StreamPlan::SECONDS);
         &self.samples[..end]
     }
 
-    /// What was sent at a time: what is acknowledged a round trip later.
+    /// Bytes sent until `time_s`: those acknowledged one round trip later.
     fn sent(&self, time_s: f64) -> u64 {
         let at = |time_s: f64| self.samples.partition_point(|sample| sample.time_s < time_s);
         let rtt_s = self.samples.get(at(time_s)).and_then(|sample| sample.rtt_s).unwrap_or(0.0);
@@ -215,9 +217,9 @@ fn write_samples(cell: Cell, turn: u32, streamed: &Streamed, args: &Args) -> any
     Ok(std::fs::write(directory.join(format!("{name}.{turn}.csv")), text)?)
 }
 
-/// As long as iperf3's usual test.
+/// Seconds, as iperf3's usual test.
 const LONG_S: u32 = 10;
-/// As long as a full test ([`StreamPlan::SECONDS`]).
+/// Seconds of a full test ([`StreamPlan::SECONDS`]).
 const FULL_S: u32 = 5;
 /// Tests that calibrate a path before the first may end early.
 const CALIBRATING: usize = Calibration::TESTS_MIN as usize;
@@ -291,7 +293,7 @@ fn verdict(studies: &[Study]) -> String {
         mean(&made).zip(mean(&full)).map(|(early, full)| early * (1.0 - AUDITS) + full * AUDITS);
     let mut text = format!(
         "- Bytes of a test that may end early, mean of {} cells: {} of a 10 s test's, goal 10 %: {}. Replayed: {}. With one \
-         test in twenty at full length: {}. Before, {} full tests calibrate a path, {} each.\n",
+         test in twenty at full length: {}. {} full tests calibrate a path first, {} each.\n",
         made.len(),
         percent_of(mean(&made)),
         met(mean(&made), BYTES_GOAL),
@@ -323,7 +325,7 @@ fn verdict(studies: &[Study]) -> String {
     );
     let within = ended.iter().filter(|(ratio, deviation)| ratio.ln().abs() <= NORMAL_90 * deviation).count();
     text += &format!(
-        "- Errors within what was predicted to hold 90 % of them: {within} of {} ({}).\n",
+        "- Errors within the interval predicted to hold 90 % of them: {within} of {} ({}).\n",
         ended.len(),
         percent_of((!ended.is_empty()).then(|| within as f64 / ended.len() as f64)),
     );
@@ -343,7 +345,7 @@ fn verdict(studies: &[Study]) -> String {
     )
 }
 
-/// Ours over iperf3's, medians, and two standard errors of that.
+/// Ratio of our median rate to iperf3's, and two standard errors of it.
 fn against_iperf3(study: &Study) -> Option<(f64, f64)> {
     let (ours, theirs) = (wholes(study), &study.iperf3_bit_s);
     let ratio = median(&ours)? / median(theirs)?;
@@ -352,7 +354,7 @@ fn against_iperf3(study: &Study) -> Option<(f64, f64)> {
     Some((ratio, 2.0 * ratio * (square(&ours)? + square(theirs)?).sqrt()))
 }
 
-/// The whole rates of the tests that iperf3 took turns with; of all, if it took none.
+/// Whole rates of the tests that alternated with iperf3; of all tests if there was no iperf3.
 fn wholes(study: &Study) -> Vec<f64> {
     let skipped = usize::from(!study.iperf3_bit_s.is_empty());
     study.long.iter().skip(skipped).map(|long| long.whole_bit_s).collect()
@@ -401,7 +403,7 @@ fn percent_of(share: Option<f64>) -> String {
     shown(share, |share| format!("{:.1} %", share * 100.0))
 }
 
-/// One test in so many is an audit, as the planner draws them.
+/// The planner lets one test in 20 run at full length, as an audit.
 const AUDITS: f64 = 1.0 / 20.0;
 const BYTES_GOAL: f64 = 0.10;
 const MEDIAN_GOAL: f64 = 0.05;

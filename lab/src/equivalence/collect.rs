@@ -1,4 +1,5 @@
-//! Native and browser in turns: a pair of samples at a time, each going first as often as the other.
+//! Measures natively and in the browser in turns, one pair of samples at a time. Each goes first in
+//! half of the pairs.
 
 use std::path::Path as FilePath;
 use std::time::Duration;
@@ -23,9 +24,9 @@ pub(crate) struct LinkStudy {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
     pub(crate) quantities: Vec<(Quantity, Study)>,
-    /// Samples that failed, natively and in the browser.
+    /// Failed samples of the native program and of the browser.
     pub(crate) failures: (u32, u32),
-    /// Why it ended before all pairs were made, if it did.
+    /// Why the study ended before all pairs were made, if it did.
     pub(crate) stopped: Option<String>,
     pub(crate) void: Option<String>,
 }
@@ -51,13 +52,14 @@ pub(crate) struct Turns {
     native: Series,
     browser: Series,
     failures: (u32, u32),
-    /// Pairs that were tried, and those of them that lack one or both samples.
+    /// Number of pairs tried; `failed` of them lack one or both samples.
     tried: u32,
     failed: u32,
     last_error: String,
 }
 
-/// All quantities on one link; ends early, with what there is, when it is cancelled or fails too often.
+/// Measures all quantities on one link. It ends early, with the pairs so far, when it is cancelled
+/// or fails too often.
 pub(crate) fn pairs(bench: &mut Bench, args: &Args, cancel: &Cancel) -> anyhow::Result<LinkStudy> {
     let bar = progress(u64::from(args.pairs), bench.name);
     let mut turns = Quantity::ALL.map(|quantity| (quantity, Turns::default()));
@@ -85,7 +87,7 @@ pub(crate) fn pairs(bench: &mut Bench, args: &Args, cancel: &Cancel) -> anyhow::
 }
 
 impl Turns {
-    /// A sample by each, unless it is cancelled meanwhile: then the pair is left incomplete.
+    /// Takes one sample by each program. If cancelled meanwhile, the pair stays incomplete.
     pub(crate) fn take(
         &mut self,
         bench: &mut Bench,
@@ -124,7 +126,7 @@ impl Turns {
         self.failed += u32::from(!is_whole);
     }
 
-    /// Why no more pairs are worth their time, if so.
+    /// Reason to stop because too many pairs failed, if so.
     pub(crate) fn too_many_failures(&self, quantity: Quantity) -> Option<String> {
         let Self { tried, failed, last_error, .. } = self;
         let is_much = FAILURES_MAX < *failed && FAILURES_SHARE_MAX * f64::from(*tried) < f64::from(*failed);
@@ -146,7 +148,7 @@ pub(crate) fn progress(steps: u64, what: &str) -> ProgressBar {
     bar(steps, "{msg}, {eta} left").with_message(what.to_owned())
 }
 
-/// Writes each series of a link in the form that `barograph compare` reads.
+/// Writes each series of a link in the format that `barograph compare` reads.
 pub(crate) fn write_csv(study: &LinkStudy, directory: &FilePath) -> anyhow::Result<()> {
     for (quantity, compared) in &study.quantities {
         let quantity = quantity.as_str();
@@ -163,7 +165,7 @@ pub(crate) fn write_csv(study: &LinkStudy, directory: &FilePath) -> anyhow::Resu
     Ok(())
 }
 
-/// A value that a forecaster takes; one that it does not would be no time and no rate.
+/// Returns the value if a forecaster accepts it; any other value is not a time or a rate.
 fn usable((value, kernel): (f64, Kernel)) -> anyhow::Result<(f64, Kernel)> {
     ensure!(value.is_finite() && value.abs() <= Battery::VALUE_MAX, "measured {value}");
     Ok((value, kernel))
@@ -173,24 +175,25 @@ fn who(is_native: bool) -> &'static str {
     if is_native { "the native program" } else { "the browser" }
 }
 
-/// So few failures may be an accident, however few pairs there were.
+/// Up to this many failures may be an accident, however few pairs there were.
 const FAILURES_MAX: u32 = 20;
 
-/// With a larger share of failures what is left is no picture of the link, and the study would take for ever.
+/// With a larger share of failures the rest does not represent the link, and the study would never
+/// end.
 const FAILURES_SHARE_MAX: f64 = 0.05;
 
 pub(crate) struct Buffers {
-    /// Bytes of a write, or of a message; `None` is the default of each.
+    /// Bytes of a native write and of a message of the page; `None` is the default of each.
     pub(crate) write_bytes: Option<usize>,
-    /// Bytes that the native program's responder reads at once; `None` is its default. The station that answers the page
-    /// has no such setting.
+    /// Bytes that the native program's responder reads at once; `None` is its default. The station
+    /// that answers the page has no such setting.
     pub(crate) receive_bytes: Option<usize>,
     pub(crate) study: Study,
     pub(crate) void: Option<String>,
 }
 
 impl Buffers {
-    /// Whether nothing is set.
+    /// Whether both have their defaults.
     pub(crate) fn is_default(&self) -> bool {
         (self.write_bytes, self.receive_bytes) == (None, None)
     }
@@ -240,8 +243,9 @@ fn row(
     Ok(Buffers { write_bytes, receive_bytes, study: turns.study(quantity)?, void })
 }
 
-/// The paper's write sizes (§4.2: 32 KiB in C, 64 KiB in Java), and the receive blocks that made them matter there
-/// (512 B) and did not (1 KiB). One is varied at a time.
+/// The paper's write sizes (§4.2: 32 KiB in C, 64 KiB in Java), and the receive blocks with which
+/// they made a difference there (512 B) and with which they did not (1 KiB). Each row varies one of
+/// them.
 const SETTINGS: [(Option<usize>, Option<usize>); 5] =
     [(None, None), (Some(32 * 1024), None), (Some(64 * 1024), None), (None, Some(512)), (None, Some(1024))];
 
@@ -255,17 +259,17 @@ pub(crate) struct Rates {
     pub(crate) void: Option<String>,
 }
 
-/// What was measured in one direction, a value a round.
+/// Values measured in one direction, one for each round.
 #[derive(Default, Serialize)]
 pub(crate) struct Beside {
     pub(crate) page: Vec<Shown>,
-    /// Of 64 KiB, corrected as the page's are.
+    /// With transfers of 64 KiB, corrected like the page's other values.
     pub(crate) page_small_bit_s: Vec<f64>,
     pub(crate) native_bit_s: Vec<f64>,
 }
 
 impl Beside {
-    /// The medians, in bit/s: the page's by its defaults, of 64 KiB, and the native program's.
+    /// Medians (bit/s): of the page's default, of the page with 64 KiB, and of the native program.
     pub(crate) fn medians(&self) -> [Option<f64>; 3] {
         let page: Vec<f64> = self.page.iter().map(|shown| shown.bit_s).collect();
         [&page, &self.page_small_bit_s, &self.native_bit_s].map(|values| median(values))
@@ -315,7 +319,7 @@ fn native_bit_s(bench: &Bench, direction: Direction, cancel: &Cancel) -> anyhow:
     Ok(programs::one(&bench.network, &bench.target()?, experiment, DEADLINE, None, cancel)?.value)
 }
 
-/// Enough that slow start is a small part: 1.4 s at 100 Mbit/s.
+/// Large enough that slow start is a small part: 1.4 s at 100 Mbit/s.
 pub(crate) const NATIVE_BYTES: u64 = 16 << 20;
 
 /// JavaNws's size, and the page's smallest.
@@ -327,29 +331,30 @@ const DEADLINE: Duration = Duration::from_secs(120);
 #[derive(Default)]
 pub(crate) struct Overhead {
     pub(crate) blocks: Vec<Block>,
-    /// Why there are no more, if there should be.
+    /// Why blocks are missing, if they are.
     pub(crate) stopped: Option<String>,
 }
 
-/// The three after each other, each on one warm connection.
+/// The three programs one after another, each on one warm connection.
 #[derive(Serialize)]
 pub(crate) struct Block {
     pub(crate) clock: ClockName,
     #[serde(skip)]
     pub(crate) ready: Ready,
-    /// `barograph probe`'s exchange with the native responder.
+    /// Exchanges of `barograph probe` with the native responder.
     pub(crate) native: Centre,
-    /// A native WebSocket client's with the station.
+    /// Exchanges of a native WebSocket client with the station.
     pub(crate) websocket: Centre,
-    /// The page's with the station.
+    /// Exchanges of the page with the station.
     pub(crate) browser: Centre,
 }
 
-/// The centre of the times of a block, in seconds.
+/// Centre of the times of a block, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub(crate) struct Centre {
     pub(crate) median_s: f64,
-    /// A coarse clock gives whole steps only, and so does their median; the mean sees between them.
+    /// Mean. A coarse clock gives only whole steps, and so does the median; the mean resolves less
+    /// than a step.
     pub(crate) mean_s: f64,
 }
 
@@ -366,13 +371,13 @@ impl Centre {
 }
 
 impl Overhead {
-    /// One of the three in all blocks, or in those of one clock.
+    /// Centres of one program in all blocks, or in those of one clock.
     pub(crate) fn centres(&self, clock: Option<ClockName>, of: impl Fn(&Block) -> Centre) -> Vec<Centre> {
         let wanted = self.blocks.iter().filter(|block| clock.is_none_or(|clock| clock == block.clock));
         wanted.map(of).collect()
     }
 
-    /// How much later the coarse clock reads than the fine one, in each two blocks that follow each other.
+    /// How much later the coarse clock reads than the fine one, for each two neighbouring blocks.
     pub(crate) fn clock_share(&self) -> Vec<Centre> {
         let of = |clock| self.centres(Some(clock), |block| block.browser.minus(block.websocket));
         of(ClockName::Coarse)
@@ -382,19 +387,19 @@ impl Overhead {
             .collect()
     }
 
-    /// What the browser of a clock said of itself.
+    /// What the browser with this clock reported when it opened the page.
     pub(crate) fn ready(&self, clock: ClockName) -> Option<&Ready> {
         self.blocks.iter().find(|block| block.clock == clock).map(|block| &block.ready)
     }
 }
 
-/// Blocks with the finer clock and with the coarser in turns, each in a browser of its own.
+/// Measures blocks with the fine and the coarse clock in turns, each in a new browser.
 pub(crate) fn by_clock(bench: &mut Bench, args: &Args, cancel: &Cancel) -> Overhead {
     let mut overhead = Overhead::default();
     let bar = progress(2 * BLOCKS, "what the browser adds");
     for turn in 0..BLOCKS {
         let mut clocks = [ClockName::Fine, ClockName::Coarse];
-        // Each goes first in turn.
+        // Each clock goes first in turn.
         clocks.rotate_left((turn % 2) as usize);
         for clock in clocks {
             let made = block(bench, args, clock, overhead.blocks.len(), cancel);
@@ -426,7 +431,7 @@ fn block(
     let (_, ready) = bench.reopened(args, clock)?;
     let mut centres = [Centre::default(); 3];
     for place in 0..3 {
-        // Each of the three goes first in a third of the blocks.
+        // Each program goes first in a third of the blocks.
         let which = (place + number) % 3;
         let times_s = match which {
             0 => programs::native_exchanges(&bench.network, &target, WARMING + EXCHANGES, cancel)?,
@@ -439,13 +444,13 @@ fn block(
     Ok(Block { clock, ready, native, websocket, browser })
 }
 
-/// Blocks with each clock: enough to see how much one differs from the next.
+/// Blocks with each clock: enough to see how much they differ.
 const BLOCKS: u64 = 5;
 
-/// Of a block and program. With those before them as many as a session allows.
+/// Exchanges of each program in a block. With the warm-up they are the most that a session allows.
 pub(crate) const EXCHANGES: u32 = 900;
 
-/// Exchanges before: code is compiled, caches and the processor's clock become warm.
+/// Warm-up exchanges: code is compiled, and caches and the processor's clock warm up.
 const WARMING: u32 = 99;
 
 #[cfg(test)]

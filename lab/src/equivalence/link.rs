@@ -1,4 +1,4 @@
-//! The links of the study, and what stands at their ends: a station, a responder and a browser.
+//! The links of the study, and what runs at their ends: a station, a responder and a browser.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::stats::deviation;
 
 pub(crate) struct Path {
     pub(crate) name: &'static str,
-    /// As part of a file's name.
+    /// Name of the link in file names.
     pub(crate) slug: &'static str,
     link: Link,
     pub(crate) is_loopback: bool,
 }
 
 impl Path {
-    /// A link of the study, with these delays as jitter where it has any.
+    /// Returns a link of the study; `jitter` is used by the emulated ones.
     pub(crate) fn of(name: LinkName, jitter: &Replayed) -> Self {
         let (name, slug, link, is_loopback) = match name {
             LinkName::Slow => ("2 Mbit/s, 95 ms", "slow", emulated(2_000_000, 95, jitter), false),
@@ -36,18 +36,18 @@ impl Path {
         Self { name, slug, link, is_loopback }
     }
 
-    /// The link with everything at its ends, the browser's page loaded.
+    /// Sets up the link and both ends, and loads the page in the browser.
     pub(crate) fn bench(&self, args: &Args) -> anyhow::Result<Bench> {
         self.bench_with(args, Limits::default())
     }
 
-    /// The same, with a responder of these limits.
+    /// As [`Self::bench`], with a responder that has these limits.
     pub(crate) fn bench_with(&self, args: &Args, limits: Limits) -> anyhow::Result<Bench> {
         let network = Network::new(self.link.clone())?;
         forget_connections(&network)?;
         let far = if self.is_loopback { &network.a } else { &network.b };
-        // The near host's own address is loopback, too, but none that a browser trusts as it does 127.0.0.1: so it
-        // has the coarser clock there, unless it is told otherwise.
+        // On loopback the page has the near host's own address. Browsers do not trust it as they
+        // trust 127.0.0.1, so the page has the coarser clock unless the finer one is requested.
         let ip = far.v4().to_string();
         let (page, responder) = (Page::start(far, &ip)?, Responder::start(far, limits)?);
         let mut browser = Browser::start(&network.a)?;
@@ -58,9 +58,10 @@ impl Path {
     }
 }
 
-/// Both ways of this rate and half of this round-trip time, of which the mean of the jitter is a part.
+/// A link with this rate both ways. Half of the round-trip time is each way's delay, which includes
+/// the mean of the jitter.
 fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> Link {
-    // In microseconds, because half of 95 ms is no whole number of milliseconds.
+    // In microseconds, because half of 95 ms is not a whole number of milliseconds.
     let delay = Duration::from_micros(rtt_ms * 1000 / 2) - jitter.mean();
     let spec = |delays, seed| LinkSpec {
         rate_bps: Some(rate_bps),
@@ -77,10 +78,10 @@ fn emulated(rate_bps: u64, rtt_ms: u64, jitter: &Replayed) -> Link {
 pub(crate) struct Bench {
     pub(crate) name: &'static str,
     pub(crate) slug: &'static str,
-    // None while it is started again. Dropped first: it talks to all that follows.
+    // `None` while the browser is restarted. It uses all fields below, so it is dropped first.
     browser: Option<Browser>,
     pub(crate) ready: Ready,
-    /// What a native program measures: the same protocol without a page before it.
+    /// Target of the native program: the same protocol without a page.
     responder: Responder,
     page: Page,
     pub(crate) network: Network,
@@ -100,20 +101,20 @@ impl Bench {
         self.browser(args)?.measure(asked)
     }
 
-    /// The page with a clock of this kind, in a browser of its own.
+    /// Opens the page with this kind of clock in a new browser.
     pub(crate) fn reopened(
         &mut self,
         args: &Args,
         clock: ClockName,
     ) -> anyhow::Result<(&mut Browser, Ready)> {
-        // The one before ends first, or the two would share a processor.
+        // The old browser ends first; otherwise both would share a processor.
         self.browser = None;
         let mut browser = Browser::start(&self.network.a)?;
         let ready = browser.open(&self.page.url, args, clock)?;
         Ok((self.browser.insert(browser), ready))
     }
 
-    /// The browser with its page; one that was lost is started again.
+    /// The browser with its page; a lost browser is restarted.
     pub(crate) fn browser(&mut self, args: &Args) -> anyhow::Result<&mut Browser> {
         if self.browser.as_ref().is_none_or(Browser::is_lost) {
             self.reopened(args, ClockName::Fine)?;
@@ -130,7 +131,7 @@ impl Bench {
     }
 }
 
-/// A station that serves the page and answers it.
+/// A station that serves the page and answers its requests.
 struct Page {
     station: Option<Station>,
     address: SocketAddr,
@@ -145,7 +146,7 @@ impl Page {
             ("listen", format!("{ip}:0")),
             ("state", state.path().display().to_string()),
             ("default_targets", "false".to_owned()),
-            // The study is no stranger's page: nothing it asks for is to be declined.
+            // High limits, so that the station declines no request of the study.
             ("echo.bytes_per_hour", ENOUGH_BYTES.to_string()),
             ("echo.peer_bytes_per_hour", ENOUGH_BYTES.to_string()),
         ];
@@ -166,12 +167,12 @@ impl Drop for Page {
     }
 }
 
-/// The delays that both directions replay, each from another place on.
+/// Delays that both directions replay, from different starting positions.
 pub(crate) struct Replayed(Vec<Duration>);
 
 impl Replayed {
-    /// The square of a first-order autoregression of normal numbers: never negative, with calm and busy times, and a long
-    /// tail, as queues of other people's traffic make them.
+    /// The square of a first-order autoregression of normal numbers: never negative, with calm and
+    /// busy times and a long tail, as queues with other traffic have.
     pub(crate) fn seeded() -> Self {
         let mut chance = Chance::new(SEED, 0);
         let mut state = 0.0;
@@ -182,7 +183,7 @@ impl Replayed {
         Self((0..DELAYS).map(step).collect())
     }
 
-    /// What the jitter adds on average, one way.
+    /// Mean delay that the jitter adds one way.
     pub(crate) fn mean(&self) -> Duration {
         let count = u32::try_from(self.0.len()).unwrap_or(u32::MAX).max(1);
         self.0.iter().sum::<Duration>() / count
@@ -192,8 +193,8 @@ impl Replayed {
         deviation_s(self.0.iter().copied())
     }
 
-    /// The standard deviation of what a packet and its answer meet together, in seconds: of the two directions' lists
-    /// as they are combined while as many packets go forth as back.
+    /// Standard deviation (s) of the sum of a packet's jitter and its answer's. The delays of both
+    /// directions are paired as they are while both carry equally many packets.
     pub(crate) fn round_trip_s(&self) -> f64 {
         deviation_s(self.forward().zip(self.back()).map(|(forth, back)| forth + back))
     }
@@ -202,7 +203,7 @@ impl Replayed {
         self.0.iter().copied()
     }
 
-    /// Half of the list apart, or a packet and its answer would meet the same.
+    /// Starts half the list later; otherwise a packet and its answer would have the same delay.
     fn back(&self) -> impl Iterator<Item = Duration> + Clone {
         let half = self.0.len() / 2;
         self.0[half..].iter().chain(&self.0[..half]).copied()
@@ -213,30 +214,32 @@ fn deviation_s(delays: impl Iterator<Item = Duration>) -> f64 {
     deviation(&delays.map(|delay| delay.as_secs_f64()).collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
-/// The square of a standard normal number has mean 1 and deviation √2: 1.6 ms here, and 2.2 ms of a round trip. Not much
-/// more than the least, because scatter alone draws the coefficient below 1 (tables.rs).
+/// Scale of the jitter. The square of a standard normal number has mean 1 and standard deviation
+/// √2, so the jitter has 1.6 ms one way and 2.2 ms for a round trip. It is little above the minimum
+/// of 2 ms, because scatter alone reduces the coefficient below 1 (tables.rs).
 const SCALE_S: f64 = 0.0011;
 
-/// Two packets that follow each other meet nearly the same. The delays, being squares, k packets apart have the
-/// correlation 0.98^(2k): 0.13 after fifty packets, 0.02 after a hundred, so that it takes a connection or two to forget.
+/// Consecutive packets have nearly the same delay. The delays are squares, so k packets apart they
+/// have the correlation 0.98^(2k): 0.13 after 50 packets, 0.02 after 100. The correlation is gone
+/// after one or two connections.
 const MEMORY: f64 = 0.98;
 
-/// Enough for a thousand pairs without repetition: a pair of transfers of 64 KiB and four connections for exchanges are
-/// less than 300 packets one way. More pairs or bytes come round to the same delays,
-/// but with other packets.
+/// Enough for 1000 pairs without repetition: two transfers of 64 KiB and four connections for
+/// exchanges send fewer than 300 packets one way. A larger study repeats the delays, with other
+/// packets.
 const DELAYS: usize = 400_009;
 
-/// Any would do.
+/// Any seed would do.
 const SEED: u64 = 4;
 
-/// Room for the largest transfer of the study that the paper names, so that the queue loses nothing: losses would
-/// differ from pair to pair, and it is the programs that are compared.
+/// Holds the largest transfer that the paper names, so that the queue drops nothing: losses would
+/// differ from pair to pair, but the study compares the programs.
 const QUEUE_BYTES: u64 = 256 * 1024;
 
-/// Far beyond what a study transfers in an hour; a station would count what it gives to strangers.
+/// Far more than a study transfers in an hour. The station limits the bytes of pages.
 const ENOUGH_BYTES: u64 = 1 << 40;
 
-/// It measures nothing itself; what it has to store is next to nothing.
+/// The station measures nothing itself and has almost nothing to store when it stops.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

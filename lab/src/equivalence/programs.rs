@@ -1,4 +1,5 @@
-//! What measures: the native communicator, a native client of the pages' WebSocket, and the browser, driven by a script of Node over JSON lines.
+//! The programs that measure: the native prober, a native client of the pages' WebSocket, and the
+//! browser. A Node script drives the browser and exchanges JSON lines with this program.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -29,7 +30,7 @@ use crate::tool::find;
 pub(crate) enum Quantity {
     Rtt,
     RttNagle,
-    /// Up, without any correction, as in the paper's study (§2.1.1).
+    /// Goodput upwards, without any correction, as in the paper's study (§2.1.1).
     Goodput,
 }
 
@@ -48,7 +49,7 @@ impl Quantity {
         if self.is_transfer() { "bit/s" } else { "s" }
     }
 
-    /// Whether bytes are moved, and larger values are better.
+    /// Whether bytes are transferred, so that larger values are better.
     pub(crate) fn is_transfer(self) -> bool {
         self == Self::Goodput
     }
@@ -67,7 +68,8 @@ pub(crate) struct Asked {
     pub(crate) message_bytes: Option<usize>,
 }
 
-/// One sample on a connection of its own, in seconds, or in bit/s without any correction; with what the kernel said.
+/// Takes one sample on a new connection, in seconds, or in bit/s without any correction; with the
+/// kernel's numbers.
 pub(crate) fn native_measure(
     network: &Network,
     target: &Target,
@@ -106,14 +108,14 @@ pub(crate) fn one(
     let mut context = io::Context { deadline, cancel: cancel.clone(), ..Default::default() };
     context.write_bytes = write_bytes.unwrap_or(context.write_bytes);
     let mut readings = network.a.run(|| run_one(target, experiment, &context))?;
-    let reading = readings.pop().context("an experiment gives a reading")?;
+    let reading = readings.pop().context("the experiment returned no reading")?;
     Ok(reading.result?)
 }
 
-/// Far beyond what any sample takes on these links.
+/// Far more than any sample takes on these links.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The times of `n` exchanges one after another on one connection (docs/spec/echo.md), in seconds.
+/// Times (s) of `n` exchanges one after another on one connection (docs/spec/echo.md).
 pub(crate) fn websocket_exchanges(
     network: &Network,
     station: SocketAddr,
@@ -130,7 +132,7 @@ pub(crate) fn websocket_exchanges(
     let (mut socket, _) = client(request, stream).map_err(|error| anyhow::anyhow!("{error}"))?;
     socket.send(Message::binary(Request::Rtt { n }.encode().to_vec()))?;
     let reply = Reply::decode(&take_binary(&mut socket)?).context("the station's reply")?;
-    ensure!(matches!(reply, Reply::Ready { .. }), "the station declines: {reply:?}");
+    ensure!(matches!(reply, Reply::Ready { .. }), "the station declined the exchanges: {reply:?}");
     let mut times_s = Vec::new();
     for i in 0..n {
         // Two bytes, as the page sends them.
@@ -154,14 +156,14 @@ fn take_binary(socket: &mut WebSocket<TcpStream>) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// Far beyond what any step takes on loopback.
+/// Far more than any step takes on loopback.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) struct Browser {
     process: Process,
     requests: Option<ChildStdin>,
     answers: Receiver<String>,
-    /// Of the newest request; an answer to an earlier one, which nobody waited for, is thrown away.
+    /// Number of the newest request. A late answer to an earlier request is dropped.
     id: u64,
     is_lost: bool,
 }
@@ -195,18 +197,18 @@ pub(crate) struct Cycle {
     pub(crate) goodput_down: Shown,
 }
 
-/// What there would have to be for a browser to run, in a sentence; `None` = all is there.
+/// What is missing to run a browser, as a sentence; `None` if nothing is.
 pub(crate) fn missing(chromium: &Path) -> Option<String> {
     let driver = driver();
     let modules = web().join("node_modules/playwright-core");
     if find("node").is_none() {
-        Some("node is not there".to_owned())
+        Some("node is not installed".to_owned())
     } else if !chromium.exists() {
-        Some(format!("{} is not there (install chromium, or set CHROMIUM)", chromium.display()))
+        Some(format!("{} does not exist (install chromium, or set CHROMIUM)", chromium.display()))
     } else if !modules.exists() {
-        Some(format!("{} is not there (run `npm ci` in web/)", modules.display()))
+        Some(format!("{} does not exist (run `npm ci` in web/)", modules.display()))
     } else if !driver.exists() {
-        Some(format!("{} is not there", driver.display()))
+        Some(format!("{} does not exist", driver.display()))
     } else {
         None
     }
@@ -215,7 +217,8 @@ pub(crate) fn missing(chromium: &Path) -> Option<String> {
 impl Browser {
     pub(crate) fn start(host: &Host) -> anyhow::Result<Self> {
         let mut command = host.command("node");
-        // A group of its own: an interrupt from the terminal is for us, and what runs is to end in order.
+        // Its own process group: Ctrl-C at the terminal reaches this program only, which then ends
+        // the script in order.
         command.arg(driver()).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = Process::spawn(&mut command)?;
         let (requests, answers) = (process.take_stdin(), process.lines()?);
@@ -228,7 +231,7 @@ impl Browser {
         self.ask(&request).context("the browser cannot open the page")
     }
 
-    /// One sample on a connection of its own, in seconds, or in bit/s without any correction.
+    /// Takes one sample on a new connection, in seconds, or in bit/s without any correction.
     pub(crate) fn measure(&mut self, asked: &Asked) -> anyhow::Result<f64> {
         let request = json!({
             "do": "measure",
@@ -241,18 +244,19 @@ impl Browser {
         Ok(self.ask::<PageMeasured>(&request)?.value)
     }
 
-    /// The times of `n` exchanges one after another, in seconds, on the connection that there is.
+    /// Times (s) of `n` exchanges one after another on the open connection.
     pub(crate) fn exchanges(&mut self, n: u32) -> anyhow::Result<Vec<f64>> {
         let request = json!({"do": "measure", "quantity": "rtt", "n": n, "fresh": false});
         Ok(self.ask::<PageMeasured>(&request)?.samples)
     }
 
-    /// What a whole cycle of the page shows of goodput, with transfers of so many bytes, or of its default sizes: `auto`.
+    /// Goodput that the page shows after a whole cycle, with transfers of `size` bytes, or of its
+    /// default sizes with `auto`.
     pub(crate) fn cycle(&mut self, size: impl Into<Value>) -> anyhow::Result<Cycle> {
         self.ask(&json!({"do": "cycle", "size": size.into()}))
     }
 
-    /// Whether the page is gone, or does what nobody knows: it has to be opened again, by another script.
+    /// Whether the page is gone or in an unknown state; then a new script has to open it again.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost
     }
@@ -260,7 +264,7 @@ impl Browser {
     fn ask<T: for<'a> Deserialize<'a>>(&mut self, request: &Value) -> anyhow::Result<T> {
         self.id += 1;
         let asked = self.answer_to(request);
-        // What did not come, or not whole, may come yet.
+        // The answer may still arrive, so this script cannot be used again.
         let (answer, line) = asked.inspect_err(|_| self.is_lost = true)?;
         if let Some(error) = answer.get("error").and_then(Value::as_str) {
             self.is_lost |= answer.get("lost").and_then(Value::as_bool).unwrap_or(false);
@@ -272,13 +276,13 @@ impl Browser {
     fn answer_to(&mut self, request: &Value) -> anyhow::Result<(Value, String)> {
         let mut request = request.clone();
         request["id"] = self.id.into();
-        let requests = self.requests.as_mut().context("the script was told to end")?;
+        let requests = self.requests.as_mut().context("the script was stopped")?;
         writeln!(requests, "{request}").and_then(|()| requests.flush()).context("the script has ended")?;
         next_answer(&self.answers, self.id, Instant::now() + ANSWER_MAX)
     }
 }
 
-/// The answer with this id; others are late answers to earlier requests.
+/// Reads the answer with this id, and drops late answers to earlier requests.
 fn next_answer(answers: &Receiver<String>, id: u64, until: Instant) -> anyhow::Result<(Value, String)> {
     loop {
         let line = match answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -288,7 +292,7 @@ fn next_answer(answers: &Receiver<String>, id: u64, until: Instant) -> anyhow::R
             }
             Err(RecvTimeoutError::Disconnected) => bail!("the script has ended"),
         };
-        let answer: Value = serde_json::from_str(&line).context("the script answers with JSON")?;
+        let answer: Value = serde_json::from_str(&line).context("the script's answer is not JSON")?;
         if answer.get("id").and_then(Value::as_u64) == Some(id) {
             return Ok((answer, line));
         }
@@ -297,7 +301,7 @@ fn next_answer(answers: &Receiver<String>, id: u64, until: Instant) -> anyhow::R
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The end of its input is its end; the browser closes in some tenths of a second.
+        // The end of its input ends the script; the browser closes within some tenths of a second.
         self.requests = None;
         let began = Instant::now();
         while began.elapsed() < END_MAX {
@@ -306,7 +310,7 @@ impl Drop for Browser {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // It is killed, and what it started dies with the network.
+        // The script is killed here; what it started ends with the network.
     }
 }
 
@@ -318,8 +322,8 @@ fn driver() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("equivalence/driver.mjs")
 }
 
-/// Longer than a transfer may take and than a browser may need to start, for which the script has limits of its own
-/// (150 s; and four of 30 s or less, of which one at most is used up).
+/// Longer than the script's own limits: 150 s for a transfer; to start the browser, four of 30 s or
+/// less, of which at most one is used up.
 const ANSWER_MAX: Duration = Duration::from_secs(180);
 const END_MAX: Duration = Duration::from_secs(5);
 

@@ -1,4 +1,5 @@
-//! All that the study found: the paper's tables 1 to 6 and table 7 as Markdown, the same as one JSON object, and the figures 4 to 9.
+//! All results: the paper's tables 1 to 6 and table 7 as Markdown, the same as one JSON object, and
+//! the figures 4 to 9.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ use crate::table::{Table, cells, dash, list, number, shown};
 
 pub(crate) fn all(results: &Results) -> String {
     let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
-    let stopped = if *is_cancelled { "**Stopped before the end: this is what there is.**\n\n" } else { "" };
+    let stopped =
+        if *is_cancelled { "**Stopped early: the tables show the pairs made until then.**\n\n" } else { "" };
     [
         format!("# Native against browser\n\n{stopped}"),
         places(links, *jitter),
@@ -37,8 +39,8 @@ fn places(studies: &[LinkStudy], jitter: Option<Variation>) -> String {
     let jitter = jitter.map(|Variation { one_way_s, round_trip_s, mean_one_way_s, .. }| {
         let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| figure(s * 1e3));
         format!(
-            "The emulated ones replay delays (seeded) each way, of standard deviation {one_way} ms one way and \
-             {round_trip} ms of a packet and its answer; their mean, {mean} ms one way, is part of the link's delay.\n"
+            "The emulated links replay seeded delays in each direction. Their standard deviation is {one_way} ms one way and \
+             {round_trip} ms for a packet and its answer; their mean, {mean} ms one way, is part of the link's delay.\n"
         )
     });
     let mut table =
@@ -149,7 +151,8 @@ fn outliers(studies: &[LinkStudy]) -> String {
                 Cause::Network => "network",
                 Cause::Unexplained => "unexplained",
             };
-            let retrans = outlier.kernel_a.retrans.map_or_else(String::new, |n| format!(", {n} sent again"));
+            let retrans =
+                outlier.kernel_a.retrans.map_or_else(String::new, |n| format!(", {n} retransmitted"));
             text += &format!(
                 "- left out of {} on {name} at {:.1} s: native {} {unit}{retrans}, browser {} {unit}: {cause}\n",
                 quantity.as_str(),
@@ -231,15 +234,15 @@ fn page(rates: &[Rates]) -> String {
     }
     format!(
         "Table 7: goodput as the page shows it, corrected, by its default sizes and with 64 KiB, and of native transfers \
-         of {}; medians of so many rounds, in turns. What had not settled the page calls a lower bound.\n\n{table}\n",
+         of {}; medians over the rounds, in turns. The page calls a rate that has not settled a lower bound.\n\n{table}\n",
         size(usize::try_from(NATIVE_BYTES).unwrap_or(usize::MAX))
     )
 }
 
-/// What the browser adds, and how much of it the clock can be.
+/// Table of what the browser adds, and of how much of it the clock may cause.
 fn added(overhead: &Overhead) -> String {
     let stopped = overhead.stopped.as_ref().map_or_else(String::new, |why| {
-        format!("What the browser adds could not be measured to the end: {why}\n\n")
+        format!("The measurement of what the browser adds ended early: {why}\n\n")
     });
     if overhead.blocks.is_empty() {
         return stopped;
@@ -269,7 +272,7 @@ fn added(overhead: &Overhead) -> String {
             "browser: coarse clock − native WebSocket".to_owned(),
             overhead.centres(coarse, |block| block.browser.minus(block.websocket)),
         ),
-        ("clock: the last less the one before, of neighbouring blocks".to_owned(), overhead.clock_share()),
+        ("clock: coarse − fine, of neighbouring blocks".to_owned(), overhead.clock_share()),
     ];
     let mut table = Table::new(["", "blocks", "median", "mean"]);
     for (what, centres) in rows {
@@ -277,7 +280,8 @@ fn added(overhead: &Overhead) -> String {
             .map(|of| with_spread(&centres.iter().map(of).collect::<Vec<_>>()));
         table.push(cells![what, centres.len()].into_iter().chain(spread));
     }
-    // Both ends of a time are cut to whole steps, so that it is off by less than one, either way.
+    // Both ends of a time are cut to whole steps, so a time is wrong by less than one step either
+    // way.
     let ready = [ClockName::Fine, ClockName::Coarse].into_iter().filter_map(|name| overhead.ready(name));
     let steps = list(ready.map(|ready| format!("{} µs", micros(ready.clock_resolution_s))));
     format!(
@@ -285,7 +289,7 @@ fn added(overhead: &Overhead) -> String {
          after another on one connection, after some to warm up; a block has a browser of its own, with the fine and the \
          coarse clock in turns. Medians over the blocks of their medians and of their means; in brackets the least and the \
          greatest block.\n\n{table}\nOne step of the clock is the most that it can account for in one exchange: {steps} (the finer clock, the coarser). \
-         What the rest is was not measured: it lies between the page's script and the socket, on both ways.\n\n"
+         The cause of the rest was not measured: it lies between the page's script and the socket, in both directions.\n\n"
     )
 }
 
@@ -431,7 +435,7 @@ fn figure_rows<'a>(
     panel: Panel,
     quantities: &'a [Quantity],
 ) -> impl Iterator<Item = Row<'a>> {
-    // Of a series without values there is nothing to draw.
+    // A series without values has nothing to draw.
     let wanted = study
         .quantities
         .iter()

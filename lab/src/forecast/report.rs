@@ -1,4 +1,4 @@
-//! The scores as Markdown.
+//! The scores as Markdown tables.
 
 use barograph_forecast::Loss;
 
@@ -18,10 +18,10 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
     }
     text += &format!("\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
     text += &format!("\n## The start, and values after gaps, of `full`, `blend`\n\n{}", gaps(traces));
-    text += &format!("\n## A member that knows the time of day and of the week\n\n{}", cycles(traces));
+    text += &format!("\n## Methods with a daily and a weekly cycle\n\n{}", cycles(traces));
     for (loss, title) in [(Loss::Squared, "mean squared error"), (Loss::Absolute, "mean absolute error")] {
         for (battery, (preset, _)) in BATTERIES.iter().enumerate() {
-            // One battery of each preset shows the preset's methods.
+            // The first battery of each preset stands for all in the tables of single methods.
             if BATTERIES.iter().position(|(other, _)| other == preset) == Some(battery) {
                 let (name, methods) = (preset_name(*preset), methods(traces, battery, loss));
                 text += &format!("\n## Single methods of `{name}`, {title}\n\n{methods}");
@@ -35,7 +35,8 @@ fn mean(traces: &[Trace], of: impl Fn(&Trace) -> f64) -> String {
     bold(&ratio(geometric_mean(traces.iter().map(of))))
 }
 
-/// The default battery's first ten forecasts, and how it does after gaps with times and without.
+/// Errors of the default battery's first ten forecasts, and its accuracy after gaps with and
+/// without the times of values.
 fn gaps(traces: &[Trace]) -> Table {
     let mut table = Table::titled(
         "trace | first ten: MAE ÷ last value's | gaps | coverage after them | without times | \
@@ -52,7 +53,7 @@ fn gaps(traces: &[Trace]) -> Table {
     table
 }
 
-/// Each trace of a week or more with the daily and weekly members.
+/// Scores with the daily and weekly methods on each trace of a week or more.
 fn cycles(traces: &[Trace]) -> String {
     let mut table =
         Table::titled("trace | error | full | daily alone | weekly alone | full with both | with ÷ without");
@@ -111,7 +112,7 @@ fn intervals(traces: &[Trace]) -> String {
     )
 }
 
-/// Each method of a preset on each trace, the best on the mean first.
+/// Error of each method of a preset on each trace; the best on average comes first.
 fn methods(traces: &[Trace], battery: usize, loss: Loss) -> Table {
     let error = |trace: &Trace, method: usize| trace.scores[battery].methods[method].errors.of(loss);
     let methods = &traces[0].scores[battery].methods;
@@ -127,7 +128,7 @@ fn methods(traces: &[Trace], battery: usize, loss: Loss) -> Table {
     table
 }
 
-/// A ratio to three decimals; a dash where it is not defined.
+/// A ratio with three decimals; a dash if it is not defined.
 fn ratio(ratio: f64) -> String {
     if ratio.is_finite() { format!("{ratio:.3}") } else { dash() }
 }

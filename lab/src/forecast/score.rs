@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::stats::{Rank, quantile, sorted};
 
-/// Steps before this one are not scored: every method still learns there.
+/// Steps before this one are not scored, because the methods still learn.
 pub(crate) const FIRST_STEP: usize = 100;
 
-/// Coverage must hold in every disjoint block of so many values, not only on the whole.
+/// Coverage must hold in every disjoint block of this many values, not only over all values.
 pub(crate) const BLOCK: usize = 500;
 
-/// The level of the intervals that are scored.
+/// Level of the intervals that are scored.
 pub(crate) const LEVEL: f64 = 0.9;
 
 pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
@@ -27,9 +27,8 @@ pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
     (Preset::Full, Rule::Flat),
 ];
 
-/// Mean squared and mean absolute error, each divided by that of the last value.
-///
-/// Not a number where the last value is never wrong.
+/// Mean squared and mean absolute error, each divided by that of the last value; NaN if the last
+/// value is never wrong.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Errors {
     pub(crate) mse: f64,
@@ -49,12 +48,12 @@ impl Errors {
 pub(crate) struct Score {
     pub(crate) preset: &'static str,
     pub(crate) rule: &'static str,
-    /// Of the forecast under squared loss the MSE, of that under absolute loss the MAE.
+    /// MSE of the forecast for least squared error, MAE of the forecast for least absolute error.
     pub(crate) errors: Errors,
     pub(crate) interval: IntervalScore,
     /// Mean absolute error of the first ten forecasts, divided by that of the last value.
     pub(crate) start: f64,
-    /// Values after gaps in time; `None` where there are none, and of a battery that leaves times out.
+    /// Scores after gaps in time; `None` if there are none, or if the battery ignores times.
     pub(crate) gaps: Option<GapScore>,
     pub(crate) methods: Vec<MethodScore>,
 }
@@ -65,17 +64,17 @@ pub(crate) struct MethodScore {
     pub(crate) errors: Errors,
 }
 
-/// How the intervals did; shares from 0 to 1.
+/// Scores of the intervals; shares from 0 to 1.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct IntervalScore {
     pub(crate) coverage: f64,
-    /// The least share in a disjoint block of [`BLOCK`] values.
+    /// The lowest coverage of a disjoint block of [`BLOCK`] values.
     pub(crate) worst_block: f64,
-    /// Mean half-width, divided by the constant that would have covered the level with hindsight.
+    /// Mean half-width, divided by the constant that would have covered the level in hindsight.
     pub(crate) width: f64,
 }
 
-/// How forecasts and intervals did on values after gaps, with the times of values and without.
+/// Scores of forecasts and intervals on values after gaps, with and without the times of values.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct GapScore {
     pub(crate) count: usize,
@@ -118,7 +117,7 @@ fn score_gaps(config: &Config, samples: &[Sample]) -> Option<GapScore> {
     })
 }
 
-/// Runs one battery through a trace; `None` when it is too short to be scored.
+/// Runs one battery through a trace; `None` if the trace is too short to be scored.
 pub(crate) fn score(preset: Preset, rule: Rule, samples: &[Sample]) -> Option<Score> {
     let config = Config { preset, rule, levels: vec![LEVEL] };
     let mut battery = Battery::new(&config);
@@ -216,18 +215,19 @@ fn rule_name(rule: Rule) -> &'static str {
     }
 }
 
-/// Errors divided by those of the last value, under one loss.
+/// Errors of the battery and the cyclic methods for one objective, divided by those of the last
+/// value.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct CycleScore {
     pub(crate) full: f64,
     pub(crate) day: f64,
     pub(crate) week: f64,
-    /// The battery with both members, and with its own errors corrected by both cycles, each
-    /// weighted by how right it has been (the power rule of the blend, exponent 64).
+    /// Blend of the battery, both cyclic methods, and the battery corrected by each cycle; weighted
+    /// by past accuracy (the power rule of the blend, exponent 64).
     pub(crate) with: f64,
 }
 
-/// Scores the members on a trace, or `None` where it is shorter than a week.
+/// Scores the cyclic methods on a trace; `None` if it is shorter than a week.
 pub(crate) fn score_cycle(samples: &[Sample], loss: Loss) -> Option<CycleScore> {
     let (first, last) = (samples.first()?, samples.last()?);
     if last.time_s - first.time_s < WEEK_S {
@@ -269,7 +269,7 @@ pub(crate) fn score_cycle(samples: &[Sample], loss: Loss) -> Option<CycleScore> 
     Some(CycleScore { full, day, week, with })
 }
 
-/// Forecasts weighted by `(least cost / cost)^64`.
+/// Mean of the forecasts, weighted by `(least cost / cost)^64`.
 fn weighted(members: &[f64; 5], costs: &[f64; 5]) -> f64 {
     let least = costs.iter().copied().fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE);
     let weights = costs.map(|cost| (least / cost.max(f64::MIN_POSITIVE)).powi(64));
@@ -277,7 +277,7 @@ fn weighted(members: &[f64; 5], costs: &[f64; 5]) -> f64 {
     sum / weights.iter().sum::<f64>()
 }
 
-/// The mean deviation in each part of a period, fading.
+/// Mean deviation in each part of a period; old values fade.
 struct Cycle {
     period_s: f64,
     slots: Vec<(f64, f64)>,
@@ -307,13 +307,13 @@ impl Cycle {
 
 const DAY_S: f64 = 86_400.0;
 const WEEK_S: f64 = 7.0 * DAY_S;
-/// Half-hours of a day and hours of a week: several values a slot at the usual periods.
+/// Half-hours of a day and hours of a week: at the usual periods a slot has several values.
 const DAY_SLOTS: usize = 48;
 const WEEK_SLOTS: usize = 168;
-/// A slot remembers some 50 values, and starts as if it had seen three without deviation.
+/// A slot remembers some 50 values, and starts as if it had three values without deviation.
 const FADE: f64 = 0.98;
 const PRIOR: f64 = 3.0;
-/// The level from which deviations are taken follows within some 20 values.
+/// The level that deviations are measured from follows the values within some 20 of them.
 const LEVEL_GAIN: f64 = 0.05;
 
 #[cfg(test)]
@@ -356,7 +356,7 @@ mod tests {
         assert!(score(Preset::Nws, Rule::Flat, &timed([1.0; FIRST_STEP + 1])).is_some());
     }
 
-    /// The experiment can find a cycle where there is one: noise on a square wave of a day.
+    /// The experiment finds a cycle if there is one: noise on a square wave with a period of a day.
     #[test]
     fn a_daily_cycle_is_found() {
         let samples: Vec<Sample> = (0..6000u32)

@@ -1,4 +1,5 @@
-//! Tests of 1, 2, 5, 7 and 10 s in turn over an emulated path with others' traffic: the paper's experiment.
+//! Tests of 1, 2, 5, 7 and 10 s in turn over an emulated path with background traffic: the paper's
+//! experiment.
 
 use std::fmt::Write as _;
 use std::thread;
@@ -16,8 +17,9 @@ use crate::emulation::{Responder, Traffic, forget_connections};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
-    /// A second of the paper's tests takes 1/`scale` s; the path's delay is as much shorter and its rate as much
-    /// higher, so that a window, a queue and a test have as many packets.
+    /// Compression of time. A second of the paper's tests takes 1/`scale` s; the path's delay is
+    /// divided and its rate multiplied by `scale`, so that a window, a queue and a test keep their
+    /// packets.
     pub(crate) scale: f64,
     /// Tests of each length.
     pub(crate) cycles: usize,
@@ -25,7 +27,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// How long a cycle of five tests takes: their lengths, and a pause after each for the handshake and the tail.
+    /// Duration of a cycle of five tests: their lengths, and a pause after each for the handshake
+    /// and the last packets.
     pub(crate) fn cycle(&self) -> Duration {
         let pauses = PAUSE * u32::try_from(LENGTHS_S.len()).unwrap_or(u32::MAX);
         Duration::from_secs_f64(LENGTHS_S.iter().sum::<f64>() / self.scale) + pauses
@@ -44,7 +47,8 @@ impl Plan {
             seed,
             ..LinkSpec::default()
         };
-        // A fifth of the path's round trip is late, as in the emulator's default for its shortest paths.
+        // A packet counts as late after a fifth of the round trip, as the emulator's default has it
+        // for its shortest paths.
         Link::symmetric_with(spec, RelayOptions { late: rtt / 5, ..RelayOptions::default() })
     }
 }
@@ -52,7 +56,7 @@ impl Plan {
 pub(crate) struct Test {
     pub(crate) length: usize,
     pub(crate) cycle: usize,
-    /// What it gave; `None` when the emulator was at fault or the test failed.
+    /// Result; `None` if the emulator was too slow or the test failed.
     pub(crate) streamed: Option<Streamed>,
 }
 
@@ -62,16 +66,16 @@ pub(crate) struct Campaign {
     pub(crate) plan: Plan,
     pub(crate) tests: Vec<Test>,
     pub(crate) spoilt: usize,
-    /// Tests that failed, and the last reason.
+    /// Number of failed tests, and the last reason.
     pub(crate) failed: (usize, String),
-    /// The largest share of a core that the emulator used within a quarter of a second.
+    /// Largest share of a core that the emulator used within a quarter of a second.
     pub(crate) peak: f64,
-    /// How much longer it took than planned, in seconds.
+    /// Delay of the end against the plan (s).
     pub(crate) late_s: f64,
 }
 
 impl Campaign {
-    /// Measures; a test that fails leaves a blank.
+    /// Runs the campaign; a failed test has no result.
     pub(crate) fn run(weather: Weather, plan: Plan, bar: &ProgressBar) -> anyhow::Result<Self> {
         let (name, slug) = match weather {
             Weather::Stationary => ("stationary", "stationary"),
@@ -82,7 +86,8 @@ impl Campaign {
         let responder = Responder::start(&network.b, Limits::default())?;
         let target = responder.target()?;
         let step = plan.cycle() / STEPS as u32;
-        // Twice as many as are due: on a busy machine cycles come late, and weather must not end before them.
+        // Twice as many steps as planned: on a busy machine cycles are late, and the background
+        // traffic must not end before them.
         let shares = weather.shares(plan.seed, 2 * plan.cycles * STEPS);
         let _background = Traffic::start([&network.a, &network.b], move |now| {
             let place = now.as_secs_f64() / step.as_secs_f64();
@@ -101,7 +106,7 @@ impl Campaign {
         };
         let began = Instant::now();
         for cycle in 0..plan.cycles {
-            // Every cycle begins when it is due, so that the others' weather comes at its time.
+            // Every cycle begins on schedule, so that it meets the background traffic of its time.
             let due = began + plan.cycle() * cycle as u32;
             thread::sleep(due.saturating_duration_since(Instant::now()));
             for length in 0..LENGTHS_S.len() {
@@ -140,7 +145,7 @@ impl Campaign {
         self.tests.push(Test { length, cycle, streamed });
     }
 
-    /// The goodput of a test in bit/s of the paper's time: that of the whole test, slow start included.
+    /// Goodput of the whole test with its slow start, in bit/s of the paper's time.
     pub(crate) fn goodput_bps(&self, test: &Test) -> Option<f64> {
         Some(test.streamed.as_ref()?.whole_bit_s / self.plan.scale)
     }
@@ -150,7 +155,7 @@ impl Campaign {
         tests.filter_map(|test| Some((test, test.streamed.as_ref()?)))
     }
 
-    /// The tests in the paper's time, as `barograph tradeoff` reads them.
+    /// The tests in the paper's time, in the format that `barograph tradeoff` reads.
     pub(crate) fn csv(&self) -> String {
         let mut text = String::from("time_s,goodput,test_s\n");
         for test in &self.tests {
@@ -177,7 +182,7 @@ impl Campaign {
     }
 }
 
-/// Whether the emulator, not the path, delayed or dropped packets meanwhile.
+/// Whether the emulator, not the path, delayed or dropped packets in between.
 fn is_spoilt(before: &Report, after: &Report) -> bool {
     let vanished = |report: &Report| {
         let of = |counts: &barograph_sim::Counts| counts.overflow + counts.read_errors + counts.write_errors;
@@ -192,30 +197,33 @@ fn is_spoilt(before: &Report, after: &Report) -> bool {
 /// "A cycle of five test times are used: 1, 2, 5, 7, and 10 seconds" (§4).
 pub(crate) const LENGTHS_S: [f64; 5] = [1.0, 2.0, 5.0, 7.0, 10.0];
 
-/// Between the coasts of a continent, as the paper's hosts: 60 ms. The rate is one that a test had in 1999, and that
-/// leaves the emulator idle at five times as much.
+/// Round-trip time between the coasts of a continent, as between the paper's hosts. Tests of 1999
+/// had this rate; at five times the rate the emulator is still mostly idle.
 const RTT_S: f64 = 0.06;
 const RATE_BPS: f64 = 6e6;
 
-/// By name, because a kernel's default varies: loss-based, as TCP was in 1999, and what most hosts use today.
+/// Named, because the kernel's default varies: loss-based, as TCP was in 1999, and what most hosts
+/// use today.
 pub(crate) const CONGESTION: &str = "cubic";
 
-/// A handshake and a tail of some round trips, also on a busy machine.
+/// A handshake and some round trips for the last packets, also on a busy machine.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What a test may take beside its length.
+/// Time that a test may take in addition to its length.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {
-    /// Around one mean (the paper's Los Nettos, figures 1 to 4).
+    /// Background traffic around one mean (the paper's Los Nettos, figures 1 to 4).
     Stationary,
-    /// Around a mean that jumps every two hours or so (the paper's vBNS, figures 5 to 9).
+    /// Background traffic around a mean that jumps about every two hours (the paper's vBNS, figures
+    /// 5 to 9).
     Shifting,
 }
 
 impl Weather {
-    /// The others' share of the bottleneck, 0 to 1, in each step; [`STEPS`] of them are a cycle of tests.
+    /// The background traffic's share of the bottleneck, 0 to 1, in each step. A cycle of tests has
+    /// [`STEPS`] steps.
     pub(crate) fn shares(self, seed: u64, steps: usize) -> Vec<f64> {
         let (mut noise, mut shifts) = (Chance::new(seed, 11), Chance::new(seed, 12));
         let mut level = LEVEL;
@@ -236,21 +244,24 @@ impl Weather {
     }
 }
 
-/// The share changes every half minute of the paper's time, so that a test of ten seconds sees one or two of them.
+/// The share changes every half minute of the paper's time, so that a test of ten seconds meets one
+/// or two values.
 pub(crate) const STEPS: usize = 10;
 
-/// A third of the path is others' on the stationary link, and deviates by a tenth; what there was half a minute ago
-/// tells half of what is now, and nothing five minutes later, when the next test of that length comes.
+/// On the stationary link background traffic takes a third of the rate, with a standard deviation
+/// of a tenth. The correlation after half a minute is 0.5; after five minutes, at the next test of
+/// that length, it is nearly 0.
 const LEVEL: f64 = 0.35;
 const NOISE: f64 = 0.1;
 const MEMORY: f64 = 0.5;
 
-/// On the other link the mean jumps anywhere between nearly idle and crowded, after two hours on average.
+/// On the other link the mean jumps anywhere between nearly idle and crowded, every two hours on
+/// average.
 const LEVEL_MIN: f64 = 0.05;
 const LEVEL_MAX: f64 = 0.8;
 const SHIFT_EVERY: f64 = 24.0 * STEPS as f64;
 
-/// Something is left over, or a test would not end in time.
+/// Leaves some of the rate, or a test would not end in time.
 const SHARE_MAX: f64 = 0.9;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What a test takes from a flow that competes with it, and leaves in the bottleneck's queue.
+//! What a test takes from a competing flow, and adds to the bottleneck's queue.
 //!
-//! "What is the best metric for 'intrusiveness'? The number of bytes transferred? […] The bandwidth actually denied to
-//! other flows? The congestion precipitated at routers along the path?" (Gloperf §4.) On an emulated path both can be
-//! measured.
+//! "What is the best metric for 'intrusiveness'? The number of bytes transferred? […] The bandwidth
+//! actually denied to other flows? The congestion precipitated at routers along the path?" (Gloperf
+//! §4.) An emulated path allows to measure both.
 
 use std::io::{Read as _, Write as _};
 use std::sync::atomic::Ordering;
@@ -27,31 +27,33 @@ use crate::table::{Table, cells, list};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
-    /// After [`TEST_S`].
+    /// Ends after [`TEST_S`] in any case.
     Full,
-    /// As a station's does on a path that tests of full length beside the same flow have calibrated; at [`TEST_S`] where it is surprised.
+    /// Ends as a station's test does on a path that full tests beside the same flow have
+    /// calibrated; after [`TEST_S`] if its rate is a surprise.
     Early,
 }
 
 struct Run {
     test: Streamed,
-    /// The competing flow's rate in bit/s before, during and after the test; during a test that ended early, until
-    /// its end.
+    /// Rate (bit/s) of the competing flow before, during and after the test. During an early test
+    /// means until its end.
     competing_bps: [f64; 3],
-    /// Bytes that the competing flow moved less than before, from the test's begin until [`AFTER_S`] after a full
-    /// test's end: the same time for every ending.
+    /// Bytes that the competing flow sent less than at its earlier rate, from the start of the test
+    /// until [`AFTER_S`] after the end of a full test: the same time for both endings.
     denied_bytes: f64,
-    /// Medians of round trips in seconds, in the same phases.
+    /// Medians of round-trip times (s) in the same phases.
     rtt_s: [f64; 3],
-    /// The 95th percentile during the test, in seconds.
+    /// The 95th percentile (s) during the test.
     rtt_high_s: f64,
     /// Packets that found the queue full in the whole run.
     dropped: u64,
-    /// Why the emulator is to blame for it, if it is.
+    /// Why the run is void because of the emulator, if it is.
     void: Option<String>,
 }
 
-/// Runs of every kind, as a report. Those of full length come first: they calibrate the path for the others.
+/// Measures the runs of both kinds and reports them. Full tests come first: they calibrate the path
+/// for the others.
 pub(crate) fn report(runs: u32, seed: u64) -> anyhow::Result<String> {
     let runs = u64::from(runs);
     let full = runs.max(Calibration::TESTS_MIN);
@@ -81,7 +83,7 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
     };
     let network = Network::new(Link::symmetric(spec))?;
     forget_connections(&network)?;
-    // A responder each, because one takes one bulk test at a time.
+    // Each flow has its own responder, because a responder accepts one bulk test at a time.
     let responder = || Responder::start(&network.b, Limits::default());
     let (first, second) = (responder()?, responder()?);
     let (competitor, tested) = (first.target()?, second.target()?);
@@ -97,7 +99,7 @@ fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
     let competing = competing.map_err(|_| anyhow!("the competing flow's thread panicked"))??;
     let (test, rtts) = (test?, pings.finish().unwrap_or_default());
     let report = network.report().context("a relay has a report")?;
-    // The competing flow's own clock begins a handshake after ours, which is a thousandth of a phase.
+    // The competing flow's own clock begins one handshake after ours: a thousandth of a phase.
     let acked = |from_s: f64, to_s: f64| acked_bytes(&competing, to_s) - acked_bytes(&competing, from_s);
     let to_s = from_s + test.duration_s;
     let phases = [(SETTLED_S, from_s), (from_s, to_s), (to_s + RECOVERY_S, ALL_S - 0.5)];
@@ -126,7 +128,7 @@ fn send(host: &Host, target: &Target, seconds: f64, early: Option<Early>) -> any
     Ok(host.run(|| stream(target, &plan, &context))??)
 }
 
-/// What a stream had moved at a time; after its last sample, all that this knows.
+/// Bytes acknowledged until `at_s`; after the last sample, all of them.
 fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
     let last = || streamed.samples.as_slice().last().map_or(0.0, |last| last.acked_bytes as f64);
     findings::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
@@ -164,7 +166,7 @@ fn table(all: &[(Ending, Run)]) -> String {
         let phases = |of: &dyn Fn(&Run, usize) -> f64| {
             list([0, 1, 2].map(|phase| format!("{:.1}", middle(&|run| of(run, phase)))))
         };
-        // What the path takes beyond its delay, it takes in the queue.
+        // The round-trip time beyond the path's delay is time in the queue.
         let queue_ms = |rtt_s: f64| 1e3 * (rtt_s - RTT.as_secs_f64());
         table.push(cells![
             name,
@@ -197,23 +199,24 @@ fn table(all: &[(Ending, Run)]) -> String {
     )
 }
 
-/// A path that the emulator carries with ease on a busy machine, between neighbouring countries.
+/// The emulator carries this rate with ease on a busy machine; the delay is one between
+/// neighbouring countries.
 const RATE_BPS: u64 = 30_000_000;
 const RTT: Duration = Duration::from_millis(40);
 
 /// The paper's longest test.
 const TEST_S: f64 = 10.0;
 
-/// The competing flow has the path for itself for seven seconds, the first two of which are its start; and again
-/// after the test, of which it gets three to recover.
+/// The competing flow has the path to itself for 7 s, of which the first 2 s are its start. After
+/// the test it has 3 s to recover before it is measured again.
 const SETTLED_S: f64 = 2.0;
 const TEST_AT_S: f64 = 7.0;
 const RECOVERY_S: f64 = 3.0;
 const AFTER_S: f64 = 4.0;
 
-/// Within what a responder allows by default (30 s).
+/// Within the limit of a responder, by default 30 s.
 const ALL_S: f64 = 23.0;
 
-/// A packet of 60 bytes every 20 ms is no load.
+/// A packet of 60 bytes every 20 ms is a negligible load.
 const PING_EVERY: Duration = Duration::from_millis(20);
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -6,13 +6,13 @@ use super::long::{DAY_S, Long, PERIODS_S, periodogram, spread};
 use crate::figure::{Axis, Chart, Layer, Shape, charts, highest, largest};
 use crate::stats::range;
 
-/// Figure 10 on the left and figure 11 on the right, a row for each series.
+/// Figure 10 on the left and Figure 11 on the right, a row for each series.
 pub(crate) fn long(all: &[Long]) -> anyhow::Result<String> {
     let rows: Vec<Chart> = all.iter().flat_map(|long| [figure_10(long), figure_11(long)]).collect();
     charts(&rows, 2)
 }
 
-/// Mean absolute errors and the roots of mean squared ones by test period, and the worst offset.
+/// Mean absolute errors and the roots of mean squared errors by test period, and the worst offset.
 fn figure_10(long: &Long) -> Chart {
     let rows = |predictor: Predictor| long.study.rows.iter().filter(move |row| row.predictor == predictor);
     let mut layers = Vec::new();
@@ -41,7 +41,7 @@ fn figure_10(long: &Long) -> Chart {
         .with_right(bytes.map(|bytes| (bytes_axis(&bytes), bytes)))
 }
 
-/// The exponential predictor's MAEs at every offset, by period.
+/// Histogram of the exponential predictor's MAEs over all offsets, for each period.
 fn figure_11(long: &Long) -> Chart {
     let shown = [1800.0, 14_400.0, 43_200.0, DAY_S];
     let rows: Vec<_> = shown.iter().filter_map(|s| long.row(*s, Predictor::Exponential)).collect();
@@ -63,7 +63,7 @@ fn figure_11(long: &Long) -> Chart {
     Chart::new(title, Axis::linear("MAE of an offset (% of the mean)", 0.0, high), y, layers)
 }
 
-/// A periodogram on the left, the spread of the MAE by period on the right.
+/// Periodogram on the left, spread of the MAE by period on the right.
 pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
     let row = |long: &Long| {
         let base_s = long.grid().base_s;
@@ -101,7 +101,8 @@ pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
     charts(&all.iter().flat_map(row).collect::<Vec<Chart>>(), 2)
 }
 
-/// Errors of a campaign by test length, for the shortest and the longest period: figures 3, 7 and 8.
+/// Errors of a campaign by test length, for the shortest and the longest period: figures 3, 7 and
+/// 8.
 pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) -> Chart {
     let ends = ends_of(study);
     let mut layers = Vec::new();
@@ -122,7 +123,8 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
     Chart::new(title, x, y, layers)
 }
 
-/// Errors of a campaign by test period, a line for each length: figures 4 and 9. Bytes are those of the longest test.
+/// Errors of a campaign by test period, a line for each length: figures 4 and 9. The axis of bytes
+/// is that of the longest test.
 pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Chart {
     let scale = |every: usize| every as f64 * BASE_S;
     let layers = |(colour, measured): (usize, &Measured)| {
@@ -142,7 +144,8 @@ pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Cha
     Chart::new(title, x, y, layers).with_right((!bytes.is_empty()).then(|| (bytes_axis(&bytes), bytes)))
 }
 
-/// Mean absolute errors with their name, and the roots of mean squared errors as a thin line of the same colour.
+/// Mean absolute errors with their name, and the roots of mean squared errors as a thin line of the
+/// same colour.
 fn mae_and_root_mse(study: &Study, name: String, points: &[(f64, &Row)], colour: usize) -> [Layer; 2] {
     let percent = |of: &dyn Fn(&Row) -> f64| {
         let at = |(x, row): &(f64, &Row)| (*x, 100.0 * of(row) / study.series[row.series].grid.mean());
@@ -152,7 +155,7 @@ fn mae_and_root_mse(study: &Study, name: String, points: &[(f64, &Row)], colour:
     [Layer::new(name, Shape::Line, mae, colour), Layer::new("", Shape::Thin, root, colour)]
 }
 
-/// The base period and the longest that was scored, in base periods.
+/// The base period and the longest scored period, in base periods.
 pub(crate) fn ends_of(study: &Study) -> Vec<usize> {
     let periods = study.periods(0);
     let mut ends: Vec<usize> = periods.first().into_iter().chain(periods.last()).copied().collect();
@@ -176,5 +179,5 @@ fn periods(seconds: impl Iterator<Item = f64> + Clone) -> Axis {
 /// "five minutes between tests" of one length (§4).
 pub(crate) const BASE_S: f64 = 300.0;
 
-/// As many bars as can be told apart.
+/// The most bars that can be distinguished.
 const BINS: usize = 40;

@@ -1,4 +1,5 @@
-//! What a campaign shows: figures 1 to 9, the statements about them, and the bump at two seconds.
+//! Results of a campaign: figures 1 to 9, the paper's statements about them, and the goodput of
+//! tests cut off around the end of slow start.
 
 use barograph_probe::stream::Sample;
 use barograph_study::tradeoff::{Grid, Over, Predictor, Row, Study, shown_s};
@@ -31,7 +32,7 @@ impl Found {
         self.study.series[length].grid.mean()
     }
 
-    /// The centre of the fullest of [`BINS`] bins over the range of the whole campaign, in bit/s.
+    /// Centre (bit/s) of the fullest of [`BINS`] bins over the range of the whole campaign.
     fn mode(&self, length: usize) -> Option<f64> {
         let counts = self.histogram(length);
         let fullest = (0..BINS).max_by_key(|bin| counts[*bin])?;
@@ -50,7 +51,8 @@ impl Found {
         counts
     }
 
-    /// Strata: bins that hold a twentieth of the values and more than both neighbours.
+    /// Number of strata: bins that hold at least a twentieth of the values and more than both
+    /// neighbours.
     fn strata(&self, length: usize) -> usize {
         let counts = self.histogram(length);
         let all: usize = counts.iter().sum();
@@ -63,12 +65,12 @@ impl Found {
         (0..BINS).filter(is_top).count()
     }
 
-    /// The middle half of the values, in % of their median.
+    /// Width of the middle half of the values, in % of their median.
     fn width(&self, length: usize) -> Option<f64> {
         middle_half(self.study.series[length].grid.values())
     }
 
-    /// When slow start ended in tests of a length, the median in seconds of the paper's time.
+    /// Median end of slow start in tests of this length, in seconds of the paper's time.
     fn startup_s(&self, length: usize) -> Option<f64> {
         let ends: Vec<f64> = self.campaign.of_length(length).filter_map(|(_, s)| s.startup_s).collect();
         median(&ends).map(|end| end * self.campaign.plan.scale)
@@ -88,7 +90,7 @@ pub(crate) fn report(all: &[Found]) -> String {
         text += &format!(
             "\n### The {name} link\n\n{} cycles of tests of 1, 2, 5, 7 and 10 s with {CONGESTION}; time is compressed: tests, \
              delays and the others' traffic {} ×, and five minutes from test to test of a length are {:.1} s. Rates and \
-             times below are the paper's. Blank: {spoilt} tests that the emulator held up, {} that failed{}. Emulator: at \
+             times below are the paper's. No value: {spoilt} tests that the emulator delayed, {} that failed{}. Emulator: at \
              most {:.0} % of a core. It ended {late_s:.0} s late.\n\n",
             plan.cycles,
             plan.scale,
@@ -131,11 +133,11 @@ fn errors(found: &Found) -> Table {
     table
 }
 
-/// What the histograms say of each length (figures 2 and 6), and where slow start ends.
+/// Numbers from the histograms of each length (figures 2 and 6), and the end of slow start.
 fn lengths(found: &Found) -> Table {
     let mut table = Table::titled(
         "test | mean Mbit/s | mode | strata | middle half, % of the median | MAE % last | \
-         slow start ends | sent again",
+         slow start ends | retransmitted",
     );
     for (length, length_s) in LENGTHS_S.iter().enumerate() {
         table.push(cells![
@@ -283,10 +285,12 @@ fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
     Chart::new(title, Axis::linear("Mbit/s", 0.0, width * BINS as f64), y, layers)
 }
 
-/// About a twentieth of the highest value wide: a few tests in each of a hundred.
+/// Bins of a histogram: each is about a twentieth of the highest value wide, and a few of a hundred
+/// tests fall into it.
 const BINS: usize = 24;
 
-/// The median rate in each twentieth of the longest tests: seconds, and bit/s, of the paper's time.
+/// Median rate in each twentieth of the longest tests: time (s) and rate (bit/s), in the paper's
+/// time.
 pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
     let part_s = LENGTHS_S[LONGEST] / PARTS as f64;
     let part = |part: usize| {
@@ -294,7 +298,8 @@ pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
         let rates = campaign.of_length(LONGEST).filter_map(|(_, streamed)| {
             let [from, to] =
                 edges.map(|edge_s| acked_bytes(streamed.samples.as_slice(), edge_s / campaign.plan.scale));
-            // Bytes of a compressed part over its uncompressed time: the rate of the paper's time.
+            // The bytes of a compressed part divided by its uncompressed time: a rate of the
+            // paper's time.
             Some((to? - from?) * 8.0 / part_s)
         });
         Some(((part as f64 + 0.5) * part_s, median(&rates.collect::<Vec<f64>>())?))
@@ -302,7 +307,7 @@ pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
     (0..PARTS).filter_map(part).collect()
 }
 
-/// How the goodput of the first so many seconds scatters, and how wrong the last value of it is.
+/// Scatter of the goodput over the first seconds of the longest tests, and the last value's error.
 pub(crate) fn slow_start_table(campaign: &Campaign) -> Table {
     let mut table = Table::titled(
         "first | mean Mbit/s | slow start ended before | middle half, % of the median | MAE % last",
@@ -330,14 +335,15 @@ pub(crate) fn slow_start_table(campaign: &Campaign) -> Table {
     table
 }
 
-/// The width of the middle half of some values, in % of their median.
+/// Width of the middle half of some values, in % of their median.
 pub(crate) fn middle_half(values: impl Iterator<Item = f64>) -> Option<f64> {
     let values = sorted(values);
     let at = |share: f64| quantile(&values, share, Rank::Above);
     Some(100.0 * (at(0.75)? - at(0.25)?) / at(0.5)?)
 }
 
-/// What the far end had acknowledged at a time, between the samples around it; `None` after the last.
+/// Bytes that the far end had acknowledged at `at_s`, interpolated between samples; `None` after
+/// the last sample.
 pub(crate) fn acked_bytes(samples: &[Sample], at_s: f64) -> Option<f64> {
     let after = samples.iter().position(|sample| at_s <= sample.time_s)?;
     let Some(before) = after.checked_sub(1) else { return Some(0.0) };
@@ -346,13 +352,14 @@ pub(crate) fn acked_bytes(samples: &[Sample], at_s: f64) -> Option<f64> {
     Some(a.acked_bytes as f64 + share * b.acked_bytes.saturating_sub(a.acked_bytes) as f64)
 }
 
-/// Tests of 10 s.
+/// Index of the tests of 10 s.
 const LONGEST: usize = LENGTHS_S.len() - 1;
 
-/// Half a second of the paper's time each.
+/// Parts of half a second of the paper's time each.
 const PARTS: usize = 20;
 
-/// Around the end of slow start, and the paper's own lengths; the last samples lie a little before the end.
+/// Seconds around the end of slow start, and the paper's lengths. 9.8 stands for 10, because the
+/// last samples lie a little before the end.
 const FIRST_S: [f64; 12] = [0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 9.8];
 
 #[cfg(test)]
@@ -363,7 +370,7 @@ mod tests {
 
     use super::*;
 
-    /// The same values for every length, with nothing measured.
+    /// A campaign without tests; its study has the same values for every length.
     fn found(values: &[f64]) -> Found {
         let slots: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
         let measured = |length_s: &f64| Measured {

@@ -13,11 +13,11 @@ use crate::stats::{Rank, mean_of_some, population_deviation, quantile, sorted};
 use crate::table::{Table, cells, dash, number, shown};
 
 pub(crate) struct Long {
-    /// With what it is, where it is no measurement.
+    /// Name of the series; says if it is synthetic.
     pub(crate) name: String,
-    /// A study of this series alone.
+    /// The study of this series alone.
     pub(crate) study: Study,
-    /// How many base periods a day has.
+    /// Number of base periods in a day.
     pub(crate) slots_a_day: usize,
 }
 
@@ -35,7 +35,7 @@ impl Long {
         let source = Source { name: &name, ..Source::default() };
         let series = read(BufReader::new(file), &source);
         let measured = series.with_context(|| format!("cannot read {}", path.display()))?.into_iter().next();
-        Ok(Self::of(measured.context("a file that was read has a series")?, seed))
+        Ok(Self::of(measured.with_context(|| format!("{} has no series", path.display()))?, seed))
     }
 
     fn of(measured: Measured, seed: u64) -> Self {
@@ -142,11 +142,11 @@ pub(crate) fn statements(long: &Long) -> Vec<Statement> {
     statements
 }
 
-/// A statement of Gloperf §4 on one series: of which, what it says, and what was found, and whether that agrees; `None` where it
-/// could not be computed.
+/// A statement of Gloperf §4 on one series: the series, the statement, and what was found here with
+/// whether it agrees; `None` if it was not computed.
 pub(crate) type Statement = (String, String, Option<(String, bool)>);
 
-/// Adds statements on one series to the others.
+/// Returns a function that adds statements on this series to `statements`.
 pub(crate) fn said_of<'a>(
     series: &'a str,
     statements: &'a mut Vec<Statement>,
@@ -154,7 +154,7 @@ pub(crate) fn said_of<'a>(
     |says, found| statements.push((series.to_owned(), says.to_owned(), found))
 }
 
-/// "about +10 %" of the MAE, and what it is.
+/// The statement "about +10 %" of the MAE, with the bounds that count as agreement.
 pub(crate) fn rise(of: &str) -> String {
     format!("about +10 % MAE from 5 min to 1 h ({of}; holds: 0 to 20 %)")
 }
@@ -181,11 +181,12 @@ fn bytes(long: &Long) -> Option<(f64, f64, f64)> {
     Some((of(300.0)?, of(HOUR_S)?, of(DAY_S)?))
 }
 
-/// The second open question: a daily line's power beside the spread of the errors over the offsets.
+/// The second open question: the power of a daily line beside the spread of the errors over the
+/// offsets.
 pub(crate) fn offsets(all: &[Long], seed: u64) -> String {
     let mut table = Table::titled(
         "series | period | daily line | half-daily line | spread | shuffled: median, 95th | chance | \
-         days turned: median, 95th | chance",
+         days rotated: median, 95th | chance",
     );
     for long in all {
         let day = long.slots_a_day;
@@ -237,9 +238,11 @@ pub(crate) const DAY_S: f64 = 86_400.0;
 pub(crate) const PERIODS_S: [f64; 11] =
     [300.0, 600.0, 900.0, 1800.0, 2700.0, 3600.0, 7200.0, 14_400.0, 28_800.0, 43_200.0, 86_400.0];
 
-/// The share of the variance that a sine of a period explains, 0 to 1; blanks are left out.
+/// Share of the variance that a sine of this period explains, 0 to 1; slots without a value are
+/// left out.
 ///
-/// The least-squares periodogram (Lomb 1976), which bears gaps; the mean is taken out before.
+/// This is the least-squares periodogram (Lomb 1976), which permits gaps; the mean is subtracted
+/// first.
 pub(crate) fn power(grid: &Grid, period_slots: f64) -> f64 {
     let mean = grid.mean();
     let (mut cc, mut ss, mut cs, mut yc, mut ys, mut yy) = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0);
@@ -261,15 +264,15 @@ pub(crate) fn power(grid: &Grid, period_slots: f64) -> f64 {
     ((yc * yc * ss - 2.0 * yc * ys * cs + ys * ys * cc) / determinant / yy).clamp(0.0, 1.0)
 }
 
-/// The periodogram at periods from an hour to a quarter of the series, in equal steps of the logarithm: periods in
-/// slots and shares of the variance.
+/// The periodogram at periods from an hour to a quarter of the series, in equal steps of the
+/// logarithm: periods in slots and shares of the variance.
 pub(crate) fn periodogram(grid: &Grid) -> Vec<(f64, f64)> {
     let (shortest, longest) = (3600.0 / grid.base_s, grid.slots.len() as f64 / 4.0);
     let at = |i: usize| shortest * (longest / shortest).powf(i as f64 / (LINES - 1) as f64);
     (0..LINES).map(at).map(|period| (period, power(grid, period))).collect()
 }
 
-/// The standard deviation over the offsets of the exponential predictor's MAE, as a share of its mean.
+/// Standard deviation over the offsets of the exponential predictor's MAE, as a share of its mean.
 pub(crate) fn spread(grid: &Grid, every: usize) -> Option<f64> {
     let errors = (0..every).filter_map(|offset| Predictor::Exponential.errors(grid, every, offset, 0));
     let maes: Vec<f64> = errors.map(|errors| errors.mae).collect();
@@ -279,9 +282,10 @@ pub(crate) fn spread(grid: &Grid, every: usize) -> Option<f64> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Null {
-    /// Its values in any order: no memory and no line.
+    /// The values in random order: no memory and no line.
     Shuffled,
-    /// Each of its days begun at another hour: the memory within days stays, the hour of the day means nothing.
+    /// Each day rotated by a random number of hours: the memory within days stays, but the hour of
+    /// the day has no meaning.
     Turned,
 }
 
@@ -302,8 +306,8 @@ impl Null {
         Grid { slots, ..grid.clone() }
     }
 
-    /// The spread in the middle and at the 95th percentile of such series, and the share of them that has at least
-    /// the spread of `grid` itself (with the series itself among them, so never 0).
+    /// Median and 95th percentile of the spread of such series, and the share of them with at least
+    /// the spread of `grid`. The series itself counts among them, so the share is never 0.
     pub(crate) fn test(self, grid: &Grid, every: usize, slots_a_day: usize, seed: u64) -> Option<Tested> {
         let observed = spread(grid, every)?;
         let mut chance = Chance::new(seed, 77);
@@ -322,23 +326,25 @@ pub(crate) struct Tested {
     pub(crate) observed: f64,
     pub(crate) median: f64,
     pub(crate) high: f64,
-    /// The share of the others that is at least as large.
+    /// Share of the other series with a spread at least as large.
     pub(crate) chance: f64,
 }
 
-/// Enough that a chance of 1 % can be told from one of 5 %.
+/// Enough to distinguish a chance of 1 % from one of 5 %.
 const DRAWS: usize = 200;
 
-/// As many as a figure can show.
+/// As many periods as a figure can show.
 const LINES: usize = 300;
 
-/// A series of 28.8 days at 300 s in Mbit/s: level shifts × daily cycle × slow and fast noise × dips, with outages.
+/// A series of 28.8 days at 300 s in Mbit/s: level shifts × daily cycle × slow and fast noise ×
+/// dips, with outages.
 ///
-/// The paper's trace "contained 69751 high-frequency tests over a 28.8 day period", subsampled to "7163 tests at a
-/// test period of 300 seconds over the same 28.8 days" (§4). 28.8 days have [`SLOTS`] periods of 300 s, so 1131 of
-/// them have no test; here seeded outages leave exactly as many blank. `daily` multiplies the daily cycle's depth.
+/// The paper's trace "contained 69751 high-frequency tests over a 28.8 day period", subsampled to
+/// "7163 tests at a test period of 300 seconds over the same 28.8 days" (§4). 28.8 days have
+/// [`SLOTS`] periods of 300 s, so 1131 of them have no test; here random outages leave exactly that
+/// many without a value. `daily` multiplies the depth of the daily cycle.
 pub(crate) fn series(seed: u64, daily: f64) -> Grid {
-    // A stream for each ingredient, so that one can be changed without the others.
+    // Each ingredient has its own random stream, so that one can change without the others.
     let [mut shifts, mut slow, mut fast, mut dips, mut outages] =
         [1, 2, 3, 4, 5].map(|stream| Chance::new(seed, stream));
     let (mut level, mut shift_at) = (LEVEL_MBPS, shifts.exponential(SHIFT_EVERY));
@@ -366,7 +372,7 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
     let mut blank = 0;
     while blank < SLOTS - TESTS {
         let (from, length) = (outages.below(SLOTS), 1 + outages.exponential(OUTAGE_SLOTS) as usize);
-        // The ends stay, so that the series is as long as the paper's.
+        // The first and last slot keep their values, so that the series is as long as the paper's.
         for slot in values.iter_mut().take(SLOTS - 1).skip(from.max(1)).take(length) {
             if blank < SLOTS - TESTS && slot.take().is_some() {
                 blank += 1;
@@ -376,37 +382,40 @@ pub(crate) fn series(seed: u64, daily: f64) -> Grid {
     Grid { base_s: 300.0, slots: values, crowded: 0 }
 }
 
-/// 28.8 days of periods of 300 s, and the paper's tests in them.
+/// Periods of 300 s in 28.8 days, and the paper's tests in them.
 pub(crate) const SLOTS: usize = 8294;
 pub(crate) const TESTS: usize = 7163;
 pub(crate) const SLOTS_A_DAY: usize = 288;
 
-/// Errors are shares of the mean, so that any level would do; this one is near what a path of 1999 carried.
+/// Any level would do, because errors are shares of the mean; this one is near that of a path of
+/// 1999.
 const LEVEL_MBPS: f64 = 5.0;
 
-/// Three days between shifts: routes that change do so after days rather than hours (Paxson, "End-to-End Routing
-/// Behavior in the Internet", 1997, found two thirds of paths with a route that persisted for days or weeks). A path
-/// that replaces another differs by a fifth or so: enough to be a shift, too little to be another kind of link.
+/// Three days between shifts on average: routes change after days rather than hours. Paxson
+/// ("End-to-End Routing Behavior in the Internet", 1997) found that two thirds of paths had a route
+/// that persisted for days or weeks. A new path differs by about a fifth: enough to be a shift, too
+/// little to be another kind of link.
 const SHIFT_EVERY: f64 = 3.0 * SLOTS_A_DAY as f64;
 const SHIFT_SIZE: f64 = 0.2;
 
-/// A quarter less in the busiest hour, in the afternoon, than in the quietest: a shared link of working people.
+/// The rate is a quarter lower in the busiest hour, in the afternoon, than in the quietest: a
+/// shared link of working people.
 const DAILY_DEPTH: f64 = 0.25;
 const BUSIEST_DAY: f64 = 15.0 / 24.0;
 
-/// Queues and flows of others come and go within the hour (0.92 per 300 s is e⁻¹ after an hour); the share that one
-/// test catches of them is as large again.
+/// Queues and other flows come and go within an hour (0.92 per 300 s is e⁻¹ after an hour). The
+/// noise of a single test is as large.
 const MEMORY: f64 = 0.92;
 const SLOW_NOISE: f64 = 0.1;
 const FAST_NOISE: f64 = 0.1;
 
-/// One period in fifty begins a dip of some ten minutes. Its depth has the tail of a Lomax number of shape 2: half of
-/// the dips cost over 29 %, one in a hundred over 90 %.
+/// One period in fifty begins a dip of about ten minutes. Its depth has the tail of a Lomax
+/// distribution of shape 2: half of the dips cost over 29 %, one in a hundred over 90 %.
 const DIP_CHANCE: f64 = 0.02;
 const DIP_SLOTS: f64 = 2.0;
 const DIP_SHAPE: f64 = 2.0;
 
-/// A host that is down is down for hours.
+/// A host that is down is down for hours: three on average.
 const OUTAGE_SLOTS: f64 = 36.0;
 
 #[cfg(test)]
@@ -421,7 +430,7 @@ mod tests {
     #[test]
     fn a_line_has_its_power_at_its_period() {
         let daily = grid(|i| 10.0 + 3.0 * (TAU * i as f64 / 288.0 + 1.0).cos());
-        // The mean of a line with gaps is not quite its middle.
+        // With gaps the mean of the sine is not exactly its middle.
         assert!((power(&daily, 288.0) - 1.0).abs() < 1e-4);
         assert!(power(&daily, 144.0) < 0.01);
         let strongest = periodogram(&daily).into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
@@ -449,7 +458,7 @@ mod tests {
         assert!(grid.values().all(|value| value.is_finite() && 0.0 < value));
         assert_eq!(grid, series(1, 1.0), "the same seed gives the same series");
         assert_ne!(grid, series(2, 1.0));
-        // The daily cycle alone differs, outages and everything else stay.
+        // Only the daily cycle differs; outages and everything else are the same.
         let flat = series(1, 0.0);
         let ratios: Vec<f64> =
             grid.values().zip(flat.values()).map(|(with, without)| with / without).collect();

@@ -1,4 +1,4 @@
-//! The station, the archive, and the station that is joined, as processes that can be killed.
+//! The station, the archive and the joined station, as processes that can be killed.
 
 use std::fmt;
 use std::io::{BufRead as _, Write as _};
@@ -26,7 +26,8 @@ pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// A whole station with its server, as `barograph up` runs it: the station that others join, or the archive on NATS.
+/// Runs a whole station with its server, as `barograph up` does: the station that others join, or
+/// the archive beside NATS.
 fn keeper(part: Part, args: &Args) -> anyhow::Result<()> {
     let mut config = barograph_station::Config {
         listen: args.listen.context("a whole station listens")?,
@@ -73,8 +74,8 @@ fn station(args: &Args) -> anyhow::Result<()> {
     runtime.block_on(measure(&joined))
 }
 
-/// Writes which peers are up and which are lost, for how long the directory is read and takes no writes, what
-/// `/healthz` would report, and up to where the mesh has confirmed.
+/// Prints peers that are up or lost, how long the directory has been read-only, what `/healthz`
+/// would report, and the mesh's watermark.
 async fn attend(mesh: &Joined, archive: &Local) -> anyhow::Result<()> {
     let group = Name::new(GROUP)?;
     let mut lease = std::pin::pin!(register(mesh));
@@ -112,21 +113,22 @@ async fn attend(mesh: &Joined, archive: &Local) -> anyhow::Result<()> {
     }
 }
 
-/// What `/healthz` of a whole station would report; `None` = nothing.
+/// What `/healthz` of a whole station would report; `None` if nothing.
 fn sign(mesh: &Joined, archive: &Local) -> Option<String> {
     let read_only = mesh.read_only().map(|read_only| format!("read-only: {}", read_only.why));
     let failed = || archive.statistics().last_error.or_else(|| mesh.statistics().last_error);
     read_only.or_else(|| failed().map(|error| error.to_string()))
 }
 
-/// Registers, as soon as the directory takes it.
+/// Registers the station, and retries until the directory accepts it.
 async fn register(mesh: &Joined) -> anyhow::Result<Box<dyn Lease>> {
     let entry = Entry {
         host: Name::new(STATION)?,
         addresses: vec![listen(9)],
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![Name::new(GROUP)?],
-        // A station that answers no probes is no peer. Nothing answers at its address, so probes of it fail.
+        // Only a station with a responder is a peer. Nothing listens at this address, so probes of
+        // it fail.
         capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: None,
     };
@@ -142,8 +144,8 @@ fn servers(args: &Args) -> Vec<String> {
     args.at.split(',').map(ToString::to_string).collect()
 }
 
-/// Appends a batch after the other and says which were acknowledged, until the input ends; then says
-/// when nothing waits for the mesh any more. A line of input sets the clock.
+/// Appends batches one after another and prints which were acknowledged, until the input ends. Then
+/// prints when the mesh has confirmed all of them. A line of input sets the clock.
 async fn measure(joined: &Joined) -> anyhow::Result<()> {
     let host = Name::new(STATION)?;
     let mut next = loop {
@@ -179,7 +181,7 @@ async fn measure(joined: &Joined) -> anyhow::Result<()> {
             Err(error) => {
                 writeln!(std::io::stdout().lock(), "refused {error} .")?;
                 if let Error::Invalid(_) = error {
-                    // Other records have the numbers.
+                    // Other records have these sequence numbers.
                     next = joined.next_seq(&host).await.unwrap_or(next);
                 }
             }
@@ -193,7 +195,7 @@ async fn measure(joined: &Joined) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The station's record of this number, labelled so many seconds ahead of the clock.
+/// The station's record with this number; its time label is `ahead_s` seconds ahead of the clock.
 pub(super) fn record(host: &Name, seq: u64, ahead_s: i64) -> anyhow::Result<Record> {
     let now = i64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos())?;
     let target = Name::new(&format!("target{}", seq % 5))?;
@@ -202,13 +204,13 @@ pub(super) fn record(host: &Name, seq: u64, ahead_s: i64) -> anyhow::Result<Reco
         seq,
         series: Series { source: host.clone(), target, quantity: Quantity::RTT },
         time_unix_ns: now + ahead_s * 1_000_000_000,
-        // Milliseconds: an hour and more is no round trip, and is refused.
+        // Steps of a millisecond, because a round-trip time of an hour or more is refused.
         outcome: Outcome::Value(value(seq)),
         detail: String::new(),
     })
 }
 
-/// What the station measures under this number.
+/// Value that the station measures under this number (s).
 pub(super) fn value(seq: u64) -> f64 {
     seq as f64 / 1e3
 }
@@ -219,17 +221,18 @@ pub(super) fn listen(port: u16) -> SocketAddr {
 
 pub(super) const STATION: &str = "north";
 
-/// The group of the station and the archive, and their lease: a station's default.
+/// Group of the station and the archive, and their lease: a station's default.
 const GROUP: &str = "lab";
 const LEASE: Duration = Duration::from_secs(10);
 
-/// The variable with the token of its invitation.
+/// Environment variable with the token of the invitation.
 pub(super) const TOKEN: &str = "BAROGRAPH_JOIN_TOKEN";
 
-/// Commits follow one another so quickly that a kill meets one half made.
+/// Commit interval; so short that a kill often interrupts a commit.
 const COMMIT: Duration = Duration::from_millis(5);
 
-/// Records in an append, and the pause after it: some 400 records a second, far above a station's rate.
+/// Records in an append, and the pause after it: some 400 records a second, far above a station's
+/// rate.
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -237,14 +240,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     Ahead(i64),
-    /// An hour ahead, an hour behind, and right, a hundred records each.
+    /// An hour ahead, an hour behind, and right, for 100 records each.
     Jumps,
 }
 
 impl Clock {
     pub(super) const RIGHT: Self = Self::Ahead(0);
 
-    /// Seconds by which the record of this number is labelled ahead.
+    /// Seconds by which the record with this number is labelled ahead of the clock.
     pub(super) fn ahead_s(self, seq: u64) -> i64 {
         match self {
             Self::Ahead(seconds) => seconds,

@@ -1,4 +1,4 @@
-//! A mesh whose parts can be killed.
+//! A mesh with parts that can be killed, frozen and cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, remove_file};
@@ -22,31 +22,32 @@ use crate::http::{get, get_any, post};
 use crate::nats::Cluster;
 use crate::process::{Port, Process};
 
-/// One station, what it joins, and the archive.
+/// One station, the servers or the station that it joins, and the archive.
 pub(super) struct Mesh {
-    /// Empty with a joined station.
+    /// NATS servers; `None` if the engine is a joined station.
     pub(super) servers: Option<Cluster>,
-    /// The archive, or the joined station.
+    /// The archive beside NATS, or the joined station.
     keeper: Option<Process>,
     station: Option<Process>,
-    /// The station's ways to the mesh.
+    /// Relays between the station and the mesh.
     ways: Vec<Relay>,
     engine: Engine,
-    /// Values of the station that the keeper forecast from when all was confirmed.
+    /// Number of the station's values that the keeper forecast from after the mesh had confirmed
+    /// all.
     pub(super) learnt: u64,
     port: Port,
     token: String,
     said: Arc<Mutex<Said>>,
     disks: Vec<(Place, Disk)>,
-    // Dropped last, when no process writes there any more.
+    // Dropped last, after all processes that write there.
     directory: tempfile::TempDir,
 }
 
-/// A part of the mesh that may have a disk of its own.
+/// A part of the mesh that may have its own disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Station,
-    /// The archive, or the joined station.
+    /// The archive beside NATS, or the joined station.
     Keeper,
     Server(usize),
 }
@@ -56,12 +57,12 @@ pub(super) enum Needs {
     Nothing,
     Small(Place),
     Failing(&'static [Place]),
-    /// NATS servers that know each station by its credentials.
+    /// NATS servers that authenticate each station by its credentials.
     Credentials,
 }
 
 impl Mesh {
-    /// Starts all of it; `None` = it needs a disk of its own, and may not have one.
+    /// Starts the whole mesh; `None` if it needs its own disk and mounting is not permitted.
     pub(super) fn start(
         engine: Engine,
         program: Option<&Path>,
@@ -169,7 +170,7 @@ impl Mesh {
         self.station = None;
     }
 
-    /// Sets the clock by which the station labels its records, until it is started again.
+    /// Sets the clock of the station's time labels until its next start.
     pub(super) fn set_clock(&mut self, clock: Clock) -> anyhow::Result<()> {
         self.station.as_mut().context("the station runs")?.write_line(&clock.to_string())
     }
@@ -178,7 +179,7 @@ impl Mesh {
         self.station.as_ref().map_or(Ok(()), |station| station.signal(name))
     }
 
-    /// The disk of a part that was given one.
+    /// Disk of a part that has its own.
     pub(super) fn disk(&self, place: Place) -> anyhow::Result<&Disk> {
         let found = self.disks.iter().find(|(of, _)| *of == place);
         found.map(|(_, disk)| disk).with_context(|| format!("{place:?} has a disk of its own"))
@@ -201,7 +202,7 @@ impl Mesh {
         }
     }
 
-    /// Where the mesh is reached, and the station's token with a joined station.
+    /// Address of the mesh, and the station's token if the engine is a joined station.
     pub(super) fn reached_at(&self) -> (String, Option<&str>) {
         match &self.servers {
             Some(servers) => (servers.addresses()[0].to_string(), None),
@@ -209,13 +210,14 @@ impl Mesh {
         }
     }
 
-    /// Counts from now on what a fault does.
+    /// Starts counting the effects of a fault.
     pub(super) fn begins(&self) {
         self.said().begin();
     }
 
-    /// Waits until what was acknowledged before now is confirmed by the mesh, another append was acknowledged, and
-    /// forecasts have learnt more than they ever had; returns how long that took.
+    /// Waits until the mesh has confirmed all earlier acknowledged records, another append was
+    /// acknowledged, and forecasts include more values than ever before. Returns the time that this
+    /// took.
     pub(super) fn recover(&self) -> anyhow::Result<Duration> {
         let (ended, acknowledged, highest, learnt) = {
             let said = self.said();
@@ -235,9 +237,10 @@ impl Mesh {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the mesh works: the station has had so many records acknowledged, the mesh has confirmed some and
-    /// forecasts from them, the station and the keeper see each other, and no part reports trouble. A station that is
-    /// not registered yet cannot be lost, and a sign from before a fault is none of it.
+    /// Waits until the mesh works: `acknowledged` records are acknowledged, the mesh has confirmed
+    /// some and forecasts from them, station and keeper see each other, and no part reports
+    /// trouble. An unregistered station cannot be lost, and a sign of trouble from before the fault
+    /// does not belong to it.
     pub(super) fn wait_for(&self, acknowledged: usize) -> anyhow::Result<()> {
         let keeper = keeper(self.engine).as_str();
         let seen = [format!("{keeper} by {STATION}"), format!("{STATION} by {keeper}")];
@@ -250,7 +253,7 @@ impl Mesh {
         })
     }
 
-    /// Lets the station append no more, and waits until the mesh has confirmed all.
+    /// Ends the station's appends and waits until the mesh has confirmed all of them.
     pub(super) fn drain(&mut self) -> anyhow::Result<()> {
         let station = self.station.as_mut().context("the station runs")?;
         drop(station.take_stdin());
@@ -261,8 +264,8 @@ impl Mesh {
         Ok(())
     }
 
-    /// How many of the station's values the keeper forecasts from. The archive on NATS learns a value after it has stored
-    /// it, so that the last ones are waited for.
+    /// Number of the station's values that the keeper forecasts from. The archive on NATS learns a
+    /// value after it has stored it, so this waits for the last values.
     fn forecast_from(&self) -> anyhow::Result<u64> {
         let (began, all) = (Instant::now(), self.said().acknowledged.len() as u64);
         let mut before = 0;
@@ -283,7 +286,7 @@ impl Mesh {
                 let said = self.said();
                 let (refused, trouble) = (&said.refused, said.trouble());
                 anyhow::bail!(
-                    "the station did not have {what} within {DRAIN_MAX:?}; refused last: {refused:?}; trouble now: \
+                    "the station did not have {what} within {DRAIN_MAX:?}; last refusal: {refused:?}; trouble now: \
                      {trouble:?}"
                 );
             }
@@ -329,10 +332,10 @@ fn keeper(engine: Engine) -> Part {
     if engine == Engine::Remote { Part::Host } else { Part::Archive }
 }
 
-/// The longest wait for the mesh's confirmation: a NATS client reconnects within seconds, and a
-/// forwarder repeats after half a minute.
+/// Longest wait for the mesh's confirmation: a NATS client reconnects within seconds, and a
+/// forwarder retries after half a minute.
 const DRAIN_MAX: Duration = Duration::from_secs(180);
-/// The longest wait for forecasts from all that the mesh has confirmed.
+/// Longest wait for forecasts from all values that the mesh has confirmed.
 const LEARN_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -344,26 +347,27 @@ pub(super) struct Said {
     pub(super) most_waiting: u64,
     pub(super) refused: Option<String>,
     pub(super) drained: bool,
-    /// Which stations were seen to be registered, as `north by archive`.
+    /// Registered peers that a part has reported, such as `north by archive`.
     pub(super) up: BTreeSet<String>,
-    /// Peers that it was told are gone, each time.
+    /// Number of reports of a lost peer.
     pub(super) lost: u64,
-    /// The highest number acknowledged, and up to where the mesh has confirmed.
+    /// The highest sequence number acknowledged; `confirmed` is the watermark of the mesh.
     pub(super) highest: u64,
     pub(super) confirmed: u64,
     pub(super) began: Option<Instant>,
-    /// The first sign of the fault after that, and what it was.
+    /// The first sign of trouble after `began`, with its delay.
     pub(super) noticed: Option<(Duration, String)>,
     troubles: BTreeMap<&'static str, Vec<String>>,
-    /// The most values of the station that forecasts were ever made from. A keeper that starts again begins with none.
+    /// Largest number of the station's values that forecasts used. A restarted keeper begins with
+    /// none.
     pub(super) learnt_most: u64,
-    /// The longest that the directory could be read and took no writes, in seconds.
+    /// The longest time (s) that the directory was read-only.
     pub(super) longest_read_only_s: u64,
 }
 
 impl Said {
     pub(super) fn hear(&mut self, line: &str) {
-        // A line that a kill cut short lacks its mark.
+        // A line that a kill cut off lacks the mark at its end.
         let Some(line) = line.strip_suffix(" .") else { return };
         self.drained |= line.starts_with("drained");
         if let Some(seconds) = line.strip_prefix("read-only ").and_then(|seconds| seconds.parse().ok()) {
@@ -382,7 +386,7 @@ impl Said {
         if let Some(up) = line.strip_prefix("up ") {
             self.up.insert(up.to_string());
         }
-        // The station's own end is no loss.
+        // After the drain the station's own end is not a loss.
         if line.starts_with("lost ") && !self.drained {
             self.lost += 1;
             let after = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
@@ -405,7 +409,8 @@ impl Said {
         }
     }
 
-    /// Begins to count what a fault does: a cluster that has just been made takes no registrations for some seconds.
+    /// Starts counting the effects of a fault. A new cluster accepts no registrations for some
+    /// seconds, which must not count.
     pub(super) fn begin(&mut self) {
         self.began = Some(Instant::now());
         (self.longest_gap, self.most_waiting) = (Duration::ZERO, 0);
@@ -421,16 +426,16 @@ impl Said {
         self.troubles.values().flatten().next().map(String::as_str)
     }
 
-    /// Notes a sign of trouble; the first after the fault began counts.
+    /// Records a sign of trouble; the first after the fault began counts.
     pub(super) fn notice(&mut self, sign: &str) {
-        // The station's own end is no fault.
+        // After the drain the station's own end is not a fault.
         if let Some(began) = self.began.filter(|_| !self.drained) {
             self.noticed.get_or_insert_with(|| (began.elapsed(), sign.to_string()));
         }
     }
 }
 
-/// Reads health, peers, directory and forecasts of the station called `host` for as long as the mesh lives.
+/// Polls health, peers, directory and forecasts of the station `host` until the mesh is dropped.
 pub(super) fn watch(host: &'static str, address: SocketAddr, said: &Arc<Mutex<Said>>) {
     let said = Arc::downgrade(said);
     thread::spawn(move || {
@@ -465,9 +470,9 @@ pub(super) fn watch(host: &'static str, address: SocketAddr, said: &Arc<Mutex<Sa
     });
 }
 
-/// What `/healthz` reports; empty also when the station does not answer.
+/// Sentences that `/healthz` reports; empty also if the station does not respond.
 fn health(address: SocketAddr) -> Vec<String> {
-    // Degraded, it answers with an error's status.
+    // A degraded station responds with an error status.
     let Ok(health) = get_any(address, "/healthz") else { return Vec::new() };
     let sentences = ["reasons", "warnings"].map(|list| health[list].as_array().cloned().unwrap_or_default());
     sentences.iter().flatten().filter_map(Value::as_str).map(ToString::to_string).collect()
@@ -478,7 +483,7 @@ fn in_state<'a>(peers: &'a Value, state: &'a str) -> impl Iterator<Item = String
     all.filter(move |peer| peer["state"] == state).filter_map(|peer| Some(peer["host"].as_str()?.to_string()))
 }
 
-/// From how many of the station's values the station at this address forecasts.
+/// Number of the station's values that the station at this address forecasts from.
 pub(super) fn learnt_at(address: SocketAddr) -> anyhow::Result<u64> {
     let answer = get(address, &format!("/v1/forecast?source={STATION}"))?;
     let forecasts = answer["forecasts"].as_array().context("a list of forecasts")?;
@@ -487,15 +492,15 @@ pub(super) fn learnt_at(address: SocketAddr) -> anyhow::Result<u64> {
 
 const WATCH_LOOKS_EVERY: Duration = Duration::from_millis(100);
 
-/// Passes bytes on to one server, and none while it is cut: like a network that drops every packet and then heals,
-/// when TCP sends again what was missing.
+/// Forwards bytes to one server, and none while it is cut: like a network that drops every packet
+/// and then recovers, when TCP retransmits what was missing.
 pub(super) struct Relay {
     pub(super) address: SocketAddr,
     is_cut: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// Its threads end with the experiment's process.
+    /// Starts a relay; its threads end with the experiment's process.
     pub(super) fn start(server: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -517,7 +522,7 @@ impl Relay {
 
 fn connect(client: TcpStream, server: SocketAddr, cut: &Arc<AtomicBool>) {
     wait_while(cut);
-    // A server that is dead refuses, and the client's connection ends with this function.
+    // A dead server refuses the connection; the client's then ends with this function.
     let Ok(server) = TcpStream::connect(server) else { return };
     let (Ok(back_from), Ok(back_to)) = (server.try_clone(), client.try_clone()) else { return };
     let back = Arc::clone(cut);
@@ -534,7 +539,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
         }
     }
     wait_while(cut);
-    // An end that is gone tells the other, as its kernel would; one that is closed already is no matter.
+    // Closing one end closes the other, as the kernel would do. An end may be closed already.
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
@@ -553,7 +558,7 @@ pub(super) enum Disk {
 }
 
 impl Disk {
-    /// Mounts a disk that can fail at `path`; `None` = it may not.
+    /// Mounts a disk that can fail at `path`; `None` if that is not permitted.
     pub(super) fn failing(path: &Path) -> anyhow::Result<Option<Self>> {
         std::fs::create_dir_all(path)?;
         #[cfg(target_os = "linux")]
@@ -562,21 +567,21 @@ impl Disk {
         Ok(None)
     }
 
-    /// Mounts a small disk at `path`; `None` = it may not.
+    /// Mounts a small disk at `path`; `None` if that is not permitted.
     pub(super) fn small(path: &Path) -> anyhow::Result<Option<Self>> {
         Ok(SmallDisk::mount(path)?.map(Self::Small))
     }
 
-    /// What only a small disk can: be filled.
+    /// The small disk, the only kind that can be filled.
     pub(super) fn as_small(&self) -> anyhow::Result<&SmallDisk> {
         match self {
             Self::Small(disk) => Ok(disk),
             #[cfg(target_os = "linux")]
-            Self::Failing(_) => bail!("this disk is not to be filled"),
+            Self::Failing(_) => bail!("this disk cannot be filled"),
         }
     }
 
-    /// Cuts its power, so that every access fails, and what was not synced is lost; or gives it back.
+    /// Cuts the power, so that every access fails and unsynced data is lost, or restores it.
     pub(super) fn power(&self, is_on: bool) -> anyhow::Result<()> {
         match self {
             Self::Small(_) => bail!("this disk cannot fail"),
@@ -589,7 +594,7 @@ impl Disk {
 pub(super) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts one at `path`, which needs root; `None` = it may not.
+    /// Mounts a small disk at `path`, which needs root; `None` if that is not permitted.
     fn mount(path: &Path) -> anyhow::Result<Option<Self>> {
         std::fs::create_dir_all(path)?;
         let size = format!("size={DISK_BYTES},mode=700");
@@ -623,10 +628,10 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily, for the case that a failed row still has processes that use it.
+        // Lazily, because after a failed row processes may still use the disk.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
-/// Some ten thousand records, their journal, and the servers' files fit.
+/// Room for some ten thousand records, their journal, and the servers' files.
 const DISK_BYTES: u64 = 64 << 20;

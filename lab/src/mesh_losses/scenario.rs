@@ -1,4 +1,4 @@
-//! The faults, one a row.
+//! The faults; each is one row of the table.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -158,7 +158,7 @@ static ALL: &[Scenario] = &[
         Ok(())
     }),
     row("two servers of three away for 60 s", &[Cluster], |mesh| {
-        // The third answers reads, and stores nothing.
+        // The third server responds to reads, and stores nothing.
         kill_servers(mesh, &[0, 1], 60_000)
     }),
     row("kill -9 of all three servers", &[Cluster], |mesh| kill_servers(mesh, &[0, 1, 2], 3000)),
@@ -181,10 +181,10 @@ static ALL: &[Scenario] = &[
     small("disk of the archive full for 10 s", ON_NATS, Place::Keeper, |mesh| fill(mesh, Place::Keeper)),
     small("disk of a server full for 10 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
         fill(mesh, Place::Server(0))?;
-        // A server that could not store gives up its streams until it is started again.
+        // A server that could not store gives up its streams until it is restarted.
         kill_servers(mesh, &[0], 700)
     }),
-    // A minute of registrations and records fills the last page of each file, too.
+    // A minute of registrations and records also fills the last page of each file.
     small("disk of a server full for 60 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
         fill(mesh, Place::Server(0))?;
         mesh.disk(Place::Server(0))?.as_small()?.fill()?;
@@ -195,13 +195,13 @@ static ALL: &[Scenario] = &[
 ];
 
 impl Scenario {
-    /// Lets a mesh work through the fault, and counts; the row of the table.
+    /// Runs a mesh through the fault and returns the row; `None` if it is skipped.
     pub(super) fn run(&self, engine: Engine, server: Option<&Path>) -> anyhow::Result<Option<Row>> {
         let Some(mut mesh) = Mesh::start(engine, server, self.needs)? else {
-            eprintln!("SKIPPED: {}: a disk of its own needs root", self.name);
+            eprintln!("SKIPPED: {}: mounting a disk needs root", self.name);
             return Ok(None);
         };
-        // So that every row has a mesh that works before its fault.
+        // Every row has a mesh that works before its fault.
         mesh.wait_for(400)?;
         mesh.begins();
         (self.fault)(&mut mesh)?;
@@ -234,7 +234,7 @@ impl Scenario {
     }
 }
 
-/// Lets the station label its records by a wrong clock for so many seconds.
+/// The station labels its records by a wrong clock for `seconds`.
 fn wrong_clock(mesh: &mut Mesh, clock: Clock, seconds: u64) -> anyhow::Result<()> {
     mesh.set_clock(clock)?;
     pause(1000 * seconds)?;
@@ -260,7 +260,7 @@ fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets the disk of a part of the mesh answer with errors, and then does what an operator would.
+/// The disk of a part fails, and then the operator restarts the part.
 fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
     mesh.disk(place)?.power(false)?;
     pause(10_000)?;
@@ -269,7 +269,7 @@ fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
     mesh.revive(place)
 }
 
-/// Appends under the station's name with what the station has to show.
+/// Appends a forged record under the station's name and with its token.
 fn steal(mesh: &Mesh, seq: u64) -> anyhow::Result<()> {
     let name = Name::new(STATION)?;
     let forged = Record { outcome: Outcome::Value(FORGED), ..record(&name, seq, 0)? };
@@ -288,7 +288,7 @@ fn steal(mesh: &Mesh, seq: u64) -> anyhow::Result<()> {
             }
         };
         for _ in 0..ATTEMPTS {
-            // The station itself appends beside it, so it is told to wait.
+            // The station itself appends at the same time, so the request may be throttled.
             match attacker.append(std::slice::from_ref(&forged)).await {
                 Err(Error::Throttled { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
                 other => return anyhow::Ok(format!("{other:?}")),
@@ -333,7 +333,7 @@ fn fill(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
     mesh.disk(place)?.as_small()?.empty()
 }
 
-/// How often each of the station's numbers is in the archive.
+/// Number of copies in the archive for each of the station's sequence numbers.
 fn archived(mesh: &Mesh) -> anyhow::Result<HashMap<u64, u64>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -342,7 +342,7 @@ fn archived(mesh: &Mesh) -> anyhow::Result<HashMap<u64, u64>> {
         let mut all = local.export(&Selector::default());
         while let Some(item) = all.next().await {
             let (_, record) = item?;
-            // A joined station has its own records there too.
+            // The archive of a joined station has records of the joined station, too.
             let is_own = record.outcome == Outcome::Value(value(record.seq));
             if record.origin.as_str() == STATION && is_own {
                 *found.entry(record.seq).or_insert(0) += 1;
@@ -363,13 +363,14 @@ const ON_NATS: &[Engine] = &[Nats, Cluster];
 const SERVERS: &[Place] = &[Place::Server(0), Place::Server(1), Place::Server(2)];
 const YEAR_S: i64 = 31_556_952;
 
-/// What a forged record says; the station never measures it.
+/// Value of a forged record (s); the station never measures it.
 const FORGED: f64 = 3599.5;
 
-/// How often a forged record is sent while it is told to come later.
+/// Attempts to append a forged record that is throttled.
 const ATTEMPTS: u32 = 200;
 
-/// Sends, with the station's credentials, whatever may be answered onto a subject that deletes or empties a stream.
+/// Sends requests with the station's credentials that have a stream's API subject as reply subject:
+/// an answer there would delete, empty or change the stream.
 pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -381,7 +382,7 @@ pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
             .custom_inbox_prefix(format!("_INBOX_{}", token(STATION)))
             .connect(at)
             .await
-            .context("the member's credentials are taken")?;
+            .context("the server did not accept the member's credentials")?;
         for stream in ["BAROGRAPH", "KV_barograph_dir"] {
             let commands = [
                 ("DELETE", json!({})),
@@ -392,12 +393,10 @@ pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
             for (command, content) in commands {
                 let (target, content) = (format!("$JS.API.STREAM.{command}.{stream}"), content.to_string());
                 for headers in forged() {
-                    // Stored, so that an answer has this content.
+                    // Stored, so that an answer contains it.
                     let content = content.clone().into();
                     let stored = client.request_with_headers(own.clone(), headers, content).await;
-                    stored.with_context(|| {
-                        format!("before or during answers onto {target}: nothing is stored")
-                    })?;
+                    stored.with_context(|| format!("storing failed before or during answers to {target}"))?;
                     let question = json!({ "last_by_subj": own }).to_string();
                     for get in ["$JS.API.DIRECT.GET.BAROGRAPH", "barograph.g.BAROGRAPH"] {
                         client.publish_with_reply(get, target.clone(), question.clone().into()).await?;
@@ -410,13 +409,13 @@ pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
                 }
             }
         }
-        // Answered after all of that was handled.
+        // The flush is answered after the server has handled all requests.
         client.flush().await?;
         Ok(())
     })
 }
 
-/// Headers by which a server takes a request for one of an account's own.
+/// Headers that make a server treat a request as one of an account's own.
 fn forged() -> Vec<HeaderMap> {
     let info = json!({ "acc": "BAROGRAPH", "svc": "BAROGRAPH" }).to_string();
     (1..=3)

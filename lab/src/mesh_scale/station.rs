@@ -1,4 +1,4 @@
-//! A real station: `barograph up` with a state directory of its own, on a port that the system chose.
+//! A real station: `barograph up` with its own state directory, on a port that the system chooses.
 
 use std::fs::read_to_string;
 use std::io::{BufRead as _, BufReader};
@@ -25,7 +25,8 @@ pub(super) struct Station {
 }
 
 impl Station {
-    /// The one that keeps the mesh's history: an archive beside NATS, or the station that others join.
+    /// Starts the station that keeps the mesh's history: an archive beside NATS, or the station
+    /// that others join.
     pub(super) fn keeper(
         program: &Path,
         directory: &Path,
@@ -36,7 +37,7 @@ impl Station {
         if cluster.is_some() {
             command.args(["--set", "mesh.archive=true"]);
         }
-        // It is asked by all of them, from one address.
+        // All stations send requests to it, from one address.
         command.args(["--set", "limits.connections_max=4096", "--set", "limits.streams_max=1024"]);
         Self::start(command, directory, "keeper")
     }
@@ -51,7 +52,7 @@ impl Station {
     ) -> anyhow::Result<Self> {
         let name = format!("station{index:03}");
         let mut command = command(program, directory, &name, cluster, set);
-        // Its peers sign, as those on other hosts must.
+        // Its peers must sign their requests, as peers on other hosts must.
         command.args(["--set", "loopback_needs_token=true"]);
         if cluster.is_none() {
             let invitation = post(keeper.address, "/v1/invitations", &json!({ "name": name }))?;
@@ -86,7 +87,7 @@ impl Station {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Latency experiments, those that failed, and those skipped, since its start.
+    /// Latency experiments, failed ones and skipped ones, since its start.
     pub(super) fn counts(&self) -> anyhow::Result<[f64; 3]> {
         let text = text(self.address, "/metrics")?;
         let is_latency = |line: &str| LATENCY.iter().any(|quantity| line.contains(quantity));
@@ -95,7 +96,7 @@ impl Station {
         Ok([values + failed, failed, sum(&text, |line| line.starts_with("barograph_probes_skipped_total"))])
     }
 
-    /// Tests that it started and that gave a rate, that gave none, and that one end refused, since its start.
+    /// Tests that it started: with a rate, failed, and refused by one end, since its start.
     pub(super) fn tests(&self) -> anyhow::Result<[f64; 3]> {
         let text = text(self.address, "/metrics")?;
         let of = |result: &str| {
@@ -143,7 +144,8 @@ fn command(
     let mut command = Command::new(program);
     command.args(["up", "--listen", "127.0.0.1:0", "--no-default-targets", "--log", "warn", "--host", name]);
     command.arg("--state").arg(directory.join(name));
-    // A file or variables of this user's own station are not this one's.
+    // Without the environment, so that files and variables of the user's own station have no
+    // effect.
     command.env_clear().env("HOME", directory);
     if let Some(cluster) = cluster {
         let servers: Vec<String> = cluster.addresses().iter().map(ToString::to_string).collect();
@@ -155,24 +157,24 @@ fn command(
     command
 }
 
-/// Each latency experiment of a peer gives one of these.
+/// Each latency experiment with a peer gives one of these.
 const LATENCY: [&str; 4] =
     ["quantity=\"rtt\"", "quantity=\"loss\"", "quantity=\"rtt_loaded\"", "quantity=\"loss_loaded\""];
-/// A hundred stations start one after the other on two processors.
+/// A hundred stations start one after another on two processors.
 pub(super) const MET_WITHIN: Duration = Duration::from_secs(180);
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The processor time of a process so far, and when that was.
+/// Processor time of a process so far, and the time of reading it.
 pub(super) struct Cost {
     busy_s: f64,
     at: Instant,
 }
 
-/// Memory now, and the share of a processor over a time: a number of each of [`FIGURES`].
+/// Memory now, and the share of a processor over a time: one number for each of [`FIGURES`].
 #[derive(Clone, Debug)]
 pub(super) struct Usage(pub(super) [f64; 6]);
 
-/// As the JSON has them; PSS is each page divided by the number of processes that have it.
+/// Keys in the JSON. PSS is the size of each page divided by the number of processes that use it.
 const FIGURES: [&str; 6] = ["rss_mb", "anonymous_mb", "file_mb", "pss_mb", "threads", "core_percent"];
 
 impl Serialize for Usage {
@@ -207,7 +209,7 @@ impl Usage {
     }
 }
 
-/// The time that all processors of the machine were busy since it started.
+/// Busy time of all processors of the machine since it started (s).
 pub(super) fn machine_busy_s() -> anyhow::Result<f64> {
     let text = read_to_string("/proc/stat")?;
     let line = text.lines().next().context("/proc/stat is empty")?;
@@ -221,10 +223,10 @@ pub(super) fn now_s() -> anyhow::Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
-/// User and system time of a process with all its threads, also those that have ended.
+/// User and system time (s) of a process with all its threads, including ended ones.
 fn busy_s(id: u32) -> anyhow::Result<f64> {
     let text = read_to_string(format!("/proc/{id}/stat"))?;
-    // The name, which may hold spaces, ends with the last parenthesis; `utime` is field 14.
+    // The process name may contain spaces and ends with the last parenthesis; `utime` is field 14.
     let rest = text.rsplit_once(')').context("the process has no name")?.1;
     let ticks: Vec<f64> =
         rest.split_whitespace().skip(11).take(2).map_while(|word| word.parse().ok()).collect();

@@ -1,8 +1,9 @@
-//! What becomes of turns when many stations test each other: how many are lost because another test is on, and whether
-//! each pair is measured as often as the plan promises.
+//! Turns when many stations test each other: how many are skipped because another test is running,
+//! and whether each pair is measured as often as the plan promises.
 //!
-//! Time is made shorter: turns of [`EVERY`] with tests of [`LENGTH`] instead of 5 min and 5 s. The share of time that a host
-//! spends in tests, which decides how often two meet, is then several times what the default budget allows; back-offs keep their length.
+//! Time is compressed: turns of [`EVERY`] with tests of [`LENGTH`] instead of 5 min and 5 s. The
+//! share of time that a host spends in tests decides how often two tests meet. It is several times
+//! what the default budget permits; back-offs keep their length.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +20,7 @@ use crate::http::get;
 use crate::stats::{Rank, mean, quantile, range, sorted};
 use crate::table::{Table, cells};
 
-/// What was seen; times in seconds.
+/// What was measured; times in seconds.
 #[derive(Serialize)]
 pub(super) struct Report {
     stations: usize,
@@ -30,17 +31,17 @@ pub(super) struct Report {
     watched_s: f64,
     busy: f64,
     processors: usize,
-    /// Turns in which a test was made, and those of them that gave no rate.
+    /// Turns with a test; `failed` counts the tests without a rate.
     made: f64,
     failed: f64,
-    /// Turns in which all peers asked refused.
+    /// Turns in which all peers refused.
     skipped: f64,
-    /// Turns put off because the station itself was in a test, or out of budget.
+    /// Turns deferred because the station itself was in a test or had used its budget.
     deferred: f64,
     refusals: f64,
-    /// Tests that moved more or took longer than one may.
+    /// Tests that exceeded the limit of bytes or time of one test.
     over: usize,
-    /// The share of time that a station spent in tests, both ends counted: in the mean, and the largest.
+    /// Share of time that a station spent in tests as source or target: mean and largest.
     share: [f64; 2],
     share_max: f64,
     revisit: Revisit,
@@ -51,17 +52,17 @@ struct Revisit {
     /// Ordered pairs of stations that share a group, and those without any value.
     pairs: usize,
     unmeasured: usize,
-    /// From one test of a pair to its next: promised, and seen in the mean.
+    /// Time between two tests of a pair: promised, and measured on average.
     promised_s: f64,
     mean_s: f64,
-    /// The longest wait of any pair: promised, seen by nine pairs of ten, and by the worst.
+    /// Longest wait of any pair: promised, and measured as 90th percentile and maximum.
     longest_promised_s: f64,
     longest_s: [f64; 2],
-    /// The share of pairs that never waited longer than promised.
+    /// Share of pairs that never waited longer than promised.
     in_time: f64,
 }
 
-/// What a station has counted since its start.
+/// Counters of a station since its start.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     done: f64,
@@ -72,14 +73,14 @@ struct Counts {
     spent_s: f64,
 }
 
-/// Tests that gave a rate: by source and target, when each began (s since 1970).
+/// Tests that gave a rate: by source and target, the start of each (s since 1970).
 type Seen = BTreeMap<(String, String), Vec<f64>>;
 
 pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let Args { stations, group, .. } = *args;
     ensure!(
         2 <= group && stations.is_multiple_of(group),
-        "{stations} stations are no sites of {group}: give a --group of 2 or more that divides --stations"
+        "{stations} stations cannot be divided into sites of {group}: give a --group of 2 or more that divides --stations"
     );
     let promised = promised(group)?;
     let cluster = args.cluster(directory)?;
@@ -92,7 +93,7 @@ pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let mut stations = (0..stations).map(member).collect::<anyhow::Result<Vec<_>>>()?;
     wait_until_met(&mut stations, group - 1)?;
     let length = args.minutes.map_or(promised.bound, |minutes| Duration::from_secs_f64(60.0 * minutes));
-    eprintln!("{} stations have met; they are watched for {:.0} s", stations.len(), length.as_secs_f64());
+    eprintln!("{} stations have met; measuring for {:.0} s", stations.len(), length.as_secs_f64());
 
     let (began, began_at, busy) = (Instant::now(), now_s()?, machine_busy_s()?);
     let before = stations.iter().map(counts).collect::<anyhow::Result<Vec<_>>>()?;
@@ -128,7 +129,7 @@ pub(super) fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
         failed: sum(|counts| counts.failed),
         skipped: sum(|counts| counts.skipped),
         deferred,
-        // What a station put off itself is in its list of refusals, too.
+        // The refusals include the turns that the station deferred itself.
         refusals: sum(|counts| counts.refused) - deferred,
         over,
         share: [mean(&shares), range(shares.iter().copied()).1],
@@ -142,7 +143,7 @@ fn plan() -> PlanConfig {
     PlanConfig { every: EVERY, budget, ..PlanConfig::default() }
 }
 
-/// What `barograph plan` says of one group with these settings.
+/// What `barograph plan` computes for one group with these settings.
 fn promised(group: usize) -> anyhow::Result<Expectation> {
     let layout = Layout { hosts: u32::try_from(group)?, sites: 1 };
     Ok(expect(layout, &plan(), Cost { duration: LENGTH, bytes: 0 })?)
@@ -173,7 +174,8 @@ fn counts(station: &Station) -> anyhow::Result<Counts> {
     })
 }
 
-/// Takes in the newest tests that a station started; how many of those that are new cost more than one may.
+/// Records the newest tests that a station started. Returns how many of the new ones exceeded the
+/// limit of one test.
 fn look(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
     let answer = get(station.address, "/v1/tests")?;
     let bytes_max = answer["budget"]["per_test"]["bytes"].as_u64().context("a test has a bound")?;
@@ -197,7 +199,7 @@ fn look(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
     Ok(over)
 }
 
-/// Each pair's longest wait in the time watched, and the mean time from test to test.
+/// Longest wait of each pair in the measured time, and the mean time between tests.
 fn revisit(
     stations: &[Station],
     group: usize,
@@ -216,7 +218,7 @@ fn revisit(
             let times = sorted(times.into_iter().flatten().copied().filter(|at| began <= *at));
             tests += times.len();
             unmeasured += usize::from(times.is_empty());
-            // The wait that is on when watching begins or ends is at least as long as what was seen of it.
+            // A wait at the start or end of the measured time counts with the part inside it.
             let ends = times.iter().copied().chain([ended]);
             let begins = [began].into_iter().chain(times.iter().copied());
             longest.push(ends.zip(begins).map(|(end, begin)| end - begin).fold(0.0, f64::max));
@@ -242,8 +244,8 @@ impl fmt::Display for Report {
         let Self { stations, group, watched_s, every_s, test_s, made, skipped, .. } = self;
         writeln!(
             f,
-            "{stations} stations at sites of {group}, {:?}; time made shorter: a turn every {every_s} s, tests of \
-             {test_s} s. Watched for {watched_s:.0} s; {:.2} of {} processors were busy.\n",
+            "{stations} stations at sites of {group}, {:?}; time is compressed: a turn every {every_s} s, tests of \
+             {test_s} s. Measured for {watched_s:.0} s; {:.2} of {} processors were busy.\n",
             self.engine, self.busy, self.processors
         )?;
         let of = |count: f64, all: f64| format!("{count:.0} ({:.2} %)", 100.0 * count / all);
@@ -256,19 +258,19 @@ impl fmt::Display for Report {
         let mut table = Table::new(["", ""]);
         for (name, value) in [
             ("turns", format!("{turns:.0}")),
-            ("skipped, for all peers asked refused", of(*skipped, turns)),
-            ("put off, for the station's own test", of(self.deferred, turns)),
+            ("skipped because all peers refused", of(*skipped, turns)),
+            ("deferred because of the station's own test or budget", of(self.deferred, turns)),
             ("peers that refused, of those asked", of(self.refusals, made + self.refusals)),
             ("tests that failed", of(self.failed, *made)),
-            ("tests over what one may cost", self.over.to_string()),
+            ("tests over the limit of one test", self.over.to_string()),
             (
                 "time in tests, mean (largest; budget)",
                 format!("{share:.1} % ({largest:.1} %; {budget:.0} %)"),
             ),
             ("pairs (never measured)", format!("{pairs} ({unmeasured})")),
-            ("from test to test of a pair, mean (promised)", format!("{mean_s:.1} s ({promised_s:.1} s)")),
+            ("time between tests of a pair, mean (promised)", format!("{mean_s:.1} s ({promised_s:.1} s)")),
             (
-                "longest wait of nine pairs of ten, of all (promised)",
+                "longest wait of 90 % of the pairs, of all (promised)",
                 format!("{nine:.1} s, {all:.1} s ({longest_promised_s:.1} s)"),
             ),
             ("pairs that never waited longer than promised", format!("{:.2} %", 100.0 * in_time)),
@@ -279,15 +281,15 @@ impl fmt::Display for Report {
     }
 }
 
-/// A group of twenty is gone through in a minute.
+/// A group of twenty is tested in a minute.
 const EVERY: Duration = Duration::from_secs(3);
-/// The shortest test that there is.
+/// The shortest possible test.
 const LENGTH: Duration = Duration::from_millis(100);
-/// Room for a test in each turn, and for as many by others.
+/// Room for a test in each turn, and for as many by other stations.
 const SHARE: f64 = 0.2;
-/// Time is what limits: this is the most that can be set.
+/// The largest possible setting, so that only time is limited.
 const BYTES_PER_HOUR: u64 = 1_000_000_000_000_000;
-/// A test's hand-over on a machine that runs a hundred stations.
+/// Time to start and end a test on a machine that runs a hundred stations.
 const LATE: Duration = Duration::from_millis(500);
-/// A station keeps its newest hundred tests and refusals: those of several such times.
+/// A station keeps its newest hundred tests and refusals, which cover several such intervals.
 const LOOK_EVERY: Duration = Duration::from_secs(20);

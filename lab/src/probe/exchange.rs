@@ -1,4 +1,4 @@
-//! Everything that takes a round trip, and goodput against iperf3 in turns.
+//! Round-trip experiments, and goodput in turns with iperf3.
 
 use anyhow::{Context, ensure};
 use barograph_forecast::{Battery, Config, Loss};
@@ -13,7 +13,7 @@ use crate::iperf;
 use crate::stats::{mean, median};
 use crate::tool::find;
 
-/// Progress: three on each path, then handshakes, datagrams, two responses and the loss.
+/// Steps of progress: three on each path, then handshakes, datagrams, two responses and the loss.
 pub(crate) const STEPS: u64 = 3 * PATHS_MS.len() as u64 + 5;
 
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
@@ -61,7 +61,8 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
     question.asked(bench, path, format!("{turns} turns of {EXCHANGES} each"), exchanges)
 }
 
-/// The mean latency of exchanges on a timer, in turns with the mean of qperf's request–response of the same size.
+/// Mean latency of timed exchanges, in turns with the mean of qperf's request–response of the same
+/// size.
 fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
     let peer = "qperf tcp_lat, 2 bytes";
     let question = Question::new("latency, mean", path, Unit::Milliseconds, peer, Goal::Within(0.05));
@@ -70,7 +71,8 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
         bench.done();
         return question.unanswered(Verdict::Skipped, "qperf is not installed".to_owned());
     }
-    // qperf divides its time by whole exchanges: with a hundred of them the last, cut one is a hundredth.
+    // qperf divides its time by whole exchanges: with a hundred of them the incomplete last one is
+    // an error of 1 %.
     let seconds = (100.0 * path.rtt_s()).ceil().max(1.0) as u32;
     let note = format!("{turns} turns: {TIMED} exchanges, {seconds} s of qperf");
     question.asked(bench, path, note, |network| {
@@ -82,7 +84,7 @@ fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
     })
 }
 
-/// What each measures; it goes first as often as the other.
+/// Values of both in turns; each goes first equally often.
 fn in_turns(
     turns: u32,
     mut ours: impl FnMut() -> anyhow::Result<Vec<f64>>,
@@ -97,8 +99,8 @@ fn in_turns(
     Ok((ours_s, theirs_s))
 }
 
-/// `rtt_nagle`, and what of it is the delayed acknowledgement: the second byte waits for the acknowledgement
-/// of the first, so that an exchange is two round trips and the stall.
+/// `rtt_nagle`, and the delayed acknowledgement in it: the second byte waits for the
+/// acknowledgement of the first, so that an exchange takes two round trips and the delay.
 fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
     let nagle = Question::new("rtt_nagle", path, Unit::Milliseconds, "rtt", Goal::None);
     let of_stall = Goal::Between(0.035, 0.060);
@@ -157,7 +159,7 @@ fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<f64> {
     median(&times).context("nothing measured")
 }
 
-/// The share of the datagrams that were lost, over many runs, against the binomial distribution.
+/// Share of lost datagrams over many runs, against the binomial distribution.
 fn loss(bench: &Bench, rounds: u32) -> Row {
     let path = Path::lossy(SIMPLE_MS, LOSS);
     let datagrams = rounds * AT_ONCE * DATAGRAMS;
@@ -173,7 +175,7 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
                 |_| Ok(measure(network, &target, Experiment::Loss { n: DATAGRAMS }, None)?.remove(0).value);
             (0..rounds).map(one).sum()
         };
-        // Side by side: most of a run is waiting.
+        // At the same time, because most of a run is waiting.
         let sum: anyhow::Result<f64> = std::thread::scope(|scope| {
             let runs: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(many)).collect();
             runs.into_iter().map(|run| run.join().expect("measuring does not panic")).sum()
@@ -182,14 +184,16 @@ fn loss(bench: &Bench, rounds: u32) -> Row {
     })
 }
 
-/// More of them on a shorter path, where the machine's own noise is a larger share and a turn costs less.
+/// Number of turns: more on a shorter path, where the machine's own noise is a larger share and a
+/// turn costs less.
 fn turns(rtt_ms: u64, quick: bool) -> u32 {
     let (fewest, sum_ms) = if quick { (4, 80) } else { (12, 240) };
     u32::try_from(sum_ms / rtt_ms).unwrap_or(fewest).max(fewest)
 }
 
 impl Question {
-    /// Measures ours and the peer's on the path, and answers; `note` says how often.
+    /// Measures our value and the peer's on the path and returns the row; `note` gives the number
+    /// of runs.
     fn asked(
         self,
         bench: &Bench,
@@ -213,20 +217,20 @@ impl Question {
 
 const PATHS_MS: [u64; 3] = [5, 20, 50];
 
-/// The path of everything that is measured on one path only.
+/// Round-trip time of the path for all that is measured on one path only.
 const SIMPLE_MS: u64 = 20;
 
-/// Exchanges of one turn: what a station makes at a time.
+/// Exchanges of one turn, as many as a station makes at a time.
 const EXCHANGES: u32 = barograph_probe::Plan::RTT_EXCHANGES;
 
-/// Exchanges of one turn of latencies: a second of them.
+/// Timed exchanges of one turn; they take a second.
 const TIMED: u32 = 50;
 
 /// Linux's shortest delay of an acknowledgement (`TCP_DELACK_MIN`, `include/net/tcp.h`).
 const DELAYED_ACK_S: f64 = 0.040;
 const LOSS: f64 = 0.1;
 
-/// Datagrams of one run, and runs side by side, fewer than a responder admits from one address.
+/// Datagrams of one run, and concurrent runs, fewer than a responder admits from one address.
 const DATAGRAMS: u32 = 50;
 const AT_ONCE: u32 = 8;
 
@@ -253,13 +257,13 @@ pub(crate) fn transfer_rows(bench: &Bench, quick: bool) -> Vec<Row> {
     cases.flat_map(compare_or_skip).collect()
 }
 
-/// A path, and how much is transferred on it.
+/// A path and the transfers on it.
 struct Case {
     rate_bps: u64,
-    /// The sender's algorithm; `None` is the kernel's default.
+    /// Congestion control of the sender; `None` is the kernel's default.
     congestion: Option<&'static str>,
     seconds: f64,
-    /// Transfers of each, in each direction.
+    /// Pairs of transfers in each direction.
     pairs: u32,
 }
 
@@ -273,7 +277,8 @@ impl Case {
     }
 }
 
-/// With the kernel's default, and with the algorithm that every kernel has, which loses once a queue is full.
+/// With the kernel's default, and with Reno, which every kernel has and which loses once a queue is
+/// full.
 fn cases(quick: bool) -> &'static [Case] {
     if quick {
         return &[Case { rate_bps: 50_000_000, congestion: None, seconds: 1.5, pairs: 3 }];
@@ -292,7 +297,7 @@ struct Pair {
     iperf3_bytes: u64,
 }
 
-/// Pairs, each on a fresh network, until enough are good.
+/// Measures pairs, each on a fresh network, until enough are valid.
 fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
     let (path, bytes) = (case.path(), case.bytes());
     let [raw, corrected] = questions(direction, &path);
@@ -302,7 +307,7 @@ fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
             break;
         }
         bench.begin(&format!("{}, {}", corrected.measure, path.name));
-        // Each goes first as often as the other.
+        // Each goes first equally often.
         let ours_first = attempt % 2 == 0;
         match once(&path, attempt.into(), &|network: &Network| pair(network, direction, bytes, ours_first)) {
             Ok(pair) => {

@@ -1,4 +1,4 @@
-//! The emulated paths, and repeating what the emulator spoilt.
+//! The emulated paths, and the repetition of void attempts.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -21,14 +21,15 @@ use crate::process::Process;
 use crate::tool::{Ended, find, run};
 use crate::{iperf, machine};
 
-/// A path between two hosts: the same both ways, but for the loss, which is on the way there.
+/// A path between two hosts: the same both ways, except for loss, which occurs only towards the far
+/// host.
 #[derive(Clone)]
 pub(crate) struct Path {
     pub(crate) name: String,
     rtt: Duration,
     rate_bps: Option<u64>,
     loss: f64,
-    /// With what TCP sends, where it matters.
+    /// Congestion control of TCP, where it matters.
     congestion: Option<String>,
 }
 
@@ -38,16 +39,16 @@ impl Path {
         Self { name: format!("{rtt_ms} ms"), rtt, rate_bps: None, loss: 0.0, congestion: None }
     }
 
-    /// A delay and a rate, with a queue of one bandwidth–delay product; TCP sends with `congestion`, or with the
-    /// kernel's default.
+    /// A path with delay and rate, and a queue of one bandwidth–delay product. TCP uses
+    /// `congestion`, or the kernel's default.
     pub(crate) fn shaped(rtt_ms: u64, rate_bps: u64, congestion: Option<&str>) -> Self {
         let congestion = congestion.map_or_else(machine::congestion, str::to_owned);
         let name = format!("{rtt_ms} ms, {} Mbit/s, {congestion}", rate_bps / 1_000_000);
         Self { name, rate_bps: Some(rate_bps), congestion: Some(congestion), ..Self::of_ms(rtt_ms) }
     }
 
-    /// A delay and independent loss on the way there, so that a question is lost with this probability
-    /// and an answer never.
+    /// A path with delay and independent loss towards the far host, so that a request is lost with
+    /// this probability and a response never.
     pub(crate) fn lossy(rtt_ms: u64, loss: f64) -> Self {
         let name = format!("{rtt_ms} ms, {:.0} % loss", loss * 100.0);
         Self { name, loss, ..Self::of_ms(rtt_ms) }
@@ -66,7 +67,7 @@ impl Path {
     }
 }
 
-/// What all measurements share: the progress shown, and until when something may be repeated.
+/// Shared by all measurements: the progress bar, and the time until which attempts are repeated.
 pub(crate) struct Bench {
     bar: ProgressBar,
     repeat_until: Instant,
@@ -94,8 +95,8 @@ impl Bench {
         Instant::now() < self.repeat_until
     }
 
-    /// Does `work` on a fresh network; again, at most [`ATTEMPTS`] times in all, when the emulator was the
-    /// bottleneck. Gives the value and how many attempts were void before it.
+    /// Runs `work` on a fresh network, at most [`ATTEMPTS`] times if the emulator was the
+    /// bottleneck. Returns the value and the number of void attempts before it.
     pub(crate) fn on<T>(
         &self,
         path: &Path,
@@ -116,7 +117,7 @@ impl Bench {
     }
 }
 
-/// One attempt on a fresh network; a failure on a network that is void is no failure.
+/// One attempt on a fresh network; on a void network a failure counts as void.
 pub(crate) fn once<T>(
     path: &Path,
     seed: u64,
@@ -144,7 +145,7 @@ pub(crate) fn responder(network: &Network) -> anyhow::Result<Responder> {
     Responder::start(&network.b, Limits::default())
 }
 
-/// What `experiment` gives from the near host, a value for each of its quantities.
+/// Results of `experiment` from the near host, a value for each of its quantities.
 pub(crate) fn measure(
     network: &Network,
     target: &Target,
@@ -157,7 +158,7 @@ pub(crate) fn measure(
     readings.into_iter().map(|reading| reading.result.with_context(|| name(reading.quantity))).collect()
 }
 
-/// The latencies of `n` exchanges on a timer, as between stations; all must be answered.
+/// Latencies of `n` timed exchanges, as between stations; all must be answered.
 pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::Result<Vec<f64>> {
     let context = barograph_probe::io::Context { deadline: DEADLINE, ..Default::default() };
     let paced = network.a.run(|| paced(target, n, Duration::from_millis(20), &context))?;
@@ -167,7 +168,7 @@ pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::R
 const ATTEMPTS: u32 = 4;
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Two threads, one connection, two bytes, blocking: nothing that could be left out.
+/// Two threads, one connection, two bytes, blocking calls: the least that a round trip needs.
 pub(crate) struct BarePingPong(TcpStream);
 
 impl BarePingPong {
@@ -201,7 +202,7 @@ impl Qperf {
         Ok(Self { _server: Process::spawn(network.b.command("qperf").stdout(Stdio::null()))? })
     }
 
-    /// The mean time of an exchange of two bytes each way, over so many seconds, in seconds.
+    /// Mean time (s) of an exchange of two bytes each way, measured for `seconds`.
     pub(crate) fn round_trip_s(&self, network: &Network, seconds: u32) -> anyhow::Result<f64> {
         let (to, seconds) = (network.b.v4().to_string(), seconds.to_string());
         let words = ["qperf", "-ws", "5", "-t", &seconds, "-m", "2", "-uu", "-e", "7", &to, "tcp_lat"];
@@ -211,7 +212,7 @@ impl Qperf {
         let ns = text.lines().find_map(|line| line.split_once("latency")?.1.trim().strip_prefix('='));
         let ns = ns.and_then(|rest| rest.trim().strip_suffix(" ns"));
         let one_way_ns: f64 =
-            ns.with_context(|| format!("qperf said {text:?}"))?.trim().replace(',', "").parse()?;
+            ns.with_context(|| format!("qperf printed {text:?}"))?.trim().replace(',', "").parse()?;
         // qperf divides by the messages of both ways.
         Ok(2.0 * one_way_ns / 1e9)
     }
@@ -223,7 +224,7 @@ pub(crate) struct Received {
     pub(crate) bits_per_second: f64,
 }
 
-/// iperf3 from the near host: what its receiver saw of `bytes` bytes.
+/// Runs iperf3 from the near host with `bytes` bytes; returns what its receiver measured.
 pub(crate) fn iperf3(network: &Network, direction: Direction, bytes: u64) -> anyhow::Result<Received> {
     let bytes = bytes.to_string();
     let options: &[&str] = if direction == Direction::Down { &["-n", &bytes, "-R"] } else { &["-n", &bytes] };
@@ -231,7 +232,7 @@ pub(crate) fn iperf3(network: &Network, direction: Direction, bytes: u64) -> any
     Ok(serde_json::from_value(report["end"]["sum_received"].take())?)
 }
 
-/// nginx in the far host, with a configuration of its own, until dropped.
+/// nginx in the far host, with its own configuration, until dropped.
 pub(crate) struct Nginx {
     address: SocketAddr,
     _running: Process,
@@ -242,7 +243,7 @@ impl Nginx {
     /// Starts `program` on a free port, and returns when it listens.
     pub(crate) fn start(network: &Network, program: &FilePath) -> anyhow::Result<Self> {
         let host = &network.b;
-        // Free again at once, and nobody else is in this namespace.
+        // The port is free again at once, and no other program runs in this namespace.
         let address = host.run(|| TcpListener::bind((host.v4(), 0))?.local_addr())??;
         let folder = tempfile::Builder::new().prefix("barograph-nginx").tempdir()?;
         let config = folder.path().join("nginx.conf");
@@ -251,7 +252,7 @@ impl Nginx {
         command.arg("-p").arg(folder.path()).arg("-c").arg(&config);
         let mut running = Process::spawn(command.stdin(Stdio::null()).stderr(Stdio::null()))?;
         let began = Instant::now();
-        // A connection from the host itself: nothing crosses the path before the measurement.
+        // The host connects to itself, so that nothing crosses the path before the measurement.
         while host.run(|| TcpStream::connect_timeout(&address, LIMIT))?.is_err() {
             ensure!(!running.has_ended(), "nginx ended before it listened");
             ensure!(began.elapsed() < LIMIT, "nginx does not listen after {LIMIT:?}");
@@ -264,7 +265,7 @@ impl Nginx {
     }
 }
 
-/// One process without privileges to drop, everything that it writes in its own folder.
+/// One process without privileges to drop; everything that it writes is in its own folder.
 fn configuration(folder: &FilePath, address: SocketAddr) -> String {
     let folder = folder.display();
     let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]

@@ -1,4 +1,5 @@
-//! Questions that the paper leaves open: the size of messages, large messages in pieces, and two other programs.
+//! Questions that the paper leaves open: the size of messages, large messages in pieces, and two
+//! other programs.
 
 use barograph_sim::Scenario;
 
@@ -12,8 +13,9 @@ use crate::output::save;
 use crate::stats::{Summary, mean};
 use crate::table::{Table, cells, list, number};
 
-/// P1, where four fifths of the response time of 64 kB grow with the size, and stalls befall bytes rather
-/// than messages: a message of a megabyte stalls sixteen times as often as one of 64 kB.
+/// P1 with response times that depend on the size: four fifths of that of 64 kB grow with it.
+/// Stalls befall bytes rather than messages, so a message of 1 MB stalls sixteen times as often as
+/// one of 64 kB.
 pub(crate) fn wide_area(args: &BeyondArgs) -> anyhow::Result<Scenario> {
     let mut scenario = built_in(P1, "p1")?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
@@ -38,7 +40,8 @@ pub(crate) fn runs<P: Sync>(
         .flat_map(|program| strategies.iter().map(move |strategy| (program, *strategy)))
         .collect();
     let one = |(program, strategy): &(&P, Strategy)| match strategy {
-        // The largest messages take longer than the two minutes of the paper's messages.
+        // The largest messages take longer than the paper's limit of two minutes for static
+        // timeouts.
         Strategy::StaticBest => best_static(HINDSIGHT_MAX_S, |strategy| run(program, strategy)),
         strategy => run(program, *strategy),
     };
@@ -53,10 +56,10 @@ pub(crate) fn size(bytes: u64) -> String {
 
 pub(crate) const KB: u64 = 1024;
 
-/// An hour: more than thirty times what the largest message takes.
+/// One hour: more than thirty times what the largest message takes.
 const HINDSIGHT_MAX_S: f64 = 3600.0;
 
-/// Gains under this are none: three seeds cannot tell less apart.
+/// Smaller gains count as ties, because three seeds cannot distinguish them.
 pub(crate) const TIE: f64 = 0.015;
 
 pub(crate) fn sizes_markdown(args: &BeyondArgs) -> anyhow::Result<String> {
@@ -200,9 +203,9 @@ const PIECES_STRATEGIES: [Strategy; 4] =
 /// Sends messages of `whole` bytes in pieces, on links of their own.
 fn program(scenario: &Scenario, whole: u64, piece: u64, strategy: Strategy) -> Run {
     let pieces = (whole / piece) as usize;
-    // Hundreds of pieces tell of the timeouts what hundreds of messages would.
+    // Timeouts learn as much from hundreds of pieces as from hundreds of messages.
     let messages = (scenario.reductions * FEW / pieces.max(FEW)).max(LEAST);
-    // Only the way there is used; all start at one node.
+    // Only the paths away from the node are used; all start at one node.
     let mut network = Network::new(scenario, LINKS, strategy, &[0; 2 * LINKS]);
     for link in 0..LINKS {
         let mut at = 0.0;
@@ -253,13 +256,13 @@ fn pieces_findings(pieces: &[u64], runs: &[Vec<Run>]) -> String {
 
 const PIECES_DEFAULT: usize = 3;
 
-/// Enough links that none decides the mean.
+/// Enough links that no single one decides the mean.
 const LINKS: usize = 10;
 
-/// More pieces than this in a message, and fewer messages are sent, so that no row takes minutes.
+/// With more pieces than this in a message, fewer messages are sent, so that no row takes minutes.
 const FEW: usize = 16;
 
-/// Messages on a link at least: then the mean rests on 200.
+/// Least number of messages on a link: the mean is then over 200.
 const LEAST: usize = 30;
 
 pub(crate) fn apps_markdown(args: &BeyondArgs) -> anyhow::Result<String> {
@@ -274,8 +277,8 @@ pub(crate) fn apps_markdown(args: &BeyondArgs) -> anyhow::Result<String> {
     let titles: Vec<String> = requests.iter().map(Request::title).collect();
     let done = runs(&requests, &Strategy::ALL, |request, strategy| request.run(&scenario, strategy));
     text += &format!(
-        "\n## A request to replicas\n\nA client asks n replicas at once, 64 kB each, and goes on when all, or the majority, \
-         have answered. Mean and 95th percentile in seconds; an asterisk where requests were abandoned.\n\n{}",
+        "\n## A request to replicas\n\nA client sends a request of 64 kB to n replicas at once and continues when all, or the majority, \
+         have responded. Mean and 95th percentile in seconds; an asterisk marks abandoned requests.\n\n{}",
         apps_table(&titles, &done)
     );
     let pipelines = [Pipeline { bytes: KB }, Pipeline { bytes: 16 * KB }];
@@ -331,7 +334,7 @@ impl Pipeline {
         let mut network = Network::new(scenario, HOPS, strategy, &owners);
         let mut start = 0.0;
         for round in 0..scenario.reductions {
-            // When each hop has delivered its latest message, and may send the next.
+            // Time at which each hop has delivered its latest message and may send the next.
             let mut free = [start; HOPS];
             for message in 0..MESSAGES {
                 let mut at: f64 = start;
@@ -361,7 +364,7 @@ fn apps_table(titles: &[String], done: &[Vec<Run>]) -> Table {
     table
 }
 
-/// As deep as the reduction's way to the root and back.
+/// As many hops as the reduction has to the root and back.
 const HOPS: usize = 8;
 const MESSAGES: usize = 100;
 
@@ -379,7 +382,7 @@ mod tests {
         assert_eq!(time(64 * KB), vec![4.0; 20 * LINKS]);
     }
 
-    /// Every attempt takes a second, whatever its size.
+    /// Every attempt takes one second, whatever its size.
     fn steady() -> Scenario {
         Scenario { reductions: 3, ..Scenario::default() }
     }

@@ -1,4 +1,5 @@
-//! Messages in virtual time, each under its link's timeout; the reduction that they are of; and what came of it.
+//! Messages in virtual time, each under the timeout of its link; the reduction that sends them; and
+//! its results.
 
 use std::time::Duration;
 
@@ -14,9 +15,9 @@ use crate::table::number;
 pub(crate) struct Sent {
     pub(crate) path: usize,
     pub(crate) reduction: usize,
-    /// The timeout of its first attempt.
+    /// Timeout of the first attempt.
     pub(crate) timeout_s: f64,
-    /// From the start of its first attempt to its acknowledgement.
+    /// From the start of the first attempt to the acknowledgement.
     pub(crate) took_s: f64,
     pub(crate) attempts: u32,
 }
@@ -28,12 +29,13 @@ pub(crate) struct Network<'a> {
     paths: Vec<Box<dyn Timeout + Send>>,
     hedged: bool,
     pub(crate) run: Run,
-    /// Whether a send of this round used up its tries.
+    /// Whether a message of this round used up its tries.
     abandoning: bool,
 }
 
 impl<'a> Network<'a> {
-    /// `links` links in the weather of `scenario`; `paths` has a timeout for each path that will be used.
+    /// `links` links as `scenario` describes them, with a timeout for each path; `owners` has the
+    /// sending node of each path.
     pub(crate) fn new(scenario: &'a Scenario, links: usize, strategy: Strategy, owners: &[usize]) -> Self {
         let weather = Weather::new(scenario, links);
         let (paths, hedged) = (strategy.timeouts(owners, 1.0), strategy.is_hedged());
@@ -44,7 +46,7 @@ impl<'a> Network<'a> {
         self.paths = strategy.timeouts(owners, 1.0);
     }
 
-    /// A reduction, or whatever is timed as a whole, took so long.
+    /// Records the time of a reduction, or of anything else that is timed as a whole.
     pub(crate) fn finished(&mut self, took_s: f64) {
         self.run.times.push(took_s);
         self.run.gave_up.push(std::mem::take(&mut self.abandoning));
@@ -61,10 +63,10 @@ impl<'a> Network<'a> {
         self.send(path, round, start, self.weather.bytes(path, round), look_on)
     }
 
-    /// Sends one message at `start`; when its acknowledgement comes.
+    /// Sends one message at `start` and returns the time of its acknowledgement.
     ///
-    /// A send that used up its tries counts its round as abandoned; it is then sent once more and waited
-    /// for, so that every round has a time and enters the means.
+    /// If the message uses up its tries, its round counts as abandoned. It is then sent once more
+    /// without a timeout, so that every round has a time and enters the means.
     pub(crate) fn send(
         &mut self,
         path: usize,
@@ -119,8 +121,8 @@ impl<'a> Network<'a> {
         at
     }
 
-    /// How an attempt ended that began at `at` and was not answered in time: it was cut off, unless its
-    /// connection broke before.
+    /// How an attempt that began at `at` ended without an answer in time: it was cut off, unless
+    /// its connection broke before.
     fn ended(&mut self, path: usize, at: f64, response: Response, timeout: f64) -> Ended {
         if response.takes_s <= timeout {
             return Ended::Failed(seconds(response.takes_s));
@@ -131,16 +133,17 @@ impl<'a> Network<'a> {
         Ended::TimedOut(seconds(timeout))
     }
 
-    /// Sends a copy at the timeout and keeps the first attempt running; how long the quicker one took, from
-    /// the start of the first, and whether there was an answer: else both have broken after so long. Where
-    /// the link is congested both go through the same bottleneck, each at half its rate.
+    /// Sends a copy at the timeout and keeps the first attempt running. Returns the time of the
+    /// quicker one from the start of the first, and whether there was an answer; if not, both have
+    /// broken after this time. If the link is congested, both share the bottleneck, each at half
+    /// its rate.
     fn hedge(&mut self, first: &Try, response: Response, timeout: f64, exchange: &Exchange) -> (f64, bool) {
         let Try { path, at, .. } = *first;
         let reconnect_s = self.weather.reconnect_s(path);
         let copy_at = at + timeout + reconnect_s;
         let copy = self.weather.respond(&Try { number: 1, at: copy_at, ..*first });
         let shared = if response.congested || copy.congested { 2.0 } else { 1.0 };
-        // From the moment at which the copy is decided on.
+        // Times from the decision to send the copy.
         let first_rest = shared * (response.takes_s - timeout);
         let copy_rest = shared * (reconnect_s + copy.takes_s);
         let link = &mut self.paths[path];
@@ -155,7 +158,7 @@ impl<'a> Network<'a> {
             link.record(&first_attempt, Ended::Failed(seconds(response.takes_s)));
             return (took, false);
         }
-        // What breaks leaves the other one running.
+        // If one breaks, the other continues.
         let copy_wins = response.broken || !copy.broken && copy_rest < first_rest;
         let took = timeout + if copy_wins { copy_rest } else { first_rest };
         let copy_ran = (took - timeout - reconnect_s).max(0.0);
@@ -180,11 +183,11 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(LIMIT)
 }
 
-/// Runs `sets` times the scenario's reductions on the same links one after the other; the timeouts start
-/// anew in each set.
+/// Runs the scenario's reductions `sets` times, one after another on the same links. The timeouts
+/// start without knowledge in each set.
 ///
-/// The time of a reduction is the longest, over all nodes, from sending to the parent until the final
-/// result arrives.
+/// The time of a reduction is the longest, over all nodes, from sending to the parent until the
+/// final result arrives.
 pub(crate) fn run_tree(
     scenario: &Scenario,
     sets: usize,
@@ -194,7 +197,7 @@ pub(crate) fn run_tree(
     run_tree_owned(scenario, sets, strategy, &owners(scenario.nodes), look_on)
 }
 
-/// The same where `owners` says which paths share what their host learns.
+/// As [`run_tree`]; `owners` decides which paths share what their host learns.
 pub(crate) fn run_tree_owned(
     scenario: &Scenario,
     sets: usize,
@@ -215,7 +218,7 @@ pub(crate) fn run_tree_owned(
     network.run
 }
 
-/// When the round after `round` starts, which ended at `end`.
+/// Start of the round after `round`, which ended at `end`.
 pub(crate) fn next_start(scenario: &Scenario, round: usize, end: f64) -> f64 {
     match scenario.period_s {
         Some(period) => end.max((round + 1) as f64 * period),
@@ -228,7 +231,7 @@ pub(crate) fn owners(nodes: usize) -> Vec<usize> {
     (1..nodes).flat_map(|child| [child, (child - 1) / 2]).collect()
 }
 
-/// When the last node has the result.
+/// Returns the time when the last node has the result.
 fn reduce_tree(
     network: &mut Network<'_>,
     nodes: usize,
@@ -236,7 +239,7 @@ fn reduce_tree(
     start: f64,
     look_on: &mut impl FnMut(Sent),
 ) -> f64 {
-    // When a node may send to its parent: the leaves at once, the others when both children have sent.
+    // When a node may send to its parent: leaves at once, the others when both children have sent.
     let mut ready = vec![start; nodes];
     for child in (1..nodes).rev() {
         let sent = network.send_one(2 * (child - 1), reduction, ready[child], look_on);
@@ -256,14 +259,14 @@ fn reduce_tree(
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
     pub(crate) times: Vec<f64>,
-    /// Whether a send of it used up its tries.
+    /// Whether a message of the reduction used up its tries.
     pub(crate) gave_up: Vec<bool>,
     pub(crate) sends: u64,
     pub(crate) retried: u64,
     pub(crate) retries: u64,
     /// Bytes of messages, and of copies beyond the first.
     pub(crate) bytes: (u64, u64),
-    /// Which static timeout this was the run of, where the best was looked for.
+    /// The static timeout of this run, if it is the best of several.
     pub(crate) best_s: Option<f64>,
     pub(crate) longest_s: f64,
     /// Over real links: messages of which an earlier copy had arrived.
@@ -281,18 +284,18 @@ impl Run {
         self.bytes.1 += extra * bytes;
     }
 
-    /// Reductions in which a send used up its tries.
+    /// Number of reductions in which a message used up its tries.
     pub(crate) fn abandoned(&self) -> usize {
         self.gave_up.iter().filter(|gave_up| **gave_up).count()
     }
 
-    /// The best static timeout as a table has it behind a number; empty where none was looked for.
+    /// The best static timeout as tables show it behind a number; empty if there is none.
     pub(crate) fn best(&self) -> String {
         self.best_s.map_or(String::new(), |best| format!(" ({best:.2} s)"))
     }
 }
 
-/// A run in numbers; the names of the fields are those of the JSON.
+/// Results of a run; the names of the fields are those of the JSON.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Row {
     pub(crate) strategy: String,
@@ -300,11 +303,11 @@ pub(crate) struct Row {
     pub(crate) p95_s: f64,
     pub(crate) max_s: f64,
     pub(crate) sd_s: f64,
-    /// Of the messages, those sent more than once.
+    /// Share of messages that were sent more than once.
     pub(crate) retried_share: f64,
-    /// Copies beyond the first of a message that was sent more than once; 0 if none was.
+    /// Copies beyond the first for each message that was sent more than once; 0 if none was.
     pub(crate) retries_per_retried: f64,
-    /// Bytes of copies beyond the first, of the bytes of all messages.
+    /// Bytes of copies beyond the first, as a share of the bytes of all messages.
     pub(crate) extra_bytes_share: f64,
     pub(crate) abandoned: usize,
 }
@@ -325,7 +328,7 @@ impl Row {
         }
     }
 
-    /// Retries of a message that was retried, as tables have it.
+    /// Retries for each retried message, as tables show it.
     pub(crate) fn retries(&self, decimals: usize) -> String {
         number((0.0 < self.retried_share).then_some(self.retries_per_retried), decimals)
     }

@@ -1,4 +1,5 @@
-//! Figures 2 to 4: the times of reductions; and 5 to 7: the times of messages on a link, and the timeouts that were set for them.
+//! Figures 2 to 4 with the times of reductions, and Figures 5 to 7 with the times of messages on a
+//! link and their timeouts.
 
 use barograph_sim::scenario::Shift;
 use barograph_sim::{Scenario, Weather};
@@ -59,8 +60,8 @@ pub(super) fn statistics(experiment: &Experiment) -> anyhow::Result<Figure> {
     Ok(Figure { file: "figure-2.svg", says, svg: drawn })
 }
 
-/// The strategies of Figures 3 and 4 with their colours.
-/// The first is drawn first and wide, since the second lies on it for the most part.
+/// Strategies of Figures 3 and 4 with their colours. The first is drawn first with a wide line,
+/// because the second covers most of it.
 const COMPARED: [(Strategy, RGBColor); 6] = [
     (Strategy::Static(45.0), INK),
     (Strategy::Static(15.0), ORANGE),
@@ -120,7 +121,7 @@ pub(super) fn distribution(experiment: &Experiment) -> anyhow::Result<Figure> {
     Ok(Figure { file: "figure-3.svg", says, svg: drawn })
 }
 
-/// Seconds of a bin of Figure 3.
+/// Seconds of a bin in Figure 3.
 const BIN: f64 = 0.5;
 
 /// Figure 4: the tail, as the share of reductions that took longer.
@@ -160,7 +161,7 @@ pub(super) fn tail(experiment: &Experiment) -> anyhow::Result<Figure> {
 /// Figure 5: one link over 100 reductions.
 pub(super) fn one(experiment: &Experiment) -> anyhow::Result<Figure> {
     let scenario = one_set(experiment);
-    // The path whose slowest message is the longest shows best what an outlier does.
+    // The path with the slowest message shows best the effect of an outlier.
     let sends = sends(&scenario, Strategy::Nws(2.0));
     let slowest = sends.iter().max_by(|a, b| a.took_s.total_cmp(&b.took_s)).map_or(0, |sent| sent.path);
     let panels = panels(&scenario, &[slowest]);
@@ -168,11 +169,11 @@ pub(super) fn one(experiment: &Experiment) -> anyhow::Result<Figure> {
     Ok(Figure { file: "figure-5.svg", says, svg: draw(&panels)? })
 }
 
-/// Figure 6: two links of one node that differ.
+/// Figure 6: two links of one node, those that differ most.
 pub(super) fn two(experiment: &Experiment) -> anyhow::Result<Figure> {
     let scenario = one_set(experiment);
     let weather = Weather::new(&scenario, scenario.nodes - 1);
-    // The ways down from a node to its children, 2 n + 1 and 2 n + 2.
+    // The paths down from a node to its children, 2 n + 1 and 2 n + 2.
     let down = |node: usize| [4 * node + 1, 4 * node + 3];
     let differ = |paths: [usize; 2]| (weather.base_s(paths[0]) / weather.base_s(paths[1])).ln().abs();
     let nodes = 0..(scenario.nodes - 1) / 2;
@@ -187,7 +188,7 @@ pub(super) fn two(experiment: &Experiment) -> anyhow::Result<Figure> {
     Ok(Figure { file: "figure-6.svg", says, svg: draw(&panels)? })
 }
 
-/// Figure 7: a link whose behaviour changes.
+/// Figure 7: a link with a change of behaviour.
 pub(super) fn changing(experiment: &Experiment) -> anyhow::Result<Figure> {
     let shift = Shift { from: 40, until: 75, factor: 2.5, every_other_link: false };
     let scenario = Scenario { shifts: vec![shift], ..one_set(experiment) };

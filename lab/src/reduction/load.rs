@@ -10,8 +10,8 @@ use barograph_study::input::SeriesReader;
 
 use crate::series::files;
 
-/// The scenario of a file, checked; a trace's path starts from the file's folder or, if it is not there,
-/// from the working directory.
+/// Reads and checks the scenario of a file. The path of a trace is relative to the file's folder
+/// or, if it does not exist there, to the working directory.
 ///
 /// # Errors
 /// One line that names the file, and the line and key or the range that is wrong.
@@ -26,7 +26,7 @@ pub(crate) fn load(file: &Path) -> anyhow::Result<Scenario> {
     parse(&text, &stem, &folder).map_err(|error| anyhow!("{name}: {error}"))
 }
 
-/// The scenario in `text`, called `stem` unless it has a name.
+/// Parses the scenario in `text`; it is called `stem` unless it has a name.
 pub(crate) fn parse(text: &str, stem: &str, folder: &Path) -> Result<Scenario, String> {
     let scenario: Scenario = toml::from_str(text).map_err(|error| one_line(text, &error))?;
     let mut scenario = scenario.ready(|path| trace(path, folder))?;
@@ -55,7 +55,7 @@ fn trace(path: &Path, folder: &Path) -> Result<Vec<f64>, String> {
     Ok(values)
 }
 
-/// What the parser says, with the line but without the excerpt.
+/// The parser's message with the line number but without the excerpt.
 fn one_line(text: &str, error: &toml::de::Error) -> String {
     let message =
         error.message().replace("unknown field", "unknown key").replace("missing field", "missing key");
@@ -68,7 +68,7 @@ fn one_line(text: &str, error: &toml::de::Error) -> String {
 /// A thousand times what a scenario needs.
 const TEXT_MAX: u64 = 1 << 20;
 
-/// Enough for years of measurements, and no more memory than a small machine has.
+/// Enough for years of measurements, and less memory than a small machine has.
 const TRACE_MAX: usize = 10_000_000;
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
-//! The reduction over the real link code: each path has a link and a listener of its own, joined by a
+//! The reduction over the real link code: each path has its own link and listener, joined by a
 //! simulated path in tokio's paused time.
 //!
-//! It differs from [`super::tree`] in what a scenario cannot say:
-//! - Timers are exact to 1 ms, so each wait may be up to 1 ms longer, and what happens within the same
-//!   millisecond may happen in another order. A scenario of milliseconds is coarse here.
-//! - Connections stand before the first reduction: setting up the first one of a path takes no time, every
-//!   later one what the scenario says. The link times that apart, with a timer of its own (RFC 6298, 3 s at
-//!   least): a set-up that takes longer than it allows fails, and counts as a try.
-//! - After a failure – a reset – a link waits before it tries again. Here it does not, as in the engine.
-//! - The links of a node learn side by side, in the order of time; the engine computes one send after the
-//!   other. What the default shares among the links of a host comes in another order, and so its timeouts
-//!   differ a little.
-//! - The acknowledgement takes no time: a scenario's response time is that of the message's way and the
-//!   handling; so a node goes on when its child or parent hears that it has arrived.
-//! - A message that used up its tries is sent once more under another identifier, so a copy that arrives late
-//!   may reach the application beside it; the application knows it by the number of its reduction.
+//! It differs from [`super::engine`] in what a scenario cannot express:
+//! - Timers have a resolution of 1 ms, so each wait may be up to 1 ms longer, and events within the
+//!   same millisecond may change their order. A scenario with times of milliseconds is coarse here.
+//! - Each path is connected before the first reduction: its first set-up takes no time, every later
+//!   one takes the scenario's. The link times set-ups with a timer of their own (RFC 6298, at least
+//!   3 s): a set-up that takes longer fails and counts as a try.
+//! - A link normally waits before it retries after a failure such as a reset. Here it does not, as
+//!   in the engine.
+//! - The links of a node learn concurrently, in the order of time; the engine computes one send
+//!   after another. So what the default shares among the links of a host arrives in another order,
+//!   and its timeouts differ a little.
+//! - The acknowledgement takes no time: a scenario's response time is that of the message's way and
+//!   its handling. So sender and receiver continue at the same time.
+//! - A message that used up its tries is sent once more under another identifier, so a late copy
+//!   may also reach the application; the application recognises it by the number of its reduction.
 
 use std::convert::Infallible;
 use std::io;
@@ -40,7 +41,7 @@ use super::strategy::Strategy;
 /// Runs the scenario's reductions once, over real links.
 ///
 /// # Errors
-/// A scenario that links cannot carry; a message that was handled twice, or a maximum that is wrong.
+/// The scenario is one that links cannot carry, a message was handled twice, or a maximum is wrong.
 pub(crate) fn run(scenario: &Scenario, strategy: Strategy, copies: Copies) -> anyhow::Result<Run> {
     run_owned(scenario, strategy, copies, &owners(scenario.nodes))
 }
@@ -109,7 +110,7 @@ async fn reduce(
     Ok(back)
 }
 
-/// What a link and a listener allow unless told otherwise.
+/// Default limit of a link and of a listener.
 const BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ pub(super) struct Node {
 
 type Incoming = mpsc::UnboundedReceiver<Vec<u8>>;
 
-/// All nodes, and the listeners at the ends of their paths.
+/// Makes all nodes, and the listeners at the ends of their paths.
 fn node_tree(
     scenario: &Scenario,
     weather: &Shared<Weather<'static>>,
@@ -174,7 +175,7 @@ fn node_tree(
 }
 
 impl Node {
-    /// Its part in a reduction; the node comes back with what it sent.
+    /// Takes the node's part in a reduction; returns the node with what it sent.
     pub(super) async fn reduce(mut self, reduction: usize) -> anyhow::Result<(Self, Vec<Sent>)> {
         let mut sent = Vec::new();
         let mut maxima: Vec<i32> =
@@ -222,7 +223,7 @@ impl Outgoing {
     ) -> Self {
         let config = LinkConfig {
             tries,
-            // To connect anew takes what the scenario says, and no more.
+            // A new connection takes the scenario's time and no longer.
             backoff_min: Duration::ZERO,
             backoff_max: Duration::ZERO,
             sender: Some(SenderId((index as u128).to_be_bytes())),
@@ -232,7 +233,7 @@ impl Outgoing {
         Self { index, link, sending, weather }
     }
 
-    /// Sends until it is acknowledged; once the tries are used up, without a timeout.
+    /// Sends until the message is acknowledged; after its tries are used up, without a timeout.
     async fn send(&mut self, reduction: usize, maxima: &[i32]) -> anyhow::Result<Sent> {
         let began = Instant::now();
         let bytes = lock(&self.weather).bytes(self.index, reduction);
@@ -243,7 +244,7 @@ impl Outgoing {
             match self.link.send(&message).await {
                 Ok(receipt) => break receipt.duplicate,
                 Err(SendError::Unacknowledged { .. }) => gave_up = true,
-                Err(error) => return Err(error).context("a link does not send"),
+                Err(error) => return Err(error).context("a link cannot send"),
             }
             self.link.estimator_mut().waits = true;
         };
@@ -253,7 +254,7 @@ impl Outgoing {
     }
 }
 
-/// The listeners, each of which serves one path.
+/// The listeners; each serves one path.
 pub(super) struct Servers {
     tasks: JoinSet<ListenCounters>,
     stop: watch::Sender<bool>,
@@ -266,7 +267,8 @@ impl Servers {
     }
 
     fn serve(&mut self, door: Door) -> Incoming {
-        // A node may pause for longer than TCP trusts a silent connection; here there is nothing to doubt.
+        // A node may pause for longer than the default limit for a silent connection; here no
+        // connection dies silently.
         let config = ListenConfig {
             idle_max: Duration::MAX,
             stall_max: Duration::MAX,
@@ -279,7 +281,7 @@ impl Servers {
         let handler = move |message: Message| {
             let before = std::mem::replace(&mut *lock(&last), message.id);
             again.fetch_add(u64::from(message.id <= before), Relaxed);
-            // Who has heard enough has gone.
+            // The receiver may have ended already.
             let _ = hand_on.send(message.bytes);
             async { Ok::<(), Infallible>(()) }
         };
@@ -297,7 +299,7 @@ impl Servers {
         ensure!(again == 0, "{again} messages were handled twice");
         while let Some(ended) = self.tasks.join_next().await {
             let counters = ended?;
-            // What was given up may have been handled as well.
+            // A message that was given up may have been handled as well.
             let is_right = counters.handled == messages || !all_acknowledged && messages < counters.handled;
             ensure!(is_right, "{counters:?} of {messages} messages");
             ensure!(counters.protocol_errors + counters.rejected + counters.declined == 0, "{counters:?}");
@@ -309,13 +311,14 @@ impl Servers {
 pub(super) fn sizes(scenario: &Scenario) -> (u64, u64) {
     let all = &scenario.message_bytes;
     match scenario.message_bytes_range {
-        // Rounded to whole bytes when drawn.
+        // Sizes are rounded to whole bytes when drawn.
         Some(range) => (range.min.floor() as u64, range.max.ceil() as u64),
         None => (all.iter().copied().min().unwrap_or(0), all.iter().copied().max().unwrap_or(0)),
     }
 }
 
-/// The maxima of this reduction; those of an earlier one are a copy of a message that was given up.
+/// Receives the maxima of this reduction. Those of an earlier one are a copy of a message that was
+/// given up, and are dropped.
 async fn receive(incoming: &mut Incoming, reduction: usize) -> anyhow::Result<Vec<i32>> {
     loop {
         let message = incoming.recv().await.context("a listener ended")?;
@@ -335,39 +338,39 @@ fn encode(reduction: usize, maxima: &[i32], bytes: u64) -> Vec<u8> {
     message
 }
 
-/// A node's own integers: one of all nodes has the peak, and the others less.
+/// A node's own integers: one of the nodes has the peak, the others have less.
 fn own(node: usize, nodes: usize, reduction: usize, i: usize) -> i32 {
     peak(reduction, i) - ((node + reduction + i) % nodes) as i32
 }
 
-/// What the maximum must be: different in every reduction, far from what an integer cannot hold.
+/// The correct maximum: different in every reduction, and far from the limit of an integer.
 fn peak(reduction: usize, i: usize) -> i32 {
     (reduction * 31 + i * 17) as i32 % 1_000_000
 }
 
-/// A message has the reduction's number and one integer at least.
+/// A message has the reduction's number and at least one integer.
 pub(super) const BYTES_MIN: u64 = HEADER_BYTES + 4;
 const HEADER_BYTES: u64 = 8;
 
-/// The paper's: 16 k integers a node. In 64 kB, two fewer and the header.
+/// The paper's 16 k integers of a node; in 64 kB they are two fewer, for the header.
 const INTEGERS_MAX: usize = 16 * 1024;
 
-/// What becomes of a copy whose connection was closed because it took too long.
+/// Fate of a copy after its connection was closed because it took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Copies {
-    /// It does not arrive, as in the engine.
+    /// The copy does not arrive, as in the engine.
     Vanish,
-    /// It arrives when it would have, as what has left the host does with TCP.
+    /// The copy arrives when it would have, as data that has left the host does with TCP.
     ArriveLate,
 }
 
-/// What is being sent on a path, which the weather must know and a link does not say.
+/// What is being sent on a path. The weather needs it, and the link does not report it.
 #[derive(Debug, Default)]
 pub(super) struct Sending {
     pub(super) reduction: usize,
     pub(super) bytes: u64,
     pub(super) attempts: u32,
-    /// When the last one began and would end, if nothing breaks it.
+    /// Start of the last attempt and its end if nothing breaks it.
     last: Option<(f64, f64)>,
 }
 
@@ -376,7 +379,8 @@ impl Sending {
         Self { reduction, bytes, ..Self::default() }
     }
 
-    /// Asks the weather about the next attempt. The one before it was cut off, or there would be no other.
+    /// Draws the fate of the next attempt. The attempt before it was cut off; otherwise there would
+    /// be no other.
     fn attempt(&mut self, index: usize, weather: &mut Weather<'_>, info: &AttemptInfo) -> Fate {
         if let Some((began, ends)) = self.last.take() {
             weather.cancelled(index, began, ends);
@@ -408,7 +412,7 @@ pub(super) fn ends(
     let law = move |info: &AttemptInfo| lock(&sending).attempt(index, &mut lock(&weather), info);
     let mut next = Duration::ZERO;
     let set_up = move |_| Ok(std::mem::replace(&mut next, reconnect));
-    // The hello and the welcome are part of setting up.
+    // The hello and the welcome are part of setting up a connection.
     let config = PathConfig { greetings: 1, delivers_late: copies == Copies::ArriveLate };
     let (connector, acceptor) = path(config, law, set_up);
     (Dial(connector), Door(acceptor))
@@ -434,8 +438,8 @@ impl Accept for Door {
     }
 }
 
-/// A timeout that, once a message has used up its tries, waits for it without one and learns nothing, as the
-/// engine does.
+/// A timeout that waits without limit for a message that has used up its tries and learns nothing
+/// from it, as the engine does.
 pub(super) struct Patient {
     pub(super) inner: Box<dyn Timeout + Send>,
     pub(super) waits: bool,
@@ -458,7 +462,7 @@ impl Timeout for Patient {
     }
 }
 
-/// Who panicked while holding it has failed the run already.
+/// Locks also after a panic of another holder, which has failed the run already.
 pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -47,7 +47,7 @@ pub(crate) struct Experiment {
 }
 
 impl Experiment {
-    /// Runs a scenario as the paper ran its experiment.
+    /// Runs a scenario in the way in which the paper ran its experiment.
     pub(crate) fn run(args: &Args, text: &str, stem: &str) -> anyhow::Result<Self> {
         let mut scenario = built_in(text, stem)?;
         scenario.reductions = REDUCTIONS;
@@ -70,15 +70,15 @@ impl Experiment {
     }
 }
 
-/// A scenario that the program carries along.
+/// A scenario that is part of the program.
 pub(crate) fn built_in(text: &str, stem: &str) -> anyhow::Result<Scenario> {
     load::parse(text, stem, Path::new("")).map_err(|error| anyhow::anyhow!("{stem}: {error}"))
 }
 
-/// The paper's links, as far as its tables tell.
+/// The paper's links, as far as its tables determine them.
 pub(crate) const P1: &str = include_str!("../../scenarios/p1.toml");
 
-/// Links that also show its second mode, as far as they can.
+/// Links that also show the paper's second mode, as far as they can.
 pub(crate) const P2: &str = include_str!("../../scenarios/p2.toml");
 
 /// §5: "10 sets of 100 reductions each".
@@ -88,15 +88,15 @@ pub(crate) const REDUCTIONS: usize = 100;
 /// §5: "Nodes attempted to resend data 5 times", after the first send.
 pub(crate) const TRIES: u32 = 6;
 
-/// The paper's Table 1, in seconds: mean, maximum, minimum, 95th percentile, standard deviation. Its "Dynamic" is mean + 2 SD; it
-/// states the variances too.
+/// The paper's Table 1, in seconds: mean, maximum, minimum, 95th percentile, standard deviation;
+/// then the variance. Its "Dynamic" is mean + 2 SD.
 pub(crate) const TABLE_1: [(Strategy, Summary, f64); 3] = [
     (Strategy::Static(45.0), Summary { mean: 8.317, max: 51.796, min: 4.447, p95: 13.942, sd: 2.809 }, 7.888),
     (Strategy::Static(15.0), Summary { mean: 8.056, max: 51.187, min: 5.129, p95: 12.642, sd: 2.297 }, 5.261),
     (Strategy::Nws(2.0), Summary { mean: 7.495, max: 29.230, min: 5.303, p95: 10.794, sd: 1.650 }, 2.722),
 ];
 
-/// The paper's Table 2: percent of the sends retried, and how often on average.
+/// The paper's Table 2: percent of the sends retried, and their retries on average.
 pub(crate) const TABLE_2: [(Strategy, f64, f64); 6] = [
     (Strategy::Static(45.0), 0.050, 1.000),
     (Strategy::Static(15.0), 0.312, 1.380),
@@ -111,8 +111,8 @@ pub(crate) fn tables_markdown(experiment: &Experiment) -> String {
     let sets = experiment.runs.first().map_or(0, |(_, run)| run.times.len() / scenario.reductions);
     format!(
         "\n{} nodes in a binary tree, messages of 64 kB, {sets} sets of {} reductions, {} tries a message, seed {}; \
-         the links are those of the scenario {}: {}. Every strategy meets the same links and the \
-         same luck.\n\n\
+         the links are those of the scenario {}: {}. Every strategy runs on the same links with the \
+         same random numbers.\n\n\
          ## Table 1: reduction times in seconds\n\n{}\n\
          ## Table 2: timeouts\n\n{}\n{}",
         scenario.nodes,
@@ -165,7 +165,7 @@ fn table_2(experiment: &Experiment) -> Table {
     table
 }
 
-/// How abandoned reductions enter the means, and what the means would be without them.
+/// How abandoned reductions enter the means, and the means without them.
 fn abandoned_text(experiment: &Experiment) -> String {
     let alone = |run: &Run| {
         let kept = run.times.iter().zip(&run.gave_up).filter(|(_, gave_up)| !**gave_up);
@@ -214,8 +214,8 @@ fn share(run: &Run, of: impl Fn(f64) -> bool) -> f64 {
     run.times.iter().filter(|time| of(**time)).count() as f64 / run.times.len() as f64
 }
 
-/// §5.1: "A greater fraction of the execution times are shorter for 2-second timeouts, considering only those
-/// executions that are less than 8 seconds."
+/// §5.1: "A greater fraction of the execution times are shorter for 2-second timeouts, considering
+/// only those executions that are less than 8 seconds."
 fn eager_mass(experiment: &Experiment) -> Option<Shape> {
     let eager = share_below(experiment.of(Strategy::Static(2.0))?, 8.0);
     let others = [Strategy::Static(15.0), Strategy::Static(45.0), Strategy::Nws(2.0)];
@@ -243,7 +243,7 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
     let (_, first) = highest(0..14);
     let (height, at) = highest(14..18);
     let valley = (first..at).map(|from| bin(f64::from(from))).fold(f64::INFINITY, f64::min);
-    // Half as high again as the valley before it, and no mere handful of reductions.
+    // Half as high again as the valley before it, and at least one reduction in a hundred.
     let holds = 1.5 * valley < height && 0.01 <= height;
     let (beyond, late) = highest(11..60);
     let numbers = format!(
@@ -260,7 +260,8 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
     Some(Shape { claim: "A static 2 s has a second mode near 16 s", holds, numbers })
 }
 
-/// §5: "we will consider the 15-second timeout the most performance effective of the static methods".
+/// §5: "we will consider the 15-second timeout the most performance effective of the static
+/// methods".
 fn best_static(experiment: &Experiment) -> Option<Shape> {
     let of = |seconds| Some((seconds, experiment.summary(Strategy::Static(seconds))?));
     let all = [of(2.0)?, of(5.0)?, of(15.0)?, of(45.0)?];
@@ -279,8 +280,8 @@ fn best_static(experiment: &Experiment) -> Option<Shape> {
     })
 }
 
-/// §5: "the dynamic predictions using two standard deviations is clearly the best of the dynamic timeout
-/// methods".
+/// §5: "the dynamic predictions using two standard deviations is clearly the best of the dynamic
+/// timeout methods".
 fn two_beat_one(experiment: &Experiment) -> Option<Shape> {
     let (one, two) = (experiment.summary(Strategy::Nws(1.0))?, experiment.summary(Strategy::Nws(2.0))?);
     Some(Shape {
@@ -293,7 +294,7 @@ fn two_beat_one(experiment: &Experiment) -> Option<Shape> {
     })
 }
 
-/// Where these links differ from the paper's Table 2, and why its percentages are out of reach.
+/// How these links differ from the paper's Table 2, and why its percentages cannot be reached.
 pub(crate) fn differences(experiment: &Experiment) -> String {
     let scenario = &experiment.scenario;
     let mut sends = Vec::new();
@@ -306,7 +307,7 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
     let chain = 2 * scenario.nodes.ilog2();
     let spent = f64::from(chain) * percent / 100.0 * retries * 2.0;
     let average = TABLE_1[0].1.mean / f64::from(chain);
-    // The other reductions take no less than the least that the paper saw.
+    // The other reductions take at least the paper's minimum.
     let least = percent / 100.0 * f64::from(chain) * 2.0 + (1.0 - percent / 100.0) * TABLE_1[0].1.min;
     format!(
         "\n## Where these links differ from the paper's Table 2\n\n\
@@ -314,16 +315,16 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
          average. On these links only {:.2} % of the messages take longer than 2 s ({:.2} % longer than 5 s, {:.3} % \
          longer than 15 s; the mean reduction without a timeout takes {:.3} s), and the slowest link has a typical time \
          of {slowest:.2} s: hence the small percentages of all static rows.\n\n\
-         No links whose slowness is drawn anew for each message, and is the same for every strategy, can show both tables. \
+         Links that draw a new slowness for each message, the same for every strategy, cannot show both tables. \
          From a leaf to the root and back {chain} messages follow each other, so by Table 1 (45 s) one of them takes \
-         {average:.2} s on average even on the slowest way through the tree. Yet with the retries of Table 2 spread evenly, \
-         those {chain} would spend {spent:.1} s on attempts that the 2 s cut off: more than twice the mean reduction under \
-         any timeout that the paper reports, and hardly a reduction could stay below 8 s, where the paper sees a greater \
-         fraction than under the others. Were they all in the same reductions, those would need {chain} messages of over \
-         2 s each, and the mean under 45 s would be at least {least:.1} s, not {:.1}. So the retried messages lay beside \
-         the slowest ways, or came together in hours that the other strategies did not meet, or cancelled copies went on \
-         filling the bottleneck. What the percentages are of is not clear either: \"a couple of timeouts\" (its §5, of 45 s) \
-         would be 0.003 % of 60 000 messages, not 0.050 %.\n",
+         {average:.2} s on average even on the slowest way through the tree. But if the retries of Table 2 were spread evenly, \
+         those {chain} would spend {spent:.1} s on attempts cut off after 2 s: more than twice the mean reduction under \
+         any timeout that the paper reports. Hardly any reduction could then stay below 8 s, but the paper reports a greater \
+         fraction there than under the other timeouts. If all retries were in the same reductions, those would need {chain} \
+         messages of over 2 s each, and the mean under 45 s would be at least {least:.1} s, not {:.1}. So the retried messages \
+         were not on the slowest ways, or they came together in hours that the other strategies did not meet, or cancelled \
+         copies still filled the bottleneck. It is also unclear what the percentages refer to: \"a couple of timeouts\" \
+         (its §5, of 45 s) would be 0.003 % of 60 000 messages, not 0.050 %.\n",
         beyond(2.0),
         beyond(5.0),
         beyond(15.0),
@@ -332,7 +333,7 @@ pub(crate) fn differences(experiment: &Experiment) -> String {
     )
 }
 
-/// The promises; empty where a strategy was not run that they need.
+/// Whether the promises hold; empty if a strategy that they need was not run.
 pub(crate) fn promises_markdown(experiment: &Experiment) -> String {
     let lines = [against_nws(experiment), against_static(experiment), retries(experiment)];
     let lines: String = lines.into_iter().flatten().map(|line| format!("- {line}\n")).collect();

@@ -1,4 +1,4 @@
-//! One scenario under every strategy.
+//! Runs one scenario under every strategy, and compares many scenarios.
 
 use anyhow::Context;
 use barograph_sim::Scenario;
@@ -41,7 +41,7 @@ fn runs(scenario: &Scenario, strategies: &[Strategy]) -> Vec<Run> {
     jobs::all(strategies, |strategy| strategy.name(), work)
 }
 
-/// The same over real links; which static timeout is the best, the engine tells.
+/// Runs over real links; the engine finds the best static timeout.
 fn runs_over_link(scenario: &Scenario, strategies: &[Strategy]) -> anyhow::Result<Vec<Run>> {
     let work = |strategy: &Strategy| {
         let best_s = match strategy {
@@ -96,7 +96,7 @@ fn markdown(scenario: &Scenario, rows: &[Row], runs: &[Run]) -> String {
 const OVER_LINK: &str = "Over the real link code in virtual time, whose timers are exact to 1 ms. A link \
     sends no copy beside the first, so there is no default-hedged; the engine chose static-best.\n\n";
 
-/// Seconds, or milliseconds where all is quick.
+/// Seconds, or milliseconds if the shortest time is under 0.1 s.
 fn unit(shortest: f64) -> (&'static str, f64) {
     if shortest < 0.1 { ("ms", 1000.0) } else { ("s", 1.0) }
 }
@@ -111,7 +111,7 @@ struct Cell {
     scenario: String,
     strategy: String,
     mean_s: f64,
-    /// The mean ÷ that of the best static timeout in hindsight.
+    /// The mean divided by that of the best static timeout in hindsight.
     ratio: f64,
     abandoned: usize,
 }
@@ -123,7 +123,7 @@ pub(crate) fn run_ratios(args: &Args, scenarios: &[Scenario], output: &Output) -
             asked.push(needed);
         }
     }
-    // In the order of the design, the others after it by name.
+    // In the order of the design; other scenarios follow in their given order.
     let place = |scenario: &&Scenario| {
         DESIGNED.iter().position(|name| *name == scenario.name).unwrap_or(DESIGNED.len())
     };
@@ -134,7 +134,7 @@ pub(crate) fn run_ratios(args: &Args, scenarios: &[Scenario], output: &Output) -
     output.print(&ratios_markdown(&rows, &asked, args.seeds))
 }
 
-/// A row for each scenario, a cell for each strategy.
+/// Returns a row for each scenario, with a cell for each strategy.
 fn measure(scenarios: &[&Scenario], strategies: &[Strategy], seeds: u64) -> Vec<Vec<Cell>> {
     let mut work: Vec<(Scenario, Strategy)> = Vec::new();
     for scenario in scenarios.iter().copied() {
@@ -248,10 +248,10 @@ fn against_seed(row: &[Cell]) -> f64 {
 const DESIGNED: [&str; 16] =
     ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "H1", "H2", "H3", "H4", "H5", "H6", "P1"];
 
-/// On how many of them the first floor is promised.
+/// Number of designed scenarios for which the first floor is promised.
 const MOST: usize = 13;
 
-/// Three seeds cannot tell less apart.
+/// Three seeds cannot distinguish smaller differences.
 const RATIO_TIE: f64 = 0.015;
 
 #[cfg(test)]
@@ -267,11 +267,11 @@ mod tests {
         for (one, other) in first.iter().zip(&again) {
             assert_eq!(one.times, other.times);
         }
-        // Two levels up and two down, each a second.
+        // Two levels up and two down, one second each.
         assert!(first[0].times.iter().all(|time| (time - 4.0).abs() < 1e-9), "{:?}", first[0].times);
         assert_eq!((first[0].sends, first[0].retried, first[0].abandoned()), (20 * 12, 0, 0));
         assert!(first[1].best_s.is_some_and(|best| 1.0 <= best));
-        // Each message is cut off five times, half a second each, and waited for at last.
+        // Each message is cut off five times after half a second, and then waited for.
         assert_eq!(first[2].abandoned(), 20);
         assert_eq!(first[2].retries, 5 * first[2].sends);
         assert!((first[2].times[0] - 4.0 * 3.5).abs() < 1e-9, "{}", first[2].times[0]);
@@ -339,7 +339,7 @@ mod tests {
         let scenario = Scenario { nodes: 3, reductions: 5, name: "x".to_owned(), ..Scenario::default() };
         let strategies = [Strategy::Static(0.5), Strategy::StaticBest];
         let rows = measure(&[&scenario], &strategies, 2);
-        // Five cuts of half a second before the answer after a second.
+        // Five attempts cut off after half a second before the answer that takes a second.
         assert!((rows[0][0].ratio - 3.5).abs() < 1e-9 && (rows[0][1].ratio - 1.0).abs() < 1e-9, "{rows:?}");
         assert_eq!(rows[0][0].abandoned, 10);
     }

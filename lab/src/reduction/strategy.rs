@@ -15,7 +15,7 @@ pub(crate) enum Strategy {
     StaticBest,
     /// The paper's mean + k SD.
     Nws(f64),
-    /// The same, longer with every retry, the last try uncut.
+    /// The paper's mean + 2 SD, longer with every retry; the last try has no timeout.
     NwsEscalating,
     Rfc6298,
     Default,
@@ -50,15 +50,15 @@ impl Strategy {
         }
     }
 
-    /// Runs `program` under this strategy: for [`Self::StaticBest`] under 40 static timeouts, keeping the
-    /// run with the least mean.
+    /// Runs `program` under this strategy. [`Self::StaticBest`] tries 40 static timeouts and
+    /// returns the run with the lowest mean.
     pub(crate) fn run(self, program: impl Fn(Self) -> Run) -> Run {
         if self == Self::StaticBest { best_static(HINDSIGHT_MAX_S, program) } else { program(self) }
     }
 
-    /// A timeout for each path, of which `owners` names the sending node: what starts at one node shares
-    /// what its host learns. Numbers that the paper sets by hand – a static timeout, the generous start – are `scale`
-    /// times as long; what is learned needs no scale.
+    /// Makes a timeout for each path. `owners` has the path's sending node; paths of one node share
+    /// what their host learns. Numbers that the paper sets by hand, a static timeout and the
+    /// generous start, are multiplied by `scale`; learned numbers need no scale.
     pub(crate) fn timeouts(self, owners: &[usize], scale: f64) -> Vec<Box<dyn Timeout + Send>> {
         let mut hosts: BTreeMap<usize, Host> = BTreeMap::new();
         let start = START.mul_f64(scale);
@@ -87,7 +87,7 @@ impl Strategy {
 impl FromStr for Strategy {
     type Err = String;
 
-    /// One of the names; other numbers may stand in `static-15` and `mean+2sd`.
+    /// Parses one of the names; `static-15` and `mean+2sd` also accept other numbers.
     fn from_str(name: &str) -> Result<Self, String> {
         if let Some(strategy) = Self::ALL.into_iter().find(|strategy| strategy.name() == name) {
             return Ok(strategy);
@@ -103,7 +103,7 @@ impl FromStr for Strategy {
     }
 }
 
-/// The run with the least mean under 40 static timeouts, log-spaced from 1 ms to `up_to_s`.
+/// The run with the lowest mean under 40 static timeouts, log-spaced from 1 ms to `up_to_s`.
 pub(crate) fn best_static(up_to_s: f64, program: impl Fn(Strategy) -> Run) -> Run {
     let candidate = |i: i32| LEAST_S * (up_to_s / LEAST_S).powf(f64::from(i) / 39.0);
     let run = |seconds| Run { best_s: Some(seconds), ..program(Strategy::Static(seconds)) };
@@ -114,6 +114,6 @@ pub(crate) fn best_static(up_to_s: f64, program: impl Fn(Strategy) -> Run) -> Ru
         .expect("there are 40")
 }
 
-/// Static timeouts in hindsight lie between these, in seconds.
+/// Range of the static timeouts in hindsight, in seconds.
 const LEAST_S: f64 = 0.001;
 const HINDSIGHT_MAX_S: f64 = 120.0;

@@ -1,4 +1,5 @@
-//! `lab reduction tcp`: the experiment over real TCP, through an emulated bottleneck, beside the simulated P1.
+//! `lab reduction tcp`: the experiment over real TCP, through an emulated bottleneck, beside the
+//! simulated P1.
 
 mod nodes;
 mod tables;
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &TcpArgs, output: &Output) -> anyhow::Result<()> {
         return Ok(());
     }
     let plan = Plan { seed: args.seed, ..if args.quick { QUICK } else { FULL } };
-    // The simulation keeps all processors busy, so it does not run beside the measurement.
+    // The simulation uses all processors, so it does not run at the same time as the measurement.
     let simulated = Simulated::run(&STRATEGIES)?;
     let sets = Sets::run(&plan, &STRATEGIES, simulated.median_s())?;
     let findings = Findings::new(&plan, &sets, &simulated)?;
@@ -60,7 +61,7 @@ const FULL: Plan = Plan {
     pilot: 12,
     blocks: 20,
     turn: 2,
-    // Eight minutes, and room for the simulation, the pilot and the last block.
+    // Eight minutes; the simulation, the pilot and the last block come on top.
     time_max: Duration::from_secs(8 * 60),
 };
 
@@ -68,16 +69,16 @@ const QUICK: Plan = Plan { pilot: 4, blocks: 6, turn: 1, time_max: Duration::fro
 
 pub(crate) struct Sets {
     pub(crate) outcomes: Vec<Outcome>,
-    /// Times of messages that were never cut off, in seconds, sorted.
+    /// Times (s) of messages that were never cut off, ascending.
     pub(crate) uncut_s: Vec<f64>,
-    /// Their median over the simulated one.
+    /// Median of these times divided by the simulated median.
     pub(crate) scale: f64,
-    /// Why blocks were left out, the emulator having been the bottleneck.
+    /// Why blocks were left out: the emulator was their bottleneck.
     pub(crate) void_blocks: Vec<String>,
-    /// What each emulator did.
+    /// Report of each set's emulator.
     pub(crate) reports: Vec<Report>,
     pub(crate) took_s: f64,
-    /// Both ways together, of all sets.
+    /// Bytes of both directions and all sets.
     pub(crate) background_bytes: u64,
     pub(crate) load_before: String,
     pub(crate) load_after: String,
@@ -91,7 +92,7 @@ struct Set {
 }
 
 impl Sets {
-    /// Sees how long messages take, scales the strategies by that, and gives them their turns.
+    /// Measures how long messages take, scales the strategies accordingly, and runs them in turns.
     pub(crate) fn run(plan: &Plan, strategies: &[Strategy], simulated_median_s: f64) -> anyhow::Result<Self> {
         let (load_before, began) = (load(), Instant::now());
         let sets: Vec<Set> = (0..plan.sets).map(|set| Set::new(plan, set)).collect::<anyhow::Result<_>>()?;
@@ -135,7 +136,7 @@ impl Set {
         Ok(Self { plan, traffic, hosts })
     }
 
-    /// The times of messages that are never cut off.
+    /// Times (s) of messages that are never cut off.
     fn uncut(&self, bar: &ProgressBar) -> anyhow::Result<Vec<f64>> {
         let mut pilot = Contestant::new(&self.hosts, &self.plan, Strategy::Static(UNCUT_S), 1.0)?;
         let reduced = pilot.reduce(&self.hosts, &self.plan, self.plan.pilot, bar)?;
@@ -156,7 +157,7 @@ impl Set {
     }
 }
 
-/// The same on all sets at once.
+/// Runs `work` on all sets at the same time.
 fn all<T: Send>(sets: &[Set], work: impl Fn(&Set) -> anyhow::Result<T> + Sync) -> anyhow::Result<Vec<T>> {
     thread::scope(|scope| {
         let work = &work;
@@ -165,17 +166,17 @@ fn all<T: Send>(sets: &[Set], work: impl Fn(&Set) -> anyhow::Result<T> + Sync) -
     })
 }
 
-/// So that runs with neighbouring seeds have no set in common.
+/// Seeds of the sets are this far apart, so that runs with neighbouring seeds share no set.
 const SEEDS_APART: u64 = 1_000_003;
 
 pub(crate) struct Simulated {
     pub(crate) runs: Vec<Run>,
-    /// Times of messages that are never cut off, in seconds, sorted.
+    /// Times (s) of messages that are never cut off, ascending.
     pub(crate) uncut_s: Vec<f64>,
 }
 
 impl Simulated {
-    /// All strategies on the same links with the same luck.
+    /// Runs all strategies on the same links with the same random numbers.
     pub(crate) fn run(strategies: &[Strategy]) -> anyhow::Result<Self> {
         let mut scenario = built_in(P1, "p1")?;
         (scenario.reductions, scenario.tries) = (REDUCTIONS, TRIES);
@@ -190,7 +191,7 @@ impl Simulated {
         quantile(&self.uncut_s, 0.5, Rank::Nearest).unwrap_or(f64::NAN)
     }
 
-    /// The times of each strategy, ten reductions a block.
+    /// Times of each strategy, in blocks of ten reductions.
     pub(crate) fn times(&self) -> Vec<Blocks> {
         self.runs.iter().map(|run| run.times.chunks(BLOCK).map(<[f64]>::to_vec).collect()).collect()
     }
@@ -199,5 +200,5 @@ impl Simulated {
 /// A static timeout that cuts off nothing.
 pub(crate) const UNCUT_S: f64 = 7200.0;
 
-/// As long as the links' states last, roughly: neighbouring reductions are drawn together.
+/// About as long as the states of the links last: neighbouring reductions are resampled together.
 const BLOCK: usize = 10;

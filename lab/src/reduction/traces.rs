@@ -1,4 +1,5 @@
-//! False timeouts on real series: what each estimator would have cut off though the answer was on its way.
+//! False timeouts on real series: attempts that each estimator would have cut off although the
+//! response was on its way.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,9 +21,9 @@ pub(crate) fn markdown(args: &TraceArgs) -> anyhow::Result<String> {
     Ok(format!(
         "# False timeouts on real series\n\nEvery value is the time of an attempt; one that takes longer than its \
          timeout is cut off, and the next value is its retry's. In percent of the attempts; each of these \
-         answers was on its way. The default's budget is {:.0} % where retries prove to help, 3 % before. The \
-         last column: one answer in the middle takes 1000 × the median; after so many messages more the \
-         default's timeout is below 10 × the median for good.\n\n{table}",
+         answers was on its way. The default's budget is {:.0} % if retries prove to help, 3 % before. The \
+         last column: one answer in the middle takes 1000 × the median; after this number of messages the \
+         default's timeout stays below 10 × the median.\n\n{table}",
         100.0 * Config::default().budget
     ))
 }
@@ -40,7 +41,7 @@ fn row(name: &str, times: &[Duration]) -> Vec<String> {
     ]
 }
 
-/// How many attempts were cut off; `look_on` sees the timeout of each message.
+/// Number of attempts that were cut off; `look_on` gets the first timeout of each message.
 fn replay(link: &mut impl Timeout, times: &[Duration], mut look_on: impl FnMut(Duration)) -> usize {
     let mut cut = 0;
     let mut exchange = Exchange::new(BYTES, TRIES);
@@ -64,8 +65,9 @@ fn replay(link: &mut impl Timeout, times: &[Duration], mut look_on: impl FnMut(D
     cut
 }
 
-/// After how many messages the default's timeout stays below ten medians, when one answer in the middle takes
-/// a thousand: 0 if it always was, `None` if it is not even without.
+/// Number of messages until the default's timeout stays below ten medians, after one response in
+/// the middle took a thousand medians: 0 if it never exceeds them, `None` if it exceeds them even
+/// without the outlier.
 fn settles(times: &[Duration]) -> Option<usize> {
     let mut sorted = times.to_vec();
     sorted.sort();
@@ -87,17 +89,17 @@ fn times(file: &Path) -> anyhow::Result<Vec<Duration>> {
     let (name, shown) = (name(file), file.display());
     let unit = if name.contains("_ms_") { 1e-3 } else { 1.0 };
     let time = |value: f64| {
-        Duration::try_from_secs_f64(value * unit).with_context(|| format!("{shown}: {value} is no time"))
+        Duration::try_from_secs_f64(value * unit).with_context(|| format!("{shown}: {value} is not a time"))
     };
     let times: Vec<Duration> =
         read(file)?.iter().map(|sample| time(sample.value)).collect::<anyhow::Result<_>>()?;
-    ensure!(WITHIN < times.len(), "{shown}: {} values are too few", times.len());
+    ensure!(WITHIN < times.len(), "{shown}: {} values; more than {WITHIN} are needed", times.len());
     Ok(times)
 }
 
-/// The series do not say: all of one size.
+/// The series have no sizes, so all messages have the same.
 const BYTES: u64 = 1000;
 const TRIES: u32 = 5;
 
-/// The window after an outlier in which the timeout must settle.
+/// Messages after the outlier within which the timeout must settle.
 const WITHIN: usize = 300;

@@ -1,4 +1,5 @@
-//! What a run's arrivals come to: gaps, windows, labels and rows (pure), and the files that have them.
+//! Converts the arrivals of a run to gaps, windows, labels and rows (pure), and writes them to
+//! files.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,28 +18,28 @@ use super::tally::Tally;
 /// A packet that the receiver read, in the order of reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// Its number; the sender counts from 0.
+    /// Sequence number; the sender counts from 0.
     pub(crate) sequence: u64,
     /// From the sender's clock to the receiving kernel's (ns).
     pub(crate) delay_ns: i64,
     /// From the kernel's receipt to its reading (µs).
     pub(crate) sojourn_us: u32,
-    /// Packets that the socket had dropped before it was queued, modulo 2^32.
+    /// Packets that the socket had dropped before this one was queued, modulo 2^32.
     pub(crate) drops: u32,
 }
 
-/// A run of lost packets, and what is known of it.
+/// A run of lost packets, and what is known about it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gap {
-    /// Packets received since the gap before, or the run's start.
+    /// Packets received since the previous gap, or since the start of the run.
     pub(crate) received: u64,
     /// Packets lost, at least 1.
     pub(crate) lost: u64,
-    /// How many of them the socket dropped, by the kernel's count.
+    /// Lost packets that the socket dropped, by the kernel's counter.
     pub(crate) drops: u64,
-    /// One-way delay of the packet before it, above the run's minimum (µs).
+    /// One-way delay of the packet before the gap, above the run's minimum (µs).
     pub(crate) delay_us: u64,
-    /// How long that packet waited to be read (µs).
+    /// Time that this packet waited to be read (µs).
     pub(crate) sojourn_us: u32,
 }
 
@@ -48,12 +49,14 @@ pub(crate) struct Trace {
     pub(crate) packets: u64,
     pub(crate) lost: u64,
     pub(crate) gaps: Vec<Gap>,
-    /// Gaps in which the socket dropped more packets than were lost, so that one of the counts must be wrong.
+    /// Gaps in which the socket dropped more packets than were lost, so that one of the counts is
+    /// wrong.
     pub(crate) contradictions: u64,
 }
 
 impl Trace {
-    /// A packet that arrives within `margin` packets after a later one was reordered, not lost.
+    /// A packet that arrives within `margin` packets after a later one counts as reordered, not
+    /// lost.
     pub(crate) fn new(mut arrivals: Vec<Arrival>, margin: u64) -> Self {
         let mut latest = 0;
         arrivals.retain(|arrival| {
@@ -70,7 +73,7 @@ impl Trace {
             let (before, after) = (pair[0], pair[1]);
             let lost = after.sequence - before.sequence - 1;
             if lost > 0 {
-                // Reordering can make the count go back.
+                // Reordering can decrease the counter.
                 let counted = u64::try_from(after.drops.wrapping_sub(before.drops) as i32).unwrap_or(0);
                 trace.contradictions += u64::from(lost < counted);
                 trace.lost += lost;
@@ -99,13 +102,13 @@ impl Trace {
         text
     }
 
-    /// The whole windows of `length` packets in which something was lost, with their numbers. A gap over the end of one is cut: its drops
-    /// go with the packets, those of the socket first.
+    /// The whole windows of `length` packets with losses, with their numbers. A gap over the end of
+    /// a window is cut, and the socket's drops are assigned to its first packets.
     pub(crate) fn windows(&self, length: u32) -> Vec<Window> {
         let length = u64::from(length.max(1));
         let whole = self.packets / length;
         let mut windows: Vec<Window> = Vec::new();
-        // Where the next gap begins, and where the last piece ended.
+        // Start of the next gap, and end of the last piece.
         let (mut at, mut ended) = (0, 0);
         for gap in &self.gaps {
             at += gap.received;
@@ -132,7 +135,7 @@ impl Trace {
     }
 }
 
-/// Who lost the packets of a window, by the kernel's truth, or of a run by its design.
+/// Cause of the losses of a window, by the kernel's counter, or of a run, by its design.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Label {
     Net,
@@ -168,7 +171,7 @@ impl Window {
         self.gaps.iter().map(|gap| gap.drops).sum()
     }
 
-    /// No socket drop: the network; nothing else: the CPU; else both.
+    /// The network if the socket dropped none, the CPU if the socket dropped all, else both.
     pub(crate) fn label(&self) -> Label {
         match self.drops() {
             0 => Label::Net,
@@ -177,14 +180,14 @@ impl Window {
         }
     }
 
-    /// In the mean over lost packets.
+    /// Mean over lost packets.
     pub(crate) fn mean(&self, of: impl Fn(&Gap) -> u64) -> f64 {
         let sum: f64 = self.gaps.iter().map(|gap| of(gap) as f64 * gap.lost as f64).sum();
         sum / (self.lost().max(1)) as f64
     }
 
     fn runs(&self) -> impl Iterator<Item = u32> + '_ {
-        // A window is no longer than a `u32` counts.
+        // A window is not longer than a `u32` counts.
         self.gaps.iter().flat_map(|gap| [gap.received as u32, gap.lost as u32])
     }
 }
@@ -197,7 +200,7 @@ pub(crate) struct About<'a> {
     pub(crate) receive_buffer: usize,
 }
 
-/// A line of a window file, and what it measures.
+/// A line of a window file, and the metrics of the window.
 pub(crate) fn row(
     window: &Window,
     length: u32,
@@ -228,7 +231,8 @@ pub(crate) const WINDOW_HEADER: &str = "# label\trun\twindow\tkind\tbatch\tpps\t
 
 pub(crate) const RUN_HEADER: &str = "# run\tclass\tkind\tpackets\tlost\tgaps\tconfig_json\tgaps: ok_since_previous:lost:kernel_drops(SO_RXQ_OVFL delta)";
 
-/// Files that runs are added to. Each run is written through, so that a set that is cut short has all before it.
+/// Files that runs are added to. Each run is flushed, so that an interrupted set has all runs
+/// before it.
 pub(crate) struct Files {
     runs: GzEncoder<File>,
     windows: Vec<Vec<GzEncoder<File>>>,
@@ -286,7 +290,7 @@ impl Files {
         Ok(())
     }
 
-    /// Writes what is left, and the ends of the files.
+    /// Writes the remaining data and the ends of the files.
     pub(crate) fn finish(self) -> anyhow::Result<()> {
         for file in self.windows.into_iter().flatten().chain([self.runs]) {
             file.finish()?.sync_all()?;
@@ -313,12 +317,13 @@ mod tests {
 
     #[test]
     fn gaps_have_what_the_kernel_dropped_and_what_came_before() {
-        // 12 and 13 were dropped by the socket; 16 by the network; 20 by the one, 21 by the other.
+        // 12 and 13 were dropped by the socket, 16 by the network, and one each of 20 and 21 by
+        // both.
         let arrivals = [(10, 7), (11, 7), (14, 9), (15, 9), (17, 9), (18, 9), (19, 9), (22, 10)];
         let trace = Trace::new(arrivals.map(|(n, drops)| arrival(n, drops)).to_vec(), 100);
         assert_eq!((trace.packets, trace.lost, trace.contradictions), (13, 5, 0));
         assert_eq!(trace.text(), "2:2:2 2:1:0 3:2:1");
-        // 11 was 1 µs later than the first, and read 11 µs after its receipt.
+        // 11 was 1 µs later than the first, and was read 11 µs after its receipt.
         assert_eq!((trace.gaps[0].delay_us, trace.gaps[0].sojourn_us), (1, 11));
         assert_eq!(Trace::new(Vec::new(), 1), Trace::default());
     }
@@ -350,7 +355,7 @@ mod tests {
         assert_eq!(triples(&windows[3].gaps), [(0, 3, 2)]);
         let labels: Vec<Label> = windows.iter().map(Window::label).collect();
         assert_eq!(labels, [Label::Hyb, Label::Cpu, Label::Cpu, Label::Hyb]);
-        // The last loss, at 45, is in a window that is not whole; in larger ones that begin at 0 nothing changes.
+        // The last loss, at 45, is in an incomplete window. In larger windows nothing else changes.
         assert_eq!(triples(&trace.windows(40)[0].gaps), [(4, 2, 0), (2, 25, 24)]);
         assert_eq!(trace.windows(40)[0].label(), Label::Hyb);
         assert_eq!(trace.windows(100), []);

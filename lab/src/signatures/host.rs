@@ -1,4 +1,4 @@
-//! What keeps the receiver from reading.
+//! Load that keeps the receiver from reading.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use nix::unistd::{Pid, gettid};
 use super::plan::Host;
 use crate::jobs::{Task, sleep};
 
-/// Which processor does what: the sender spins on one, the receiver reads on another.
+/// Processors: the sender spins on one, the receiver reads on another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpus {
     pub(crate) sender: usize,
@@ -22,12 +22,12 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// The first and the last that this process may use.
+    /// The first and the last processor that this process may use.
     pub(crate) fn find() -> anyhow::Result<Self> {
         let allowed = sched_getaffinity(Pid::from_raw(0))?;
         let mut numbers = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
         let (sender, receiver) = (numbers.next(), numbers.next_back());
-        let both = sender.zip(receiver).context("two processors are needed, for the sender spins on one")?;
+        let both = sender.zip(receiver).context("two processors are needed: the sender spins on one")?;
         Ok(Self { sender: both.0, receiver: both.1 })
     }
 }
@@ -45,14 +45,15 @@ pub(crate) fn ask_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is under way at the receiver's host; ends when dropped.
+/// Load on the receiver's host; ends when dropped.
 pub(crate) struct Load {
     _task: Option<Task<()>>,
     _group: Option<Group>,
 }
 
 impl Load {
-    /// Starts it beside the receiver, whose process this is. What works inside the receiver needs nothing here.
+    /// Starts the load beside the receiver's process. A slow receiver does its work itself and
+    /// needs no load.
     pub(crate) fn start(host: Host, cpus: Cpus, process_id: u32, seed: u64) -> anyhow::Result<Self> {
         let mut chance = Chance::new(seed, 2);
         let cpu = cpus.receiver;
@@ -69,7 +70,7 @@ impl Load {
                     let _ = tell.send(gettid().as_raw());
                     preempt(stall_ms, every_ms, cpu, &mut chance, stop);
                 });
-                // At most a wait for this thread to be scheduled.
+                // Waits at most until this thread is scheduled.
                 ask_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
                 Some(task)
             }
@@ -82,7 +83,7 @@ impl Load {
     }
 }
 
-/// The paper's process generator (Dickens §3.1.4); to the scheduler a thread is as good as a process.
+/// The paper's process generator (Dickens §3.1.4); the scheduler treats a thread like a process.
 fn generate(
     busy: u32,
     run_ms: [f64; 2],
@@ -97,7 +98,7 @@ fn generate(
         thread::scope(|scope| {
             for _ in 0..count {
                 scope.spawn(move || {
-                    // On another processor it would not compete: better none.
+                    // On another processor it would not compete, so then it does not run at all.
                     if pin(cpu).is_ok() {
                         spin(until, stop);
                     }
@@ -119,7 +120,7 @@ fn preempt(stall_ms: [f64; 2], every_ms: f64, cpu: usize, chance: &mut Chance, s
     }
 }
 
-/// Sees for a while what the receiver needs, then gives it a share of that.
+/// Measures the CPU time that the receiver needs, then limits it to a share of that.
 fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64, stop: &AtomicBool) {
     sleep(SETTLED, stop);
     let before = (Instant::now(), ran(process_id));
@@ -128,7 +129,7 @@ fn limit(group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64
     let Some((before, after)) = before.1.zip(after) else { return };
     let need = after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64();
     let quota_us = ((need * share_of_need * f64::from(period_us)) as u32).max(QUOTA_MIN_US);
-    // Where it cannot be set nothing is lost, which the table shows.
+    // If the quota cannot be set, nothing is lost; the table then shows that.
     let _ = group.set(quota_us, period_us);
 }
 
@@ -148,10 +149,10 @@ fn ran(process_id: u32) -> Option<Duration> {
     Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
 }
 
-/// Lets a process run for so long in each period; until what is returned is dropped.
+/// Limits a process to `quota_us` in each period, until the returned group is dropped.
 pub(crate) fn limit_to(process_id: u32, quota_us: u32, period_us: u32) -> anyhow::Result<Group> {
     let group = Group::new(process_id)?;
-    group.0.set(quota_us, period_us).context("control groups take no quota")?;
+    group.0.set(quota_us, period_us).context("cannot set a CPU quota of a control group")?;
     Ok(group)
 }
 
@@ -169,7 +170,8 @@ impl Group {
         Self::below(Path::new("/sys/fs/cgroup"), process_id)
     }
 
-    /// Below version 2's root, or where version 1's controllers are (Linux, Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/).
+    /// Makes the group below version 2's root, or with version 1's controllers (Linux,
+    /// Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/).
     fn below(root: &Path, process_id: u32) -> anyhow::Result<Self> {
         let controls = |name: &str| {
             let listed = fs::read_to_string(root.join(name)).unwrap_or_default();
@@ -185,7 +187,7 @@ impl Group {
         fs::create_dir(&folder).context("control groups are not writable")?;
         let group = Self(GroupPlace { folder, is_v2 });
         fs::write(group.0.folder.join("cgroup.procs"), process_id.to_string())
-            .context("control groups take no process")?;
+            .context("cannot move the process into a control group")?;
         Ok(group)
     }
 }
@@ -208,7 +210,7 @@ impl GroupPlace {
 impl Drop for Group {
     fn drop(&mut self) {
         let _ = self.0.release();
-        // The receiver has to be gone, or moved.
+        // A group can only be removed without members, so the receiver is moved out.
         let root = self.0.folder.with_file_name("cgroup.procs");
         let members = fs::read_to_string(self.0.folder.join("cgroup.procs")).unwrap_or_default();
         members.split_whitespace().for_each(|member| drop(fs::write(&root, member)));
@@ -219,7 +221,7 @@ impl Drop for Group {
 /// Above ordinary threads, also the relay's; below the kernel's own (50).
 const PRIORITY: u8 = 20;
 
-/// The first packets of a run cost more; then half a second is enough to see what the rest do.
+/// The first packets of a run cost more; after them half a second shows what the others cost.
 const SETTLED: Duration = Duration::from_millis(400);
 const OBSERVED: Duration = Duration::from_millis(500);
 const QUOTA_MIN_US: u32 = 1000;
@@ -232,7 +234,8 @@ mod tests {
         fs::read_to_string(folder.join(name)).unwrap()
     }
 
-    /// A folder stands for the kernel's, which has the files and takes what is written to them.
+    /// A temporary folder replaces the kernel's: it has the files and stores what is written to
+    /// them.
     #[test]
     fn a_quota_is_written_as_version_2_has_it() {
         let root = tempfile::tempdir().unwrap();
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn a_quota_is_written_as_version_1_has_it() {
         let root = tempfile::tempdir().unwrap();
-        // Version 2 beside it, without the CPU: what a host with both has.
+        // Version 2 also exists, without the CPU controller, as on a host with both versions.
         fs::write(root.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
         fs::create_dir(root.path().join("cpu")).unwrap();
         let group = Group::below(root.path(), 7).unwrap();

@@ -1,4 +1,4 @@
-//! One run: hosts, a path, a transfer, and what disturbs it.
+//! Makes one run: hosts, a path, a transfer, and its disturbances.
 
 use std::net::UdpSocket;
 use std::process::Stdio;
@@ -28,10 +28,10 @@ pub(crate) enum Made {
     Stopped,
 }
 
-/// Makes the run, in its time and some seconds more.
+/// Makes the run; this takes its time and some seconds more.
 ///
 /// # Errors
-/// What this machine cannot do, or a part that failed. Nothing is left behind.
+/// This machine cannot do something, or a part failed. Nothing is left behind.
 pub(crate) fn make(design: &Design, cpus: Cpus, stop: &Cancel) -> anyhow::Result<Made> {
     let network = Network::new(link(design))?;
     let receiver = Receiver::start(&network, design, cpus)?;
@@ -50,13 +50,14 @@ pub(crate) fn make(design: &Design, cpus: Cpus, stop: &Cancel) -> anyhow::Result
     let sent = thread::scope(|scope| {
         let work = || -> anyhow::Result<Duration> {
             pin(cpus.sender)?;
-            // So that nothing else makes it late; without the right to it, it goes on without.
+            // Real-time priority, so that no other process delays the sender. It runs without if
+            // not permitted.
             let _ = ask_realtime(gettid().as_raw(), SENDER_PRIORITY);
             Ok(send(&own, &others, design, stop))
         };
         scope.spawn(work).join()
     });
-    // Before the receiver is asked: it has to read the rest.
+    // The load ends before the receiver is stopped, which still has to read the rest.
     drop((load, outages, flows));
     let Ok(behind) = sent else { bail!("the sender panicked") };
     let behind_s = behind?.as_secs_f64();
@@ -95,7 +96,7 @@ fn link(design: &Design) -> Link {
     }
 }
 
-/// TCP flows by iperf3, in the same queue: its server and its client.
+/// TCP flows by iperf3 through the same queue: server and client.
 fn start_flows(network: &Network, design: &Design) -> anyhow::Result<[Process; 2]> {
     let server = iperf::serve(&network.b, PORT)?;
     let (to, port) = (network.b.v4().to_string(), PORT.to_string());
@@ -105,7 +106,7 @@ fn start_flows(network: &Network, design: &Design) -> anyhow::Result<[Process; 2
     Ok([server, Process::spawn(client.stdout(Stdio::null()).stderr(Stdio::null()))?])
 }
 
-/// Moments in which the switch passes nothing on.
+/// Outages in which the switch forwards nothing.
 fn start_outages(
     network: &Network,
     (length_ms, every_ms): ([f64; 2], f64),
@@ -117,7 +118,7 @@ fn start_outages(
         while !stop.load(Ordering::Relaxed) {
             sleep(Duration::from_secs_f64(chance.exponential(every_ms / 1e3)), stop);
             let length = draw(&mut chance, length_ms);
-            // Where it fails there are no outages, which the table shows.
+            // If this fails there are no outages; the table then shows that.
             let _ = port.set_open(false);
             thread::sleep(length);
             let _ = port.set_open(true);
@@ -125,15 +126,18 @@ fn start_outages(
     }))
 }
 
-/// A packet that so many have overtaken is lost: some milliseconds, and far more than two processors put out of order.
+/// A packet is lost if this many packets overtake it: some milliseconds, and far more than two
+/// processors reorder.
 const REORDER_MARGIN: u64 = 200;
 
-/// A sender of real-time priority is kept from its processor for a twentieth of the time; with more, a queue does not see the load that was asked for.
+/// Largest share of the time that a sender may be late. One with real-time priority misses a
+/// twentieth of the time; with more than this the queue does not get the intended load.
 const BEHIND_MAX: f64 = 0.2;
 
-/// As much as the kernel gives without being asked twice; a sender that waits for its buffer would not keep its pace.
+/// A large size, of which the kernel grants what it permits. A sender that waits for its buffer
+/// would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
 const PORT: u16 = 5201;
 
-/// Below the relay's (10), which carries what it sends.
+/// Below the relay's priority (10), because the relay carries the packets.
 const SENDER_PRIORITY: u8 = 5;

@@ -1,4 +1,4 @@
-//! What makes packets be lost, and what a run is made of, drawn from a seed; pure.
+//! Kinds of loss, and the design of a run, drawn from a seed; pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,7 +34,8 @@ pub(crate) enum Cpu {
     Slow,
 }
 
-/// One of the network's, one of the host's, or of the network's with the paper's generator at the host.
+/// One of the network's kinds, one of the host's, or one of the network's with the paper's
+/// generator at the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Net(Net),
@@ -42,7 +43,7 @@ pub(crate) enum Kind {
     Hyb(Net),
 }
 
-/// What hybrids are made of unless asked for others: the paper's kinds, and one whose runs of losses are long themselves.
+/// Default kinds of hybrids: the paper's kinds, and incast, which has long runs of losses.
 const HYBRIDS: [Net; 5] = [Net::Random, Net::Poisson, Net::Onoff, Net::Tcp, Net::Incast];
 
 impl Kind {
@@ -67,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// What its windows are by design.
+    /// Cause of the losses by design.
     pub(crate) fn class(self) -> Label {
         match self {
             Self::Net(_) => Label::Net,
@@ -81,7 +82,8 @@ impl Kind {
         matches!(self.net(), Some(Net::Red | Net::Codel | Net::Series))
     }
 
-    /// Whether it can lose as little as 8 to 50 of 100 000 packets, window for window. A quota loses hundreds in each of many periods, or nothing.
+    /// Whether single windows can lose only 8 to 50 of 100 000 packets. A quota loses hundreds in
+    /// each of many periods, or nothing.
     pub(crate) fn can_be_low(self) -> bool {
         !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage) | Self::Cpu(Cpu::Quota))
     }
@@ -106,7 +108,7 @@ impl FromStr for Kind {
         let cpu = |_| Cpu::from_str(name, false).map(Self::Cpu);
         net(name).map(Self::Net).or_else(cpu).or_else(hybrid).map_err(|_| {
             let names: Vec<String> = Self::all().iter().map(ToString::to_string).collect();
-            format!("no kind; there are {}", names.join(", "))
+            format!("not a kind; the kinds are {}", names.join(", "))
         })
     }
 }
@@ -119,13 +121,14 @@ pub(crate) struct Design {
     pub(crate) pps: u32,
     /// Packets that are sent at once.
     pub(crate) burst: u32,
-    /// As the kernel counts it: bytes with its own overhead.
+    /// As the kernel counts it: bytes including its own overhead.
     pub(crate) receive_buffer: usize,
     pub(crate) path: Path,
-    /// Other senders, alike.
+    /// Other senders, all alike.
     pub(crate) others: Option<Others>,
     pub(crate) tcp_flows: u32,
-    /// The path carries nothing for so long (ms), and what it takes to say so, and so often (mean, ms).
+    /// Lengths of outages (ms, from and to) and the mean time between them (ms). Switching the port
+    /// adds to both.
     pub(crate) outage_ms: Option<([f64; 2], f64)>,
     pub(crate) host: Option<Host>,
 }
@@ -139,32 +142,34 @@ pub(crate) enum Path {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Others {
     pub(crate) sources: u32,
-    /// Of each source, while it sends.
+    /// Packets per second of each source, while it sends.
     pub(crate) pps: f64,
     pub(crate) burst: u32,
-    /// Exponential times between bursts; else equal ones.
+    /// Exponential times between bursts; otherwise equal times.
     pub(crate) is_poisson: bool,
-    /// Mean time for which a source sends, and is silent (ms, exponential); 0 = it always sends.
+    /// Mean time (ms, exponential) for which a source sends, and is silent; 0 means that it always
+    /// sends.
     pub(crate) on_ms: f64,
     pub(crate) off_ms: f64,
 }
 
-/// What keeps the receiver from reading.
+/// Load that keeps the receiver from reading.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Host {
-    /// Up to `busy` processes for a while, then none (Dickens §3.1.4): times in ms, divided by `scale`.
+    /// Up to `busy` processes for a while, then none (Dickens §3.1.4); times in ms, divided by
+    /// `scale`.
     Gen {
         busy: u32,
         run_ms: [f64; 2],
         sleep_ms: [f64; 2],
         scale: f64,
     },
-    /// A thread of higher priority, for so long, and so often (mean); in ms.
+    /// A thread of higher priority: length of its stalls and mean time between them (ms).
     Preempt {
         stall_ms: [f64; 2],
         every_ms: f64,
     },
-    /// So much of what it needs, in each period.
+    /// A quota in each period, as a share of what the receiver needs.
     Quota {
         period_us: u32,
         share_of_need: f64,
@@ -178,12 +183,13 @@ pub(crate) enum Host {
 pub(crate) struct Setting {
     pub(crate) seed: u64,
     pub(crate) seconds: f64,
-    /// What the generator's times are divided by.
+    /// Divisor of the generator's times.
     pub(crate) scale: f64,
 }
 
 impl Design {
-    /// Run `number`; `low` aims at losses of 0.00008 to 0.0005 in windows of 100 000.
+    /// Draws the design of run `number`; `low` aims at losses of 0.00008 to 0.0005 in windows of
+    /// 100 000.
     pub(crate) fn draw(kind: Kind, low: bool, number: u64, setting: &Setting) -> Self {
         let mut draw = Draw(Chance::new(setting.seed, number));
         let mut design = Self {
@@ -205,11 +211,11 @@ impl Design {
         match kind.cpu() {
             Some(cpu) => {
                 if low {
-                    // A buffer that lasts longer than the turns of other tasks, 4 ms where the kernel ticks 250 times a second, and as few
-                    // packets in such a turn as there can be.
+                    // A buffer that lasts longer than the time slices of other tasks, 4 ms with 250
+                    // ticks a second, and the fewest possible packets in such a slice.
                     (design.pps, design.receive_buffer) = (LOW_PPS, LOW_BUFFER);
                 } else if cpu == Cpu::Gen {
-                    // Smaller ones lose more than classifiers are for.
+                    // With smaller buffers the loss exceeds the range of the classifiers.
                     design.receive_buffer = draw.of(&[425_984, 851_968, 1_703_936]);
                 }
                 design.host = Some(design.draw_host(cpu, low, setting.scale, &mut draw));
@@ -222,7 +228,7 @@ impl Design {
     fn draw_network(&mut self, net: Net, low: bool, draw: &mut Draw) {
         match net {
             Net::Random => {
-                // In a hybrid enough that its share is seen beside the host's.
+                // In a hybrid, enough loss to be seen beside the host's.
                 let least = if matches!(self.kind, Kind::Hyb(_)) { 1e-3 } else { 1e-4 };
                 let loss = draw.log(least, if low { 5e-4 } else { 4e-2 });
                 self.path = Path::Switch { rate_bps: None, queue_packets: 1000, loss };
@@ -244,7 +250,7 @@ impl Design {
         }
     }
 
-    /// Others in the same queue, which together with this flow come close to the rate.
+    /// Other traffic in the same queue, which together with this flow comes close to the rate.
     fn draw_contention(&mut self, net: Net, low: bool, draw: &mut Draw) {
         self.pps = draw.of(&[10_000, 15_000, 20_000]);
         let rate_pps = f64::from(self.pps) / draw.linear(0.45, 0.6);
@@ -291,7 +297,8 @@ impl Design {
             let rate_bps = (rate_bps * draw.linear(1.0, 1.02)) as u64;
             let discipline = match net {
                 Net::Red => {
-                    // The paper's advice: max_th at least twice min_th, w_q of 0.002, max_p of 1/50 and more (§6, §7).
+                    // The paper's advice: max_th at least twice min_th, w_q of 0.002, max_p of 1/50
+                    // and more (§6, §7).
                     let min_packets = draw.linear(5.0, 20.0);
                     let (max_packets, max_probability) = (3.0 * min_packets, draw.linear(0.02, 0.1));
                     Discipline::Red(RedParameters {
@@ -320,11 +327,11 @@ impl Design {
     }
 
     fn draw_host(&self, cpu: Cpu, low: bool, scale: f64, draw: &mut Draw) -> Host {
-        // How long the receiver may be away until its buffer is full.
+        // Time that the receiver may stall until its buffer is full.
         let full_ms = self.receive_buffer as f64 / TRUE_BYTES / f64::from(self.pps) * 1e3;
         match cpu {
             Cpu::Gen if low => {
-                // The longest times are a little too long, and they are as rare as it takes.
+                // The longest times are a little too long, and as rare as needed.
                 let scale = 7000.0 / (1.15 * full_ms);
                 let sleep_ms = [0.0, LOW_WINDOW_MS * draw.log(0.1, 0.4)];
                 Host::Gen { busy: 7, run_ms: [1000.0 / scale, 7000.0 / scale], sleep_ms, scale }
@@ -336,7 +343,8 @@ impl Design {
                 scale,
             },
             Cpu::Preempt if low => {
-                // One stall in three is too long, by a few packets; a full buffer loses some more, for the kernel empties it by quarters.
+                // One stall in three is too long by a few packets. A full buffer loses some more,
+                // because the kernel empties it by quarters.
                 let every_ms = LOW_WINDOW_MS * draw.log(0.15, 0.5);
                 Host::Preempt { stall_ms: [0.9 * full_ms, 1.05 * full_ms], every_ms }
             }
@@ -356,7 +364,7 @@ impl Design {
         }
     }
 
-    /// What was set, for whoever reads the runs.
+    /// The settings as JSON, for readers of the runs.
     pub(crate) fn config(&self) -> Value {
         let mut config = json!({ "pps": self.pps, "batch": self.burst, "rcvbuf": self.receive_buffer });
         match &self.path {
@@ -408,7 +416,7 @@ impl Draw {
         from + (to - from) * self.0.uniform()
     }
 
-    /// Each factor as often as any other.
+    /// Draws so that each factor is equally frequent.
     fn log(&mut self, from: f64, to: f64) -> f64 {
         from * (to / from).powf(self.0.uniform())
     }
@@ -417,27 +425,28 @@ impl Draw {
 /// Bytes of a datagram: the size of the paper's packets.
 pub(crate) const PAYLOAD_BYTES: usize = 1024;
 
-/// With UDP's and IPv4's headers, as the relay counts; and with Ethernet's, as `htb` does.
+/// With the headers of UDP and IPv4, as the relay counts; and with Ethernet's, as `htb` counts.
 const IP_BYTES: f64 = (PAYLOAD_BYTES + 28) as f64;
 const FRAME_BYTES: f64 = IP_BYTES + 14.0;
 
-/// What the kernel charges a receive buffer for such a packet: 2 KiB of data and the `sk_buff` (92 packets fill its default of 212 992).
+/// Bytes that the kernel charges a receive buffer for such a packet: 2 KiB of data and the
+/// `sk_buff` (92 packets fill its default of 212 992).
 const TRUE_BYTES: f64 = 2304.0;
 
-/// Packets a second, and the buffer, of the host's runs that aim at low loss: 185 packets, 9 ms.
+/// Packets a second and buffer of the host's runs that aim at low loss: 185 packets, 9 ms.
 const LOW_PPS: u32 = 20_000;
 const LOW_BUFFER: usize = 425_984;
 
-/// How long such a run takes for a window of those that are counted (ms).
+/// Time that such a run takes for a window of [`super::LARGE`] packets (ms).
 const LOW_WINDOW_MS: f64 = super::LARGE as f64 / LOW_PPS as f64 * 1e3;
 
-/// So large that the socket drops nothing, whatever the host does: seconds of packets.
+/// So large that the socket never drops: seconds of packets.
 const BUFFER_OF_NET_RUNS: usize = 256 << 20;
 
-/// Half of what a relay carries on two cores that have more to do.
+/// Half of what a relay carries on two processors that also have other work.
 const RELAY_PPS: u32 = 8_000;
 
-/// Its runs are longer in return.
+/// Relayed runs are longer by this factor in return.
 pub(crate) const RELAY_STRETCH: f64 = 3.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The receiver: a process of its own, so that its CPU can be limited apart.
+//! The receiver: a process of its own, so that its CPU time can be limited separately.
 
 use std::io::{BufWriter, IoSliceMut, Read, Write as _};
 use std::net::{SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ use super::plan::{Design, Host, PAYLOAD_BYTES};
 use super::sender::{WARM_UP, now_ns};
 use crate::process::{Process, input_ends};
 
-/// The process, seen from the experiment.
+/// The receiver's process as the experiment sees it.
 pub(crate) struct Receiver {
     process: Process,
     arrivals: Messages<anyhow::Result<Vec<Arrival>>>,
@@ -44,13 +44,13 @@ impl Receiver {
         std::thread::spawn(move || {
             let mut port = [0; 2];
             let listens = output.read_exact(&mut port).context("the receiver ended before it listened");
-            // Whoever listens may have given up.
+            // The caller may have dropped its end.
             let _ = tell_port.send(listens.map(|()| u16::from_le_bytes(port)));
             let mut bytes = Vec::new();
-            let read = output.read_to_end(&mut bytes).context("cannot read what the receiver saw");
+            let read = output.read_to_end(&mut bytes).context("cannot read the receiver's arrivals");
             let _ = tell.send(read.map(|_| parse(&bytes)));
         });
-        let port = port.recv_timeout(LIMIT).context("the receiver does not begin")??;
+        let port = port.recv_timeout(LIMIT).context("the receiver did not start in time")??;
         Ok(Self { process, arrivals, address: SocketAddr::from((network.b.v4(), port)) })
     }
 
@@ -62,10 +62,10 @@ impl Receiver {
         self.process.id()
     }
 
-    /// Lets it read what has come, and tells what it saw.
+    /// Lets the receiver read what has arrived, and returns its arrivals.
     pub(crate) fn finish(mut self) -> anyhow::Result<Vec<Arrival>> {
         drop(self.process.take_stdin());
-        self.arrivals.recv_timeout(LIMIT).context("the receiver does not end")?
+        self.arrivals.recv_timeout(LIMIT).context("the receiver did not end in time")?
     }
 }
 
@@ -85,13 +85,14 @@ fn parse(bytes: &[u8]) -> Vec<Arrival> {
     records.iter().filter_map(parse).collect()
 }
 
-/// The process itself: says where it listens, reads until its input ends and nothing comes any more, and says what it saw.
+/// The receiver's process: writes its port, reads until its input ends and no more packets arrive,
+/// and writes the arrivals.
 pub(crate) fn run(options: &[u64]) -> anyhow::Result<()> {
     let [buffer, work_ns, cpu, expected] = options else { anyhow::bail!("a receiver has four options") };
     pin(*cpu as usize)?;
     let socket = UdpSocket::bind((barograph_sim::B_V4, 0))?;
     socket.set_read_timeout(Some(QUIET))?;
-    // The kernel doubles what it is asked for.
+    // The kernel doubles the requested size.
     setsockopt(&socket, RcvBufForce, &(*buffer as usize / 2)).context("the receive buffer cannot be set")?;
     setsockopt(&socket, RxqOvfl, &1)?;
     setsockopt(&socket, ReceiveTimestampns, &true)?;
@@ -135,14 +136,15 @@ fn read(
     }
 }
 
-/// Waits for a packet, and reads it with those that wait behind it.
+/// Waits for a packet, and reads it with those queued behind it.
 fn read_batch(
     socket: &UdpSocket,
     buffer: &mut [u8],
     work: Duration,
     arrivals: &mut Vec<Arrival>,
 ) -> nix::Result<()> {
-    // Made anew for each call: the kernel writes into them how much of them it used, and `nix` does not set that back.
+    // New for each call: the kernel writes into the headers how much of them it used, and `nix`
+    // does not reset that.
     let mut headers = MultiHeaders::<()>::preallocate(BATCH, Some(cmsg_space!(TimeSpec, u32)));
     let mut slices: Vec<_> =
         buffer.chunks_exact_mut(PAYLOAD_BYTES).map(|chunk| [IoSliceMut::new(chunk)]).collect();
@@ -185,13 +187,13 @@ const BATCH: usize = 32;
 /// 2.4 GB: ten minutes at 160 000 packets a second.
 const ARRIVALS_MAX: usize = 100_000_000;
 
-/// When nothing has come for so long after the end, nothing will: far above a queue's delay.
+/// If nothing arrives for this long after the end, nothing will: far more than a queue's delay.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// A slow receiver with a full buffer is done by then.
+/// Enough for a slow receiver to read a full buffer.
 const DRAIN_MAX: Duration = Duration::from_secs(5);
 
-/// The drain, and handing on gigabytes.
+/// Time for the drain, and for transferring gigabytes.
 const LIMIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

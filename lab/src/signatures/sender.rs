@@ -1,5 +1,5 @@
-//! The paced sender, and the others: all bursts of a run, one after the other on one spinning thread, so that they do not take the CPU
-//! from each other.
+//! The paced sender and the other sources: one spinning thread sends all bursts of a run one after
+//! another, so that they do not compete for the CPU.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,8 +12,8 @@ use barograph_sim::Chance;
 
 use super::plan::{Design, Net, Others, PAYLOAD_BYTES, Path};
 
-/// Sends the run's packets to the receiver, and the others' to nobody; ends when it is over, or told to stop. Returns for how long in all it
-/// was not running, or could not keep its pace.
+/// Sends the run's packets to the receiver, and those of the other sources to a sink, until the run
+/// is over or stopped. Returns the total time in which the sender was not running or late.
 pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &Cancel) -> Duration {
     let mut payload = [0; PAYLOAD_BYTES];
     let filler = payload;
@@ -29,7 +29,7 @@ pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &
         }
         let mut now = began.elapsed().saturating_sub(behind);
         if due + LATE_MAX < now {
-            // What a busy machine missed is not made up for in one go.
+            // What a busy machine missed is not sent in one burst.
             fill();
             behind = began.elapsed().saturating_sub(due);
             now = due;
@@ -44,14 +44,15 @@ pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &
                 payload[..8].copy_from_slice(&sequence.to_le_bytes());
                 sequence += 1;
             }
-            // A packet that the kernel refuses is one that is lost.
+            // A packet that the kernel refuses counts as lost.
             let _ = if is_own { own.send(&payload) } else { others.send(&payload) };
         }
     }
     behind
 }
 
-/// Packets that fill the queue where it is to be full: with a slight excess alone that would take most of the run, and after each pause again.
+/// Number of packets that fill the queue if it must be full: with a slight excess alone that would
+/// take most of the run. Used at the start and after each pause.
 fn filling(design: &Design) -> u32 {
     match design.path {
         Path::Switch { rate_bps: Some(_), queue_packets, .. }
@@ -63,7 +64,8 @@ fn filling(design: &Design) -> u32 {
     }
 }
 
-/// Lets hosts find each other, and caches fill; the receiver passes over [`WARM_UP`].
+/// Lets hosts resolve each other and fills caches; the receiver ignores packets numbered
+/// [`WARM_UP`].
 fn warm_up(own: &UdpSocket, others: &UdpSocket, payload: &mut [u8; PAYLOAD_BYTES]) {
     payload[..8].copy_from_slice(&WARM_UP.to_le_bytes());
     for _ in 0..10 {
@@ -72,7 +74,7 @@ fn warm_up(own: &UdpSocket, others: &UdpSocket, payload: &mut [u8; PAYLOAD_BYTES
     }
 }
 
-/// Wall time, as the kernel's timestamps are.
+/// Wall-clock time (ns), as in the kernel's timestamps.
 pub(crate) fn now_ns() -> i64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(now.as_nanos()).unwrap_or(i64::MAX)
@@ -89,7 +91,7 @@ pub(crate) struct Event {
 pub(crate) struct Timeline {
     chance: Chance,
     sources: Vec<Source>,
-    /// When each source sends next, in nanoseconds.
+    /// Time (ns) at which each source sends next.
     due_ns: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
@@ -113,7 +115,7 @@ impl Timeline {
         Self::of(Some(own), design.others, design.seed)
     }
 
-    /// That of others alone.
+    /// The timeline of other sources only.
     pub(crate) fn of_others(others: Others, seed: u64) -> Self {
         Self::of(None, Some(others), seed)
     }
@@ -123,7 +125,8 @@ impl Timeline {
         let other = |others| Source { others, is_own: false, on_until_ns: 0.0 };
         let others = others.into_iter().flat_map(|others| (0..others.sources).map(move |_| other(others)));
         let sources: Vec<Source> = own.into_iter().chain(others).collect();
-        // Each begins somewhere in its period: what is in step from the start stays so.
+        // Each source begins at a random point of its period: sources in step at the start would
+        // stay in step.
         let first = |(index, source): (usize, &Source)| {
             let period_ns = f64::from(source.others.burst) / source.others.pps * 1e9;
             Reverse(((period_ns * chance.uniform()) as u64, index))
@@ -147,10 +150,10 @@ impl Timeline {
     }
 }
 
-/// The number of packets that are none of the run's.
+/// Sequence number of packets that are not part of the run.
 pub(crate) const WARM_UP: u64 = u64::MAX;
 
-/// A spinning sender that is later than this was not running: far more than a burst takes to send.
+/// A spinning sender later than this was not running: far more than a burst takes to send.
 const LATE_MAX: Duration = Duration::from_millis(1);
 
 #[cfg(test)]

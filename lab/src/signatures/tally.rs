@@ -1,4 +1,4 @@
-//! What was made, what a full set is to have, how fast it comes, and how long that takes; pure.
+//! Counts of what was made, goals of a full set, and the rate and time to reach them; pure.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::table::{Table, cells, list, number};
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     runs: BTreeMap<Kind, u32>,
-    /// By length, label and band.
+    /// Number of windows by length, label and band.
     windows: BTreeMap<(u32, Label, usize), u32>,
     rows: BTreeMap<(Label, Kind), Row>,
-    /// Windows whose label is not what the run was designed for.
+    /// Windows with a label that differs from the design of the run.
     mismatches: BTreeMap<Kind, u32>,
-    /// Gaps in which the socket dropped more than was lost.
+    /// Gaps in which the socket dropped more packets than were lost.
     contradictions: u64,
 }
 
@@ -64,12 +64,13 @@ impl Tally {
         MEASURED.map(|band| self.windows.get(&(length, label, band)).copied().unwrap_or(0))
     }
 
-    /// What goals are about: bands of windows of [`WINDOW`] and of [`LARGE`] packets.
+    /// Windows of [`WINDOW`] and of [`LARGE`] packets by band, which the goals refer to.
     pub(crate) fn made(&self, label: Label) -> [[u32; 3]; 2] {
         [WINDOW, LARGE].map(|length| self.bands(length, label))
     }
 
-    /// Windows of [`WINDOW`] packets in all bands that classifiers are for, and of [`LARGE`] in the lowest of them.
+    /// Windows of [`WINDOW`] packets in all bands of the classifiers, and of [`LARGE`] in the
+    /// lowest band.
     pub(crate) fn count(&self, label: Label) -> (u32, u32) {
         let [of_all, [lowest, ..]] = self.made(label);
         (of_all.iter().sum(), lowest)
@@ -115,15 +116,16 @@ fn band(loss_rate: f64) -> usize {
     EDGES.iter().filter(|edge| **edge <= loss_rate).count()
 }
 
-/// The paper's classifier works from the first, with success proportions up to the second, and was fitted up to the last (Dickens §3).
+/// Loss rates: the paper's classifier works from the first, uses success proportions up to the
+/// second, and was fitted up to the last (Dickens §3).
 const EDGES: [f64; 4] = [0.00008, 0.0005, 0.005, 0.05];
 const BANDS: usize = EDGES.len() + 1;
 const MEASURED: [usize; 3] = [1, 2, 3];
 
-/// The length of window that the table is about.
+/// Window length of the table (packets).
 const SHOWN: u32 = 20_000;
 
-/// Whether runs of this kind bring the set closer to what it is to have; `low` aims at the lowest band.
+/// Whether runs of this kind bring the set closer to its goals; `low` aims at the lowest band.
 pub(crate) fn is_wanted(kind: Kind, low: bool, tally: &Tally) -> bool {
     let (all, lowest) = tally.count(kind.class());
     match (kind.class(), low) {
@@ -133,13 +135,13 @@ pub(crate) fn is_wanted(kind: Kind, low: bool, tally: &Tally) -> bool {
     }
 }
 
-/// Whether nothing is left to be made of these kinds. Hybrids are made beside, not waited for.
+/// Whether the goals of these kinds are reached. Hybrids are made in addition, without a goal.
 pub(crate) fn is_reached(kinds: &[Kind], tally: &Tally) -> bool {
     let mut causes = kinds.iter().filter(|kind| kind.class() != Label::Hyb);
     !causes.any(|kind| [false, true].iter().any(|low| is_wanted(*kind, *low, tally)))
 }
 
-/// Time that runs of a class took, and what they had, apart for those that aimed at the lowest band.
+/// Time of the runs of a class and their windows, separate for runs that aimed at the lowest band.
 #[derive(Debug, Default)]
 pub(crate) struct Pace(BTreeMap<(Label, bool), Spent>);
 
@@ -149,7 +151,7 @@ struct Spent {
     made: Made,
 }
 
-/// Windows of one label in the bands that classifiers are for: of [`WINDOW`] and of [`LARGE`] packets.
+/// Windows of one label in the bands of the classifiers: of [`WINDOW`] and of [`LARGE`] packets.
 type Made = [[u32; 3]; 2];
 
 impl Pace {
@@ -163,7 +165,7 @@ impl Pace {
         }
     }
 
-    /// A line on how far a set is.
+    /// A line with the progress of the set.
     pub(crate) fn line(&self, tally: &Tally) -> String {
         let of = |(label, name): (Label, &str)| {
             let (all, lowest) = tally.count(label);
@@ -174,7 +176,7 @@ impl Pace {
         CAUSES.map(of).join("; ")
     }
 
-    /// Windows an hour, and what the goals take; Markdown.
+    /// Windows an hour, and the time that the goals need; Markdown.
     pub(crate) fn table(&self, tally: &Tally) -> String {
         let bands = |length: u32| [format!("{length}: to 5e-4"), "to 5e-3".to_owned(), "to 5e-2".to_owned()];
         let mut table =
@@ -191,7 +193,7 @@ impl Pace {
         for (label, name) in CAUSES {
             let hours = self.hours(label, GOAL.into(), LOW_GOAL.into());
             let hours = hours
-                .map_or("unknown, for some band had no window".to_owned(), |hours| format!("{hours:.1}"));
+                .map_or("unknown, because a band had no window".to_owned(), |hours| format!("{hours:.1}"));
             let (all, lowest) = tally.count(label);
             text += &format!("{name} {hours} (there are {all} and {lowest});\n");
         }
@@ -203,11 +205,12 @@ impl Pace {
         self.hours(label, GOAL.saturating_sub(all).into(), LOW_GOAL.saturating_sub(lowest).into())
     }
 
-    /// Hours of runs of one class until so many windows are there; `None` where a pace is not known, or nothing comes.
+    /// Hours of runs of one class until these numbers of windows exist; `None` if a rate is unknown
+    /// or 0.
     fn hours(&self, label: Label, all: f64, lowest: f64) -> Option<f64> {
         let [usual, low] = [false, true].map(|low| self.0.get(&(label, low)).copied().unwrap_or_default());
         let both = Spent { hours: usual.hours + low.hours, made: added(usual.made, low.made) };
-        // Both aims in turn until one goal is reached, and then what the other needs.
+        // Both kinds of runs alternate until one goal is reached; then only the other kind runs.
         let hours = if 0.0 < all && 0.0 < lowest {
             let (of_all, of_lowest) = (all / both.all(), lowest / both.lowest());
             let first = of_all.min(of_lowest);
@@ -233,7 +236,7 @@ impl Spent {
         self.made[0].iter().map(|count| f64::from(*count)).sum::<f64>() / self.hours
     }
 
-    /// … and for [`LOW_GOAL`].
+    /// Windows an hour that count for [`LOW_GOAL`].
     fn lowest(&self) -> f64 {
         f64::from(self.made[1][0]) / self.hours
     }
@@ -246,11 +249,12 @@ fn added(mut one: Made, other: Made) -> Made {
 
 const CAUSES: [(Label, &str); 2] = [(Label::Net, "network"), (Label::Cpu, "CPU")];
 
-/// What the paper had of each cause, and of these at its lowest losses (Dickens §3.1.4, §3.1.5).
+/// Windows that the paper had of each cause, and of these at its lowest losses (Dickens §3.1.4,
+/// §3.1.5).
 const GOAL: u32 = 5000;
 const LOW_GOAL: u32 = 1200;
 
-/// The paper has none; so many that a tenth of them tells a share to 3 points.
+/// The paper has no hybrids; with this many, a tenth of them gives a share to within 3 points.
 const HYBRIDS: u32 = 2500;
 
 #[cfg(test)]
@@ -301,11 +305,12 @@ mod tests {
 
     #[test]
     fn the_slower_goal_goes_on_alone() {
-        // An hour: 1000 windows and 50 low ones by usual runs, 200 and 400 by low ones.
+        // In an hour, usual runs make 1000 windows and 50 low ones; low runs make 200 and 400.
         let made = pace([[100, 200, 200], [25, 0, 0]], [[100, 0, 0], [200, 9, 9]]);
-        // In turn 600 and 225 an hour: 1200 low ones take 5.33 hours, and the other 1800 of 5000 then 1.8.
+        // Alternating, 600 and 225 an hour: 1200 low ones take 5.33 hours, the other 1800 of 5000
+        // then 1.8.
         assert!((made.hours(Label::Cpu, 5000.0, 1200.0).unwrap() - 7.133).abs() < 0.001);
-        // 600 take an hour, in which 225 low ones come; 975 are left.
+        // 600 take an hour, with 225 low ones; 975 are left.
         assert!((made.hours(Label::Cpu, 600.0, 1200.0).unwrap() - (1.0 + 975.0 / 400.0)).abs() < 1e-9);
         assert_eq!(made.hours(Label::Cpu, 0.0, 1200.0), Some(3.0));
         assert_eq!(made.hours(Label::Cpu, 5000.0, 0.0), Some(5.0));
@@ -333,7 +338,8 @@ mod tests {
         tally.note_windows(LARGE, Label::Cpu, 1, LOW_GOAL);
         assert!(is_reached(&[GEN, Kind::Hyb(Net::Tcp)], &tally));
         assert!(!is_reached(&[GEN, Kind::Net(Net::Tcp)], &tally));
-        // An outage is never of the lowest band; once there are windows enough it is not waited for.
+        // An outage is never in the lowest band; once there are enough windows, that band is not
+        // awaited.
         tally.note_windows(WINDOW, Label::Net, 1, GOAL);
         assert!(is_reached(&[Kind::Net(Net::Outage)], &tally) && !is_reached(&[Kind::Net(Net::Tcp)], &tally));
     }

@@ -1,4 +1,4 @@
-//! To a host that does not always read.
+//! Transfers to a host that does not always read.
 
 use std::time::Duration;
 
@@ -14,26 +14,28 @@ use crate::table::{Section, Table, cells, percent};
 pub(super) const MBIT_S: u64 = 300;
 pub(super) const RTT_MS: u64 = 20;
 
-/// What the host reads while it runs: twice what comes.
+/// Rate at which the host reads while it runs: twice the rate of arrivals.
 const READS_MBIT_S: u64 = 600;
 
-/// Socket buffers (bytes): what a program asks for where it may, and Linux's default.
+/// Socket buffers (bytes): what a privileged program requests, and Linux's default.
 pub(super) const BUFFERS: [u64; 2] = [4_000_000, 212_000];
 
-/// The network's part in the runs with both causes.
+/// Random loss of the network in the runs with both causes.
 const LOSS: f64 = 1e-3;
 
-/// `fixed` has no ear to lose: its rate is given. The paper's other mode is like the first.
+/// `fixed` does not use the attribution, because its rate is given. The paper's other mode behaves
+/// like `paper` and is left out.
 const KINDS: [Kind; 6] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Fixed, Kind::Paper];
 
-/// Who tells the causes: the kernel's count, the pattern alone, nobody.
+/// Attribution of losses: whether there is one, and whether it has the kernel's counter.
 const EARS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
 }
 
-/// Paths to hosts that are busy so and have such buffers, with both of these, and what the host could drain (bytes a second).
+/// Paths to hosts with these loads and buffers, each with its load, its buffer, and the rate that
+/// the host could drain (bytes a second).
 pub(super) fn paths(
     busy: &[Busy],
     buffers: &[u64],
@@ -64,8 +66,8 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
     let courses = all("contention", &cases)?;
     let (mut table, mut numbers) = (
         Table::titled(
-            "host, buffer, random loss | could drain | controller | ear and kernel's count | \
-             ear, pattern only | no ear",
+            "host, buffer, random loss | could drain | controller | loss attribution with kernel's count | \
+             loss attribution, pattern only | no loss attribution",
         ),
         Vec::new(),
     );
@@ -98,7 +100,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
     let legend = format!(
         "{MBIT_S} Mbit/s, {RTT_MS} ms; a host that reads {READS_MBIT_S} Mbit/s while it runs, and drops what its socket buffer has no room for. \
          quota: it runs 25 of 100 ms; generator: the paper's, its times divided by 50. Goodput (Mbit/s) = % of what the host could drain / % of the \
-         packets sent that the host threw away; {} s after {START_S} s of start. Could drain: what it takes when the path is always full.",
+         packets sent that the host dropped; {} s after {START_S} s of start. Could drain: its rate when the path is always full.",
         setting.seconds
     );
     Ok(Section::new("A busy host", &legend, &table, numbers))
@@ -128,7 +130,7 @@ mod tests {
             table.text
         );
         assert!(drained("paper", 0.0, EARS[0]) > 5.0 * drained("paper", 0.0, EARS[2]), "{}", table.text);
-        // The network's part counts as ever.
+        // The network's losses still count as congestion.
         assert!(drained("highspeed", LOSS, EARS[0]) < drained("highspeed", 0.0, EARS[0]), "{}", table.text);
     }
 }

@@ -1,4 +1,4 @@
-//! What a flow leaves to others: to one of RFC 9438, and to its own kind.
+//! Shares that a flow leaves to others: to a flow of RFC 9438, and to its own kind.
 
 use barograph_transfer::controller::Kind;
 use serde_json::json;
@@ -10,17 +10,17 @@ use crate::table::{Section, Table, cells, percent};
 
 const MBIT_S: u64 = 100;
 
-/// How often a run of throughput fits in one of these: shares take a minute to settle at 100 ms.
+/// Length of these runs in runs of throughput: shares take a minute to settle at 100 ms.
 const LONGER: u64 = 4;
 
-/// Of a run, the part after which shares are taken: the first sixth is the start.
+/// Shares are taken after this part of a run: the first sixth is the start.
 const SETTLED: u64 = 6;
 
-/// Between the starts of flows of one kind (s).
+/// Time between the starts of flows of one kind (s).
 const APART_S: u64 = 2;
 const FLOWS: u64 = 4;
 
-/// Over how long Jain's index is taken (s).
+/// Time over which Jain's index is taken (s).
 const SPAN_S: u64 = 10;
 const JAIN: f64 = 0.95;
 

@@ -11,13 +11,14 @@ use clap::ValueEnum;
 pub(crate) enum Busy {
     /// A CPU quota: it runs 25 of 100 ms.
     Quota,
-    /// The paper's generator (Dickens §3.1.4), its times divided by 50: up to 7 processes for 20 to 140 ms, then none for up to 400 ms. While they
-    /// run, the receiver gets its turn among them.
+    /// The paper's generator (Dickens §3.1.4), its times divided by 50: up to 7 processes for 20 to
+    /// 140 ms, then none for up to 400 ms. While they run, the receiver gets its time slices among
+    /// them.
     Generator,
 }
 
 impl Busy {
-    /// When the receiver does not run, up to `until`.
+    /// Times at which the receiver does not run, up to `until`.
     fn stalls(self, seed: u64, until: Duration) -> Vec<(Duration, Duration)> {
         let mut stalls = Vec::new();
         let mut at = Duration::ZERO;
@@ -47,19 +48,19 @@ impl Busy {
 
 const MS: Duration = Duration::from_millis(1);
 
-/// For how long a process runs when others want to (Linux: 2.8 ms and more).
+/// Time slice of a process if others are ready, too (Linux: 2.8 ms and more).
 const SLICE: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
-    /// While it runs (bytes a second).
+    /// Rate at which the host reads while it runs (bytes a second).
     reads_bytes_s: f64,
     buffer_bytes: u64,
     stalls: Vec<(Duration, Duration)>,
-    /// Stalls before this are over.
+    /// Index of the next stall; earlier ones are over.
     next: usize,
     last_read: Duration,
-    /// What waits in the socket: when it will be read, and its bytes.
+    /// Packets in the socket: when each will be read, and its bytes.
     held: VecDeque<(Duration, u32)>,
     held_bytes: u64,
 }
@@ -77,7 +78,7 @@ impl Host {
         }
     }
 
-    /// A packet comes, not before those before it: when it is read; `None` where the buffer has no room.
+    /// A packet arrives, in order. Returns when it is read; `None` if the buffer has no room.
     pub(crate) fn take(&mut self, at: Duration, bytes: u32) -> Option<Duration> {
         while let Some((_, gone)) = self.held.front().filter(|(read, _)| *read <= at) {
             self.held_bytes -= u64::from(*gone);
@@ -121,7 +122,8 @@ impl Host {
         from + left
     }
 
-    /// What it takes at the most (bytes a second) between two times: of packets that come at the path's rate all the time.
+    /// Highest rate (bytes a second) at which it reads between two times, if packets always arrive
+    /// at the path's rate.
     pub(crate) fn drains_bytes_s(&self, path_bytes_s: f64, packet: u32, from: Duration, to: Duration) -> f64 {
         let mut host = self.clone();
         let gap_s = f64::from(packet) / path_bytes_s;
@@ -141,11 +143,11 @@ impl Host {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Hold {
-    /// It does not ask.
+    /// Packets are never held.
     Never,
-    /// What its feedback showed of those that were.
+    /// Held during stalls that are predicted from feedback.
     Predicted,
-    /// All, also of those to come: what a predictor could bring at the most.
+    /// Held during all stalls, including future ones: the most that a predictor could gain.
     Known,
 }
 
@@ -153,16 +155,17 @@ impl Hold {
     pub(crate) const ALL: [Self; 3] = [Self::Never, Self::Predicted, Self::Known];
 }
 
-/// Predicts stalls from silences: a host that stalls sends no feedback either.
+/// Predicts stalls from silences, because a host that stalls sends no feedback.
 ///
-/// Two series are forecast by the project's own battery: for how long the host runs, and for how long it does not. Only if the intervals of both
-/// are narrow is anything held: a quota is strictly periodic, the paper's generator is not.
+/// The project's own battery forecasts two series: how long the host runs, and how long it stalls.
+/// Packets are held only if the intervals of both are narrow. A quota is strictly periodic; the
+/// paper's generator is not.
 #[derive(Debug)]
 pub(crate) struct Predictor {
     round_trip: Duration,
     coming: VecDeque<Duration>,
     heard: Option<Duration>,
-    /// When the last stall ended, in times of sending.
+    /// Sending time at which the last stall ended.
     woke: Option<Duration>,
     runs: Battery,
     stalls: Battery,
@@ -185,12 +188,12 @@ impl Predictor {
         }
     }
 
-    /// Feedback that comes at `at`.
+    /// Records that feedback arrives at `at`.
     pub(crate) fn hears(&mut self, at: Duration) {
         self.coming.push_back(at);
     }
 
-    /// Until when nothing is to be sent, at `now`.
+    /// Time until which nothing is to be sent, at `now`.
     pub(crate) fn holds(&mut self, now: Duration) -> Option<Duration> {
         while let Some(at) = self.coming.front().copied().filter(|at| *at <= now) {
             self.coming.pop_front();
@@ -203,7 +206,7 @@ impl Predictor {
         let silent = self.heard.filter(|before| SILENCE_MIN <= at.saturating_sub(*before));
         self.heard = Some(at);
         let Some(before) = silent else { return };
-        // What is sent a round trip before feedback comes is what that tells of.
+        // Feedback describes packets that were sent one round trip before it arrives.
         let [from, to] = [before, at].map(|time| time.saturating_sub(self.round_trip));
         self.next = None;
         if let Some(woke) = self.woke.filter(|woke| *woke < from) {
@@ -216,7 +219,7 @@ impl Predictor {
         self.woke = Some(to);
     }
 
-    /// When the next stall is, after one that ended at `woke`; the one after it in case the next is not seen.
+    /// The next stall after one that ended at `woke`.
     fn forecast(&self, woke: Duration) -> Option<(Duration, Duration)> {
         if self.count < COUNT_MIN {
             return None;
@@ -232,7 +235,7 @@ impl Predictor {
     }
 }
 
-/// What is expected, and how wide its interval is (s).
+/// Forecast of the next value and the width of its interval (s).
 fn ahead(battery: &Battery) -> Option<(f64, f64)> {
     let value = battery.forecast(Loss::Absolute)?.value;
     let interval = battery.interval(LEVEL)?;
@@ -240,21 +243,24 @@ fn ahead(battery: &Battery) -> Option<(f64, f64)> {
 }
 
 const LEVEL: f64 = 0.9;
-/// Feedback comes four times a round trip or more often, and a round trip is 20 ms here; a sender that is held, or a queue that fills, is silent
-/// for 8 to 25 ms by itself (seed 11).
+/// Feedback arrives at least four times in a round trip, here 20 ms. Without a stall there are
+/// silences of 8 to 25 ms when the sender is held or a queue fills (seed 11).
 const SILENCE_MIN: Duration = Duration::from_millis(30);
-/// What was seen less often has no interval worth the name.
+/// Fewer stalls give no useful interval.
 const COUNT_MIN: u32 = 10;
-/// Both intervals together, of a stall: what is held for nothing costs as much as is won.
+/// Sum of the widths of both intervals, as a share of a stall: holding at a wrong time costs as
+/// much as holding at a right time gains.
 const SPREAD_MAX: f64 = 0.25;
-/// Longer is no stall but an outage.
+/// A longer silence is an outage, not a stall.
 const STALL_MAX_S: f64 = 10.0;
-/// So late in a stall holding begins: the socket has room for a little, and where nothing comes, the beginning of a stall is not seen.
+/// Holding begins this long after the start of a stall: the socket has some room, and if nothing
+/// arrives the start of a stall cannot be detected.
 const INTO: Duration = Duration::from_millis(4);
-/// So early it ends.
+/// Holding ends this long before the end of a stall.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// What one who knows holds: stalls shorter than the buffer lasts cost nothing.
+/// Time to hold a packet that would arrive at `arrives`, with knowledge of all stalls; `None` if it
+/// is not to be held.
 pub(crate) fn known(host: &Host, arrives: Duration) -> Option<Duration> {
     let (from, to) = host.stall_at(arrives)?;
     let (from, to) = (from + INTO, to.saturating_sub(EARLY));
@@ -270,9 +276,9 @@ mod tests {
         let until = Duration::from_secs(20);
         let host = |buffer| Host::new(Busy::Quota, 800, buffer, 1, until);
         let drains = |buffer| host(buffer).drains_bytes_s(37.5e6, 1500, Duration::from_secs(5), until) / 25e6;
-        // In a stall come 2.8 MB, which a large buffer holds.
+        // 2.8 MB arrive in a stall, which a large buffer holds.
         assert!((0.95..1.01).contains(&drains(4_000_000)), "{}", drains(4_000_000));
-        // A small one holds 0.212, and then 0.94 MB come while it runs.
+        // A small buffer holds 0.212 MB, and then 0.94 MB arrive while the host runs.
         let small = (0.025 * 37.5 + 0.212) / 2.5;
         assert!((0.95..1.05).contains(&(drains(212_000) / small)), "{}", drains(212_000));
         assert_eq!(host(1500).runs_from(40 * MS), 100 * MS);

@@ -1,4 +1,4 @@
-//! To a receiver that blames its host for everything the network loses.
+//! Transfers to a receiver that attributes all losses of the network to its host.
 
 use barograph_transfer::controller::Kind;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! Flows over one path in virtual time, and what came of them second by second.
+//! Flows over one path in virtual time, and their results second by second.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(crate) struct Ours {
     pub(crate) kind: Kind,
     pub(crate) start_s: u64,
     pub(crate) has_ear: bool,
-    /// Whether the receiver's kernel counts what it drops.
+    /// Whether the receiver's kernel counts its drops.
     pub(crate) has_count: bool,
     pub(crate) lies: bool,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Case {
     pub(crate) seconds: u64,
 }
 
-/// How far a flow is.
+/// Progress of one flow so far.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     acked_bytes: u64,
@@ -45,7 +45,7 @@ struct Mark {
     dropped: u64,
 }
 
-/// How far all are, at a whole second.
+/// Progress of all flows at a whole second.
 #[derive(Clone, Debug)]
 struct Second {
     flows: Vec<Mark>,
@@ -65,7 +65,7 @@ impl Course {
         (of(&self.seconds[at(from_s)]), of(&self.seconds[at(to_s)]))
     }
 
-    /// Bytes a second of a flow that came and were new, headers included.
+    /// New bytes that arrived of a flow, with headers, per second.
     pub(crate) fn bytes_s(&self, flow: usize, from_s: u64, to_s: u64) -> f64 {
         let (before, after) = self.between(from_s, to_s, |second| second.flows[flow].acked_bytes);
         let packets = (after - before) as f64 / f64::from(PACKET - OVERHEAD);
@@ -77,13 +77,13 @@ impl Course {
         after.lost.saturating_sub(before.lost) as f64 / (after.sent - before.sent).max(1) as f64
     }
 
-    /// What part of a flow's packets its receiver's host threw away.
+    /// Share of a flow's packets that the receiver's host dropped.
     pub(crate) fn dropped(&self, flow: usize, from_s: u64, to_s: u64) -> f64 {
         let (before, after) = self.between(from_s, to_s, |second| second.flows[flow]);
         (after.dropped - before.dropped) as f64 / (after.sent - before.sent).max(1) as f64
     }
 
-    /// Bytes a second of the cubic flow, and what part of its packets was lost.
+    /// Bytes a second of the cubic flow, and the share of its packets that were lost.
     pub(crate) fn cubic(&self, from_s: u64, to_s: u64) -> (f64, f64) {
         let (before, after) = self.between(from_s, to_s, |second| second.cubic);
         let bytes = (after.came - before.came) as f64 * f64::from(PACKET);
@@ -91,7 +91,7 @@ impl Course {
         (bytes / (to_s - from_s) as f64, lost)
     }
 
-    /// How long a packet waits in the queue, in the mean (ms).
+    /// Mean time of a packet in the queue (ms).
     pub(crate) fn queue_ms(&self, from_s: u64, to_s: u64) -> f64 {
         let (before, after) = self.between(from_s, to_s, |second| (second.waited_s, second.waits));
         1e3 * (after.0 - before.0) / (after.1 - before.1).max(1) as f64
@@ -111,7 +111,7 @@ impl Case {
             pair.add(self.flow(number as u64, *ours)?);
         }
         if self.flows.is_empty() {
-            // A pair without flows has nothing to wait for.
+            // The pair needs a flow to run, so this one never starts.
             pair.add(self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(Kind::Fixed) })?);
         }
         let mut seconds = vec![look(&pair)];
@@ -121,7 +121,7 @@ impl Case {
         }
         for flight in pair.flights() {
             if let Some(violation) = &flight.violation {
-                anyhow::bail!("a flow broke the protocol: {violation}");
+                anyhow::bail!("a flow violated the protocol: {violation}");
             }
         }
         Ok(Course { seconds })
@@ -144,7 +144,7 @@ impl Case {
 /// More than is sent in any run.
 const OBJECT_BYTES: u64 = 1 << 44;
 
-/// What part of the bottleneck `fixed` is told to send, and the paper's to begin with.
+/// Share of the bottleneck that `fixed` sends, and at which the paper's controllers begin.
 pub(crate) const GIVEN: f64 = 0.95;
 
 fn look(pair: &Pair<Bottleneck, Box<dyn Taker>>) -> Second {
@@ -161,7 +161,7 @@ fn look(pair: &Pair<Bottleneck, Box<dyn Taker>>) -> Second {
     Second { flows: flows.collect(), cubic: link.cubic(), waits: link.waits, waited_s: link.waited_s }
 }
 
-/// A receiver that says of every loss that its host did it, and that it reads 10 Gbit/s.
+/// A receiver that attributes every loss to its host and claims to read 10 Gbit/s.
 #[derive(Debug)]
 struct Liar(Receiver);
 
@@ -192,23 +192,23 @@ pub(crate) fn all(name: &str, cases: &[Case]) -> anyhow::Result<Vec<Course>> {
     jobs::all(cases, |_| name.to_owned(), Case::go).into_iter().collect()
 }
 
-/// Bytes of a full packet, headers included: what Ethernet carries.
+/// Bytes of a full packet including headers, as Ethernet carries.
 pub(crate) const PACKET: u32 = 1500;
 
-/// IP, UDP, number and seal.
+/// Bytes of IP, UDP, packet number and authentication tag.
 pub(crate) const OVERHEAD: u32 = 60;
 
-/// A path with the same delay in both directions and a bottleneck on the way there.
+/// A path with the same delay in both directions and a bottleneck towards the receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) mbit_s: u64,
     pub(crate) rtt_ms: u64,
-    /// Probability that a packet is lost behind the queue.
+    /// Probability that a packet is lost after the queue.
     pub(crate) loss: f64,
     pub(crate) seed: u64,
     /// The receiver's host, if it is one that stalls.
     pub(crate) host: Option<Host>,
-    /// One flow of RFC 9438 beside, from the beginning.
+    /// One concurrent flow of RFC 9438, from the beginning.
     pub(crate) has_cubic: bool,
     pub(crate) hold: Hold,
 }
@@ -226,7 +226,7 @@ impl Path {
         Duration::from_millis(self.rtt_ms) / 2
     }
 
-    /// One product of rate and round trip, but room for a burst.
+    /// Bytes of the queue: one product of rate and round trip, but room for a burst.
     fn queue_bytes(&self) -> u64 {
         (self.mbit_s * self.rtt_ms * 125).max(QUEUE_PACKETS_MIN * u64::from(PACKET))
     }
@@ -254,7 +254,7 @@ impl Path {
     }
 }
 
-/// The least a queue has room for (packets).
+/// The least room of a queue (packets).
 const QUEUE_PACKETS_MIN: u64 = 32;
 
 #[derive(Debug)]
@@ -266,7 +266,7 @@ pub(crate) struct Bottleneck {
     other: Option<Other>,
     hold: Hold,
     predictor: Option<Predictor>,
-    /// Packets that came to the queue, and how long each would wait there, in all.
+    /// Packets that arrived at the queue, and the sum of their waiting times there.
     pub(crate) waits: u64,
     pub(crate) waited_s: f64,
 }
@@ -278,7 +278,7 @@ struct Other {
     count: Count,
 }
 
-/// What the cubic flow sent, lost and got through (packets).
+/// Packets of the cubic flow that were sent, lost and delivered.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) sent: u64,
@@ -295,7 +295,7 @@ impl Other {
     }
 }
 
-/// RFC 6298 §2.4: the least time-out.
+/// RFC 6298 §2.4: the least retransmission timeout.
 const SILENT: Duration = Duration::from_secs(1);
 
 impl Bottleneck {
@@ -303,7 +303,7 @@ impl Bottleneck {
         self.other.as_ref().map_or(Count::default(), |other| other.count)
     }
 
-    /// When a packet comes to the host.
+    /// Time at which a packet arrives at the host; `None` if it is lost.
     fn pass(&mut self, now: Duration, bytes: u32) -> Option<Duration> {
         self.waits += 1;
         self.waited_s += self.there.backlog_bytes(now) as f64 / self.bytes_s;
@@ -313,7 +313,7 @@ impl Bottleneck {
         }
     }
 
-    /// The cubic flow's turn.
+    /// Processes the next event of the cubic flow.
     fn step(&mut self, now: Duration) {
         let Some(mut other) = self.other.take() else { return };
         match other.coming.front() {
@@ -340,7 +340,7 @@ impl Link for Bottleneck {
     fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
         let (is_marked, stamped) = (None, None);
         if let Load::Feedback(..) = parcel.load {
-            // A host that stalls sends nothing either.
+            // A host that stalls also sends nothing.
             let sent = self.host.as_ref().map_or(now, |host| host.runs_from(now));
             let at = sent + self.back;
             if let Some(predictor) = &mut self.predictor {
@@ -355,7 +355,8 @@ impl Link for Bottleneck {
             return;
         };
         let read = host.take(came, parcel.bytes);
-        // What is dropped raises the count that the next packet to enter the socket carries: it is read behind those that are there.
+        // A dropped packet increases the counter that the next packet entering the socket carries,
+        // which is read after those already there.
         let at = read.unwrap_or_else(|| host.last_read().max(came));
         arrivals.push(Arrived { at, stamped: Some(came), parcel, is_marked, is_dropped: read.is_none() });
     }
@@ -364,7 +365,7 @@ impl Link for Bottleneck {
         match self.hold {
             Hold::Never => None,
             Hold::Predicted => self.predictor.as_mut()?.holds(now),
-            // Both directions take as long.
+            // Both directions have the same delay.
             Hold::Known => Some(now + known(self.host.as_ref()?, now + self.back)?),
         }
     }

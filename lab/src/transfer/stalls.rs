@@ -1,4 +1,5 @@
-//! Holding packets while the receiver's host is expected to stall (Dickens §8): with a predictor, and with one that knows.
+//! Holds packets while the receiver's host is expected to stall (Dickens §8): with a predictor, and
+//! with full knowledge of the stalls.
 
 use barograph_transfer::controller::Kind;
 use serde_json::json;
@@ -10,7 +11,8 @@ use super::{START_S, Setting};
 use crate::output::name;
 use crate::table::{Section, Table, cells, percent};
 
-/// `fixed` without an ear sends at 95 % of the path whatever is lost: there, what holding saves is seen alone.
+/// `fixed` without loss attribution sends at 95 % of the path whatever is lost, so it shows only
+/// the effect of holding.
 const KINDS: [(Kind, bool); 3] = [(Kind::Fixed, false), (Kind::Model, true), (Kind::HighSpeed, true)];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
@@ -49,8 +51,8 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
         table.push(row);
     }
     let legend = format!(
-        "{MBIT_S} Mbit/s, {RTT_MS} ms, hosts as in `contention`. Packets are held never, while a stall is predicted, or while one that knows \
-         the stalls says so. Goodput (Mbit/s) / % of the packets sent that the host threw away; {} s after {START_S} s of start.",
+        "{MBIT_S} Mbit/s, {RTT_MS} ms, hosts as in `contention`. Packets are held never, while a stall is predicted, or during all stalls, which \
+         are then known. Goodput (Mbit/s) / % of the packets sent that the host dropped; {} s after {START_S} s of start.",
         setting.seconds
     );
     Ok(Section::new("Holding packets while the host stalls", &legend, &table, numbers))

@@ -8,13 +8,13 @@ use super::{START_S, Setting};
 use crate::stats::{mean, range};
 use crate::table::{Section, Table, bold, cells, percent};
 
-/// Mbit/s and round trip (ms).
+/// Rates (Mbit/s) and round trips (ms).
 const PATHS: [(u64, u64); 9] =
     [(100, 1), (100, 10), (100, 50), (100, 100), (300, 1), (300, 10), (300, 50), (300, 100), (1000, 1)];
 
 const LOSSES: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
 
-/// A third as long at 1 Gbit/s, where more packets are sent in that time than on any other path.
+/// At 1 Gbit/s runs take a third of the time: more packets are sent in it than on any other path.
 const LARGE_MBIT_S: u64 = 1000;
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
@@ -94,7 +94,8 @@ impl Found {
     }
 }
 
-/// What part of the bottleneck RFC 3649's response function gives at the path's loss, were each an event of its own and no packet to wait.
+/// Share of the bottleneck that RFC 3649's response function gives at the path's loss, if each loss
+/// were its own event and no packet had to wait.
 fn equation(path: &Path) -> f64 {
     let window = Response::HighSpeed.window(path.loss);
     (window * f64::from(PACKET) / (path.rtt_ms as f64 / 1e3) / path.bytes_s()).min(1.0)

@@ -1,4 +1,5 @@
-//! To a host that does not always read: the paper's generator, a quota, and both causes at once.
+//! Transfers to a host that does not always read: the paper's generator, a quota, and both causes
+//! of loss at once.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::signatures::host::{Load, limit_to};
 use crate::signatures::plan::Host;
 use crate::table::{Table, cells, dash, number, percent};
 
-/// What keeps the receiver from reading, and what the network loses beside.
+/// Load that keeps the receiver from reading, and random loss of the network.
 #[derive(Clone, Copy, Debug)]
 struct Trouble {
     name: &'static str,
@@ -29,7 +30,7 @@ const TROUBLES: [Trouble; 3] = [
     Trouble { name: "generator and 0.1 % of the network's", is_quota: false, loss: 1e-3 },
 ];
 
-/// In short runs those that the question is about.
+/// Controllers of short runs, which matter most for the question.
 const SOME: [Kind; 3] = [Kind::Model, Kind::HighSpeed, Kind::Paper];
 const ALL: [Kind; 5] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Paper];
 
@@ -64,7 +65,7 @@ fn groups(session: &Session) -> Vec<Group> {
     groups
 }
 
-/// Dozens of the generator's cycles, which take 0.3 s in the mean.
+/// Dozens of the generator's cycles, which take 0.3 s on average.
 fn measured(session: &Session) -> Duration {
     Duration::from_secs((2 * session.seconds).max(SECONDS_MIN))
 }
@@ -79,22 +80,22 @@ pub(crate) fn plan(session: &Session) -> Plan {
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let legend = format!(
-        "1 Gbit/s at native delay, sealed; the receiver is kept on one processor, the sender on the other. generator: the paper's (§3.1.4), up to 7 \
+        "1 Gbit/s at native delay, sealed; the receiver is pinned to one processor, the sender to the other. generator: the paper's (§3.1.4), up to 7 \
          processes on the receiver's processor for 20 to 140 ms, then none for up to 400 ms (its times divided by 50). quota: {} of {} ms. Could drain \
-         (Mbit/s): what a program of the lab that only receives, opens and copies took of a flood of sealed datagrams at the line's rate, under the \
-         same load and with the same buffer, from its first datagram on. Ours at fixed rate: what our own receiver, which also keeps account and answers, \
-         took of `fixed` at the line's rate, which no loss slows down. Cells: goodput (Mbit/s), {} after {} of start = % of that / % of the packets \
-         lost over the whole run. Told packets / drops counted, over the whole run too: what the sender with its classifier put down to the host, \
-         and what the receiver's socket dropped; what it put down to the network, and what the link dropped. The kernel counts a train that comes \
-         whole once (all rows without loss of the network's): only in the row with loss are drops packets.",
+         (Mbit/s): rate at which a program of the lab that only receives, decrypts and copies drained a flood of sealed datagrams at the line's rate, under the \
+         same load and with the same buffer, from its first datagram on. Ours at fixed rate: rate at which our own receiver, which also keeps account and responds, \
+         drained `fixed` at the line's rate, which no loss slows down. Cells: goodput (Mbit/s), {} after {} of start = % of could drain / % of the packets \
+         lost over the whole run. Attributed packets / counted drops, also over the whole run: packets that the sender with its classifier attributed to the host / \
+         drops of the receiver's socket; packets that it attributed to the network / drops of the link. The kernel counts a train that arrives \
+         whole once (all rows without loss of the network): only in rows with such loss drops are packets.",
         QUOTA_US / 1000,
         PERIOD_US / 1000,
         for_people(measured(session)),
         for_people(START)
     );
     let table = Table::titled(
-        "trouble, buffer | could drain | ours at fixed rate | controller | classifier on | \
-         classifier off | host: told packets / drops counted | network: told packets / drops counted | \
+        "load, buffer | could drain | ours at fixed rate | controller | classifier on | \
+         classifier off | host: attributed packets / counted drops | network: attributed packets / counted drops | \
          unknown",
     );
     session.report.begin("A busy host", &legend, table, groups(session).iter().map(Group::name))?;
@@ -165,26 +166,28 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     session.report.end(&lines)
 }
 
-/// A cell that drained more than could be drained.
+/// A line about a cell that drained more than the flood did.
 fn noise(name: &str, kind: Kind, share: f64) -> Option<String> {
     (1.0 + NOISE < share).then(|| {
-        format!("- noise: {name}: {kind} drained {share:.2} of what could be drained, so that its row says little\n")
+        format!(
+            "- noise: {name}: {kind} drained {share:.2} of what could be drained, so its row is unreliable\n"
+        )
     })
 }
 
-/// What the host takes of datagrams that nothing slows down (bit/s).
+/// Rate at which the host drains datagrams that nothing slows down (bit/s).
 fn flood(session: &Session, group: &Group) -> anyhow::Result<f64> {
     let network = Network::new(link(group.trouble))?;
     let flood = Flood::prepare(&network, group.buffer, session.cpus.receiver)?;
     let load = group.trouble.start(session, flood.process_id())?;
     let sent = flood.send(&network, OFFERED_BYTES_S, START + measured(session), session.cpus.sender);
-    // Before the receiver is asked: it has to answer.
+    // The load ends before the receiver is stopped, which still has to respond.
     drop(load);
     sent?;
     flood.finish()
 }
 
-/// A run of ours, and what the kernel says of its losses.
+/// A run of ours, with the kernel's counts of its losses.
 struct Course {
     bps: f64,
     said: SenderSaid,
@@ -198,7 +201,7 @@ fn one(session: &Session, trouble: Trouble, ours: &Ours) -> anyhow::Result<Cours
     let load = trouble.start(session, waiting.process_id())?;
     let flow = waiting.go(&network)?;
     let [from_ms, to_ms] = flow::measured(START, measured(session));
-    // Before the receiver is asked: it has to answer.
+    // The load ends before the receiver is stopped, which still has to respond.
     drop(load);
     let (socket_drops, link_drops) = (flow.socket_drops(&network)?, network.dropped()?);
     let course = flow.stop()?;
@@ -237,24 +240,25 @@ fn ours(session: &Session, kind: Kind) -> Ours {
     }
 }
 
-/// What is asked for (bytes): half of Linux's default, as the kernel counts twice that, and what a program that may asks for.
+/// Requested buffers (bytes): half of Linux's default, because the kernel doubles the request, and
+/// what a privileged program requests.
 const BUFFERS: [usize; 2] = [106_496, 2 << 20];
 pub(crate) const RATE: u64 = 1_000_000_000;
 
-/// A little less, for the line counts Ethernet's headers too.
+/// A little less than the line, because its rate also counts Ethernet's headers.
 const OFFERED_BYTES_S: f64 = RATE as f64 / 8.0 * 0.985;
 
-/// The paper's, its times divided by 50 so that a short run has many.
+/// The paper's generator, its times divided by 50 so that a short run has many cycles.
 pub(crate) const GENERATOR: Host =
     Host::Gen { busy: 7, run_ms: [20.0, 140.0], sleep_ms: [0.0, 400.0], scale: 50.0 };
 
-/// A twentieth of a processor, which a gigabit is too much for.
+/// A twentieth of a processor, which a gigabit a second overloads.
 const QUOTA_US: u32 = 5_000;
 const PERIOD_US: u32 = 100_000;
 const SECONDS_MIN: u64 = 6;
 const START: Duration = Duration::from_secs(2);
 
-/// What a host that is busy by lot takes differs by from run to run.
+/// Variation from run to run of what a randomly busy host drains.
 const NOISE: f64 = 0.05;
 
 #[cfg(test)]

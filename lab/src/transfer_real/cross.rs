@@ -1,4 +1,4 @@
-//! A flow of ours, and others beside it on the same path: what each of them gets; of every controller beside traffic that does not ask.
+//! A flow of ours beside other traffic on the same path: the rate of each, for every controller.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,12 +26,13 @@ pub(crate) enum Other {
         congestion: &'static str,
         flows: u32,
     },
-    /// Datagrams of four sources, each of an eighth of the bottleneck for a second, then silent for a second (means; exponential): a quarter of it
-    /// in the mean, up to half at times.
+    /// Datagrams of four sources. Each sends at an eighth of the bottleneck for a second, then is
+    /// silent for a second (means; exponential): a quarter of the bottleneck on average, up to half
+    /// of it.
     OnOff,
 }
 
-/// For how long it goes on, and from when on it is measured (s).
+/// Length of a run, and the time from which it is measured (s).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) seconds: u64,
@@ -42,9 +43,9 @@ pub(crate) struct Window {
 pub(crate) struct Beside {
     pub(crate) ours_bps: f64,
     pub(crate) other_bps: f64,
-    /// What the other sent, where nothing makes it slow down.
+    /// Rate that the other traffic sent, if nothing makes it slow down.
     pub(crate) offered_bps: Option<f64>,
-    /// The median queue that ours meets: its smoothed round trip less the path's.
+    /// Median queueing delay of our flow: its smoothed round trip minus the path's.
     pub(crate) queue_ms: Option<f64>,
     pub(crate) void: Option<String>,
 }
@@ -80,7 +81,7 @@ pub(crate) fn beside(
                 iperf::report(&network.a, (network.b.v4(), PORT), seconds + iperf::GRACE_S, &options);
             let course = flow.stop()?;
             let report = report?;
-            let intervals = report["intervals"].as_array().context("iperf3 tells no intervals")?;
+            let intervals = report["intervals"].as_array().context("iperf3 reports no intervals")?;
             let rates = intervals.iter().skip(from as usize);
             let rates: Vec<f64> =
                 rates.filter_map(|interval| interval["sum"]["bits_per_second"].as_f64()).collect();
@@ -105,7 +106,8 @@ pub(crate) fn beside(
     })
 }
 
-/// Sends until the window ends; datagrams that left within it, and that came.
+/// Sends until the window ends; returns the datagrams that were sent and those that arrived within
+/// it.
 fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::Result<[u64; 2]> {
     let to = network.b.run(|| UdpSocket::bind((network.b.v4(), 0)))??;
     let from = network.a.run(|| UdpSocket::bind((network.a.v4(), 0)))??;
@@ -126,12 +128,12 @@ fn on_off(network: &Network, path: &Path, window: Window, seed: u64) -> anyhow::
         scope.spawn(|| {
             let began = Instant::now();
             while let Some(event) = timeline.next().filter(|_| !is_over.load(Ordering::Relaxed)) {
-                // Silence may be longer than the run.
+                // A silence may be longer than the run.
                 while began.elapsed() < event.due && !is_over.load(Ordering::Relaxed) {
                     thread::sleep(event.due.saturating_sub(began.elapsed()).min(TICK));
                 }
                 for _ in 0..event.burst {
-                    // A packet that the kernel refuses is one that is lost.
+                    // A packet that the kernel refuses counts as lost.
                     let _ = from.send(&[0; DATAGRAM_BYTES]);
                     sent.fetch_add(1, Ordering::Relaxed);
                 }
@@ -156,7 +158,7 @@ pub(crate) fn ours(path: &Path, kind: Kind, seed: u64) -> Ours {
     Ours { rate_bytes_s, seed, ..Ours::new(kind) }
 }
 
-/// The median of what a flow's smoothed round trip is above the path's.
+/// Median of a flow's smoothed round trips minus the path's round trip.
 pub(crate) fn queue_ms(course: &Course, path: &Path, from_ms: u64, to_ms: u64) -> Option<f64> {
     let [median, _] = course.rtts_s(from_ms, to_ms)?;
     Some((1e3 * median - path.rtt_ms as f64).max(0.0))
@@ -164,7 +166,8 @@ pub(crate) fn queue_ms(course: &Course, path: &Path, from_ms: u64, to_ms: u64) -
 
 const PORT: u16 = 5202;
 
-/// What fills an Ethernet packet over IPv4 and UDP; and the whole packet, as the relay counts.
+/// Payload of a full Ethernet packet over IPv4 and UDP; then the whole packet in bits, as the relay
+/// counts.
 const DATAGRAM_BYTES: usize = 1472;
 const PACKET_BITS: f64 = 8.0 * 1500.0;
 const TICK: Duration = Duration::from_millis(50);
@@ -205,7 +208,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     );
     let table = Table::new(["round trip, others"]).and(kinds.iter().map(|kind| kind.name()));
     let names = OTHERS.iter().map(|other| format!("100 ms, {}", other.name()));
-    session.report.begin("Beside traffic that does not ask", &legend, table, names)?;
+    session.report.begin("Beside other traffic", &legend, table, names)?;
     for path in paths(session) {
         let mut lanes = Lanes::new(path.at_once(session));
         for other in OTHERS {
@@ -245,7 +248,7 @@ fn cell(found: &anyhow::Result<Beside>) -> String {
 
 const MBIT_S: u64 = 100;
 
-/// Others come and go, and cubic takes seconds to find its share.
+/// Other traffic varies, and cubic takes seconds to find its share.
 const LONGER: u64 = 3;
 const START_S: u64 = 3;
 

@@ -1,4 +1,4 @@
-//! What a flow of ours leaves to others: to cubic and to bbr, and to its own kind.
+//! Shares that a flow of ours leaves to others: to cubic, to bbr, and to its own kind.
 
 use std::thread;
 use std::time::Duration;
@@ -20,16 +20,17 @@ use crate::table::{Table, dash, number, percent};
 const MBIT_S: u64 = 100;
 const HALF_BPS: f64 = MBIT_S as f64 * 1e6 / 2.0;
 const FLOWS: u64 = 4;
-/// Between the starts of flows of one kind (s).
+/// Time between the starts of flows of one kind (s).
 const APART_S: u64 = 2;
-/// The goal is fairness within so long of the last start (s).
+/// The goal is fairness within this time of the last start (s).
 const FULL_S: u64 = 30;
-/// Else a run is so many times as long as one of throughput: shares take their time.
+/// Without `--full` a run is this many times as long as one of throughput, because shares settle
+/// slowly.
 const LONGER: u64 = 8;
-/// Of a run, the part after which shares are taken: the first sixth is the start.
+/// Shares are taken after this part of a run: the first sixth is the start.
 const SETTLED: u64 = 6;
 const JAIN: f64 = 0.95;
-/// Over how long Jain's index is taken (s).
+/// Time over which Jain's index is taken (s).
 const SPAN_S: u64 = 7;
 
 #[derive(Clone, Copy)]
@@ -38,7 +39,7 @@ enum What {
     Beside(&'static str),
 }
 
-/// Four first: it takes longest, and two at once are to end together.
+/// Four first: it takes longest, and two concurrent jobs should end together.
 const JOBS: [(u64, What); 6] = [
     (20, What::Four),
     (100, What::Four),
@@ -62,7 +63,7 @@ impl Found {
     }
 }
 
-/// How long two flows share; a look takes less.
+/// Time for which two flows share the path; shorter without `--full`.
 fn seconds(session: &Session) -> u64 {
     if session.is_full { FULL_S } else { LONGER * session.seconds }
 }
@@ -199,7 +200,7 @@ impl Row {
         cells
     }
 
-    /// Of the default alone; void runs count for nothing.
+    /// Goals of the default controller; void runs do not count.
     fn goals(&self) -> Vec<String> {
         if self.kind != Kind::DEFAULT {
             return Vec::new();
@@ -223,7 +224,7 @@ impl Row {
 #[derive(Clone, Debug)]
 struct Four {
     jain: f64,
-    /// Since the last start.
+    /// Time since the last start (s).
     fair_after_s: Option<u64>,
     share: f64,
     queue_ms: Option<f64>,
@@ -239,7 +240,7 @@ fn four(session: &Session, path: &Path, kind: Kind) -> anyhow::Result<Four> {
         }
         flows.push(Flow::start(&network, &ours(path, kind, session.seed + number))?);
     }
-    // With what set-up took.
+    // The last start, including the time of set-up.
     let last_ms = now_ms();
     let to_ms = last_ms + 1000 * (FULL_S + SPAN_S);
     thread::sleep(Duration::from_millis(to_ms.saturating_sub(now_ms())));

@@ -1,4 +1,4 @@
-//! Figures of what was measured, from the rows alone.
+//! Figures of the results, drawn from the rows alone.
 
 use std::path::Path;
 
@@ -31,7 +31,8 @@ struct Series {
     points: Vec<(f64, f64)>,
 }
 
-/// Goodput over loss at 100 ms: a row for each bottleneck, our controllers on the left and the peers on the right.
+/// Goodput over loss at 100 ms: a row for each bottleneck, our controllers on the left and other
+/// programs on the right.
 fn network(rows: &[Value]) -> anyhow::Result<Option<String>> {
     let rates = [100, 300].map(|mbit_s| {
         let [ours, peers] = [true, false].map(|is_ours| series(rows, mbit_s, is_ours));
@@ -57,7 +58,7 @@ fn network(rows: &[Value]) -> anyhow::Result<Option<String>> {
     Ok(Some(figure))
 }
 
-/// In the order of the rows, with the points that are evidence.
+/// Series in the order of the rows, without void points.
 fn series(rows: &[Value], mbit_s: u64, is_ours: bool) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for row in rows.iter().filter(|row| row["mbit_s"] == mbit_s && row["rtt_ms"] == RTT_MS) {
@@ -69,7 +70,8 @@ fn series(rows: &[Value], mbit_s: u64, is_ours: bool) -> Vec<Series> {
         if name.parse::<Kind>().is_ok() != is_ours {
             continue;
         }
-        // Also one whose first cell is none, so that it has the same colour in all panels.
+        // A series is also added if its first cell is void, so that it has the same colour in all
+        // panels.
         let index = all.iter().position(|series| series.name == name).unwrap_or_else(|| {
             all.push(Series { name: name.to_owned(), points: vec![] });
             all.len() - 1
@@ -98,7 +100,7 @@ fn panel(root: &Area<'_>, left: i32, top: i32, title: &str, series: &[Series]) -
     Ok(())
 }
 
-/// A bar for each row: the limits, ours, others; none of a void run.
+/// A bar for each row: the limits, ours, others. Void runs have none.
 fn uncontended(rows: &[Value]) -> anyhow::Result<Option<String>> {
     let bars: Vec<(&str, f64)> = rows
         .iter()
@@ -135,14 +137,14 @@ fn uncontended(rows: &[Value]) -> anyhow::Result<Option<String>> {
     Ok(Some(figure))
 }
 
-/// The round trip that the goals are about.
+/// Round trip that the goals refer to.
 const RTT_MS: u64 = 100;
 
-/// Where no loss stands on a logarithmic axis.
+/// Position of a loss of 0 on a logarithmic axis.
 const NO_LOSS: f64 = 2e-5;
 const COLOURS: [RGBColor; 7] = [BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, INK];
 
-/// Pixels.
+/// Sizes and margins in pixels.
 const LEFT: i32 = 100;
 const PANEL_WIDTH: i32 = 420;
 const PANEL_HEIGHT: i32 = 320;

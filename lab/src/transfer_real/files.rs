@@ -1,4 +1,5 @@
-//! From disk to disk: what the disk writes, the peers that copy files, and `barograph send` to `barograph recv`.
+//! From disk to disk: the rate of the disk, other programs that copy files, and `barograph send` to
+//! `barograph recv`.
 
 use std::fs;
 use std::io::Write as _;
@@ -26,7 +27,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// An estimate, of all rows: those of the first table as if all moved [`BYTES_S`].
+/// Estimates the time of all rows, as if all programs of the first table copied [`BYTES_S`].
 pub(crate) fn plan(session: &Session) -> Plan {
     let of = |copies: usize, seconds: u64, rounds: usize| {
         Plan::of((copies * rounds) as u64, AROUND + Duration::from_secs(seconds), 1)
@@ -54,8 +55,8 @@ fn one(session: &Session) -> anyhow::Result<Section> {
     study.copies(&PEERS);
     study.run();
     let legend = format!(
-        "One file of {} MiB in {}, over veth; until it is on the disk, digest and name included, set-up too, and fsync of those who do not \
-         themselves. UFTP's time is its own, without the 3 s for which it waits for receivers. Medians of {}.",
+        "One file of {} MiB in {}, over veth; until it is on the disk, including set-up, digest and name, and an fsync after programs that do none. \
+         UFTP's time is its own, without the 3 s for which it waits for receivers. Medians of {}.",
         bytes >> 20,
         session.disk.display(),
         study.rounds
@@ -100,7 +101,7 @@ fn many(session: &Session) -> anyhow::Result<Section> {
     study.copies(&[Peer::Scp, Peer::RsyncSsh, Peer::RsyncDaemon].map(Subject::Peer));
     study.run();
     let legend = format!(
-        "{FILES} files of 4 to 16 KiB, {} MB in all, in {}; until all are on the disk (`sync -f` after those who do not). Medians of {}.",
+        "{FILES} files of 4 to 16 KiB, {} MB in all, in {}; until all are on the disk (`sync -f` after programs that do none). Medians of {}.",
         job.bytes / 1_000_000,
         session.disk.display(),
         study.rounds
@@ -130,7 +131,7 @@ impl Subject {
         }
     }
 
-    /// Its rate (bit/s).
+    /// Rate in bits per second.
     fn measure(self, session: &Session, job: &Job) -> anyhow::Result<f64> {
         match self {
             Self::Written => written(job).map(bits),
@@ -173,7 +174,7 @@ impl<'a> Study<'a> {
         self.rows.extend(wanted.map(|subject| Row { subject: *subject, rounds: Rounds::default() }));
     }
 
-    /// Each round measures everything, so that what the machine does beside is in all rows alike.
+    /// Each round measures every row, so that other work of the machine affects all rows alike.
     fn run(&mut self) {
         for _ in 0..self.rounds {
             for row in &mut self.rows {
@@ -193,18 +194,18 @@ impl<'a> Study<'a> {
         let (ours_bps, best) = (self.best(|row| row == ours), self.best(|row| others.contains(&row)));
         let what = format!("{} ÷ {}", ours.name(), names.join(" or "));
         if self.rounds < ROUNDS_MIN {
-            return format!("- {what}: no verdict of fewer than {ROUNDS_MIN} rounds\n");
+            return format!("- {what}: no verdict with fewer than {ROUNDS_MIN} rounds\n");
         }
         session::goal_line(&what, bound, ours_bps.zip(best).map(|(ours, best)| ours / best))
     }
 
-    /// Never more than 3 % behind.
+    /// Goals beside other programs: at most 3 % slower than each.
     fn peer_goals(&self) -> Vec<String> {
         let peers = self.rows.iter().filter(|row| matches!(row.subject, Subject::Peer(_)));
         peers.map(|row| self.goal(SEALED, &[row.subject], Bound::Least(0.97))).collect()
     }
 
-    /// Rates, beside that of one row, where that ran.
+    /// Rates, and ratios to that of one row if it ran.
     fn table(&self, title: &str, legend: &str, base: Subject, goals: &[String]) -> Section {
         let base_bps = self.best(|row| row == base);
         let over = format!("÷ {}", if base == Subject::Written { "the disk's" } else { "cp's" });
@@ -240,18 +241,20 @@ const PEERS: [Subject; 8] = [
     Subject::Peer(Peer::RsyncDaemon),
 ];
 
-/// A disk's rate differs by more from run to run than the goals allow.
+/// A disk's rate differs from run to run by more than the goals allow.
 const ROUNDS_MIN: usize = 3;
-/// Half a second to some seconds of a disk.
+/// The disk takes from half a second to some seconds.
 const BYTES: u64 = 512 << 20;
-/// What ours and the peers make of a disk that is quick, in the mean; the slowest, a tenth of the quickest, take most of the time.
+/// Mean rate of all programs to a fast disk; the slowest, at a tenth of the fastest, take most of
+/// the time.
 const BYTES_S: u64 = 300_000_000;
-/// A good hard disk writes more, a slow one less; far below what two processors seal.
+/// A good hard disk writes faster, a slow one slower; far below the rate that two processors
+/// encrypt.
 const SLOW_BYTES_S: u64 = 100_000_000;
-/// Each of a few pages: names, times and room cost more than their bytes.
+/// Each has a few pages: names, times and disk space cost more than the bytes.
 const FILES: u64 = 10_000;
 
-/// What the disk takes (bytes a second), synced.
+/// Rate of the disk (bytes a second), including the sync.
 pub(super) fn written(job: &Job) -> anyhow::Result<f64> {
     let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let place = job.place()?;
@@ -275,13 +278,14 @@ pub(super) fn copied(job: &Job) -> anyhow::Result<f64> {
     Ok(bytes as f64 / (seconds + synced_s))
 }
 
-/// `barograph send` to `barograph recv` (bytes a second): from the sender's start to its end, when all is verified and durable.
+/// Rate of `barograph send` to `barograph recv` (bytes a second): from the sender's start to its
+/// end, when all is verified and durable.
 pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: bool) -> anyhow::Result<f64> {
     let program = session.program.to_string_lossy();
     let mut asked = Command::new(&session.program);
     asked.args(["send", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
     let knows = asked.status().with_context(|| format!("{program} cannot be run"))?;
-    ensure!(knows.success(), "{program} has no `send`");
+    ensure!(knows.success(), "{program} has no verb `send`; build the current version");
     let network = Network::new(Link::Veth { rate_bps: None })?;
     let to = job.place()?;
     let address = network.b.v4().to_string();
@@ -294,8 +298,8 @@ pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: b
     let (lines, until) = (receiver.lines()?, Instant::now() + START_MAX);
     let line = loop {
         let line = lines.recv_timeout(until.saturating_duration_since(Instant::now()));
-        let line = line.context("`barograph recv` prints no line")?;
-        // A line may be a command to paste, with the address in it.
+        let line = line.context("`barograph recv` printed no receiver address")?;
+        // A line may be a command to run, with the address in it.
         if let Some(found) = line.split_whitespace().find(|word| word.starts_with("brg://")) {
             break found.to_owned();
         }
@@ -316,29 +320,30 @@ pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: b
 
 const START_MAX: Duration = Duration::from_secs(10);
 
-/// A mounted disk; gone when it is dropped.
+/// A mounted disk; removed when it is dropped.
 pub(super) struct Disk {
     mounted: PathBuf,
-    /// `losetup`'s name of it.
+    /// Name of the loop device from `losetup`.
     device: Option<String>,
-    /// Its numbers, once its writes are limited.
+    /// Device numbers, once its writes are limited.
     limited: Option<String>,
 }
 
 impl Disk {
-    /// Of so many bytes, in a file below `folder`; it writes `bytes_s` at most.
+    /// A disk of `bytes` bytes in a file below `folder`, which writes at most `bytes_s`.
     ///
-    /// By the control groups' version 1: there the root group's limit holds for all who write to the device, the kernel's write-back too.
+    /// It uses version 1 of control groups: there the root group's limit applies to all writes to
+    /// the device, including the kernel's write-back.
     ///
     /// # Errors
-    /// What is missing here.
+    /// Something that this needs is missing.
     pub(super) fn new(folder: &Path, bytes: u64, bytes_s: u64) -> anyhow::Result<Self> {
         ensure!(
             Path::new(LIMITS).is_file(),
-            "there is no {LIMITS} (blkio of control groups, version 1), by which a disk is slowed down"
+            "{LIMITS} does not exist (blkio of control groups, version 1); it is needed to slow down a disk"
         );
         let (image, mounted) = (folder.join("disk"), folder.join("mounted"));
-        // Taken beforehand, so that none is looked for while it is written to.
+        // Allocated beforehand, so that writes need no allocation.
         printed(Command::new("fallocate").args(["-l", &bytes.to_string()]).arg(&image))?;
         fs::create_dir(&mounted)?;
         let mut disk = Self { mounted, device: None, limited: None };
@@ -349,7 +354,7 @@ impl Disk {
         printed(Command::new("mkfs.ext4").args(made).arg(&device))?;
         printed(Command::new("mount").arg(&device).arg(&disk.mounted))?;
         let number = fs::metadata(&device)?.rdev();
-        // As it is for a loop device: a small major number, and a minor one of 8 bits.
+        // For a loop device: a small major number, and a minor number of 8 bits.
         let numbers = format!("{}:{}", number >> 8 & 0xfff, number & 0xff);
         fs::write(LIMITS, format!("{numbers} {bytes_s}"))
             .with_context(|| format!("cannot write {LIMITS}"))?;
@@ -364,7 +369,8 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // First, so that what is left is written quickly. What cannot be undone stays, and is seen in `losetup`.
+        // First, so that the remaining data is written quickly. What cannot be undone remains, and
+        // `losetup` shows it.
         let _ = self.limited.as_ref().map(|numbers| fs::write(LIMITS, format!("{numbers} 0")));
         if let Some(device) = &self.device {
             let _ = printed(Command::new("umount").arg(&self.mounted));

@@ -1,4 +1,5 @@
-//! Barograph's own flows from memory to memory: an object without end, its two ends as processes of this program in two hosts.
+//! Barograph's own flows from memory to memory: an endless object, with two processes of this
+//! program in two hosts as its ends.
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -32,18 +33,18 @@ pub(crate) struct Ours {
     #[serde(with = "by_name")]
     pub(crate) kind: Kind,
     pub(crate) is_sealed: bool,
-    /// Whether losses are told apart.
+    /// Whether losses are classified by cause.
     pub(crate) has_ear: bool,
-    /// Both ends hash what they read and write.
+    /// Whether both ends hash what they read and write.
     pub(crate) is_hashed: bool,
-    /// Whether what they read and write is more than caches hold.
+    /// Whether both ends use more memory than caches hold.
     pub(crate) is_cold: bool,
-    /// Of `fixed`, and where `paper` begins (bytes a second, headers included).
+    /// Rate of `fixed`, and first rate of `paper` (bytes a second, headers included).
     pub(crate) rate_bytes_s: Option<f64>,
     pub(crate) seed: u64,
-    /// What the receiver asks for as its buffer (bytes; the kernel counts twice that).
+    /// Requested receive buffer (bytes; the kernel doubles it).
     pub(crate) receive_buffer: usize,
-    /// Where the two processes are kept; else where the scheduler likes.
+    /// Processors to which the two processes are pinned; `None` leaves them to the scheduler.
     pub(crate) sender_cpu: Option<usize>,
     pub(crate) receiver_cpu: Option<usize>,
 }
@@ -101,14 +102,14 @@ pub(crate) struct SenderSaid {
     /// CPU time of the loop's thread, and the classifier's part of it (s).
     pub(crate) cpu_s: f64,
     pub(crate) classifier_s: f64,
-    /// Smoothed round trips: when (ms since the epoch), and how long (s).
+    /// Smoothed round trips: time (ms since the epoch) and value (s).
     pub(crate) rtts: Vec<(u64, f64)>,
     pub(crate) failure: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct ReceiverSaid {
-    /// When (ms since the epoch), and bytes of the object written until then.
+    /// Time (ms since the epoch), and bytes of the object written until then.
     pub(crate) written: Vec<(u64, u64)>,
     pub(crate) failure: Option<String>,
 }
@@ -129,7 +130,7 @@ impl Flow {
         Self::prepare(network, ours)?.go(network)
     }
 
-    /// The receiver alone, so that its host can be made busy before anything comes.
+    /// Starts only the receiver, so that its host can be made busy before packets arrive.
     pub(crate) fn prepare(network: &Network, ours: &Ours) -> anyhow::Result<Waiting> {
         let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
         let plan = ReceivePlan { at, from, ours: *ours };
@@ -138,18 +139,18 @@ impl Flow {
         Ok(Waiting { receiver, ours: *ours, at: SocketAddr::new(at, ready.port) })
     }
 
-    /// Packets that the receiver's socket dropped so far, as the kernel counts: one for each that waited there, which where trains come whole
-    /// is a train.
+    /// Drops of the receiver's socket so far, as the kernel counts: one for each entry of its
+    /// queue, which is a whole train if trains arrive whole.
     pub(crate) fn socket_drops(&self, network: &Network) -> anyhow::Result<u64> {
-        // The thread's own view: the process's lies outside the namespace.
+        // The thread's own view: the process's is outside the namespace.
         let table = network.b.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))??;
         drops_of(&table, self.at.port()).context("the kernel does not list the receiver's socket")
     }
 
-    /// Ends it, and tells what both ends saw.
+    /// Stops the flow, and returns what both ends measured.
     ///
     /// # Errors
-    /// One of them ended before.
+    /// One of them ended early.
     pub(crate) fn stop(self) -> anyhow::Result<Course> {
         let sender: SenderSaid = self.sender.finish().context("the sender")?;
         let receiver: ReceiverSaid = self.receiver.finish().context("the receiver")?;
@@ -178,13 +179,13 @@ impl Waiting {
 }
 
 impl Course {
-    /// Goodput between two moments (ms since the epoch), in bit/s.
+    /// Goodput (bit/s) between two times (ms since the epoch).
     pub(crate) fn bps(&self, from_ms: u64, to_ms: u64) -> f64 {
         let at = |moment_ms: u64| interpolated(&self.receiver.written, moment_ms);
         8.0 * (at(to_ms) - at(from_ms)) / (to_ms.saturating_sub(from_ms).max(1) as f64 / 1e3)
     }
 
-    /// The median of smoothed round trips between two moments, and their 95th percentile (s).
+    /// Median and 95th percentile of the smoothed round trips between two times (s).
     pub(crate) fn rtts_s(&self, from_ms: u64, to_ms: u64) -> Option<[f64; 2]> {
         let within = self.sender.rtts.iter().filter(|(at, _)| (from_ms..to_ms).contains(at));
         let rtts = sorted(within.map(|(_, rtt)| *rtt));
@@ -192,14 +193,15 @@ impl Course {
     }
 }
 
-/// What the socket of a local port dropped, in a table of UDP's sockets (proc_net_udp: the last column).
+/// Drops of the socket with this local port, from a table of UDP sockets (proc_net_udp: the last
+/// column).
 fn drops_of(table: &str, port: u16) -> Option<u64> {
     let end = format!(":{port:04X}");
     let of_port = |line: &&str| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&end));
     table.lines().find(of_port)?.split_whitespace().next_back()?.parse().ok()
 }
 
-/// The bytes at a moment, between samples on the line that joins them.
+/// Bytes at a time, interpolated linearly between samples.
 fn interpolated(samples: &[(u64, u64)], at_ms: u64) -> f64 {
     let next = samples.partition_point(|(ms, _)| *ms < at_ms);
     match (next.checked_sub(1).and_then(|before| samples.get(before)), samples.get(next)) {
@@ -217,7 +219,8 @@ pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Lets a flow begin, and then run for some time; from when to when that was (ms since the epoch).
+/// Waits for a flow's start, then for its measured time; returns both ends of the latter (ms since
+/// the epoch).
 pub(crate) fn measured(start: Duration, time: Duration) -> [u64; 2] {
     [start, time].map(|time| {
         thread::sleep(time);
@@ -256,7 +259,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     let seen = watch.seen.lock().map(|seen| *seen).unwrap_or_default();
     let failure = failure(ended);
     if failure.is_some() {
-        // Nobody waits for the sampler then: the input may stay open.
+        // The sampler is not awaited after a failure, because the input may stay open.
         return say(&SenderSaid { failure, ..SenderSaid::default() });
     }
     say(&SenderSaid {
@@ -278,7 +281,7 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     let config = SocketConfig { buffer_bytes: ours.receive_buffer, ..SOCKET };
     let socket = Socket::bind(SocketAddr::new(at, 0), config)?;
     let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
-    // Before the sender is told, so that it meets a receiver that reads.
+    // Before the port is printed, so that the sender meets a receiver that reads.
     let sink = memory(&ours);
     let count = sink.count();
     say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
@@ -299,13 +302,14 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     };
     let watch = Arc::new(Watch::default());
     let sampler = sampler(&watch, vec![(now_ms(), 0)], move |_| Some(count.load(Ordering::Relaxed)));
-    // On this thread, whose CPU time the limits of control groups are taken from.
+    // On this thread, because the control groups limit its CPU time.
     let failure = failure(inflow.run(&watch).map(drop));
     let written = if failure.is_some() { Vec::new() } else { sampler.join().unwrap_or_default() };
     say(&ReceiverSaid { written, failure })
 }
 
-/// Looks every so often until the input ends, and then stops the flow: what it saw, and when.
+/// Samples at intervals until the input ends, and then stops the flow; returns the samples with
+/// their times.
 fn sampler<T: Send + 'static>(
     watch: &Arc<Watch>,
     mut seen: Vec<(u64, T)>,
@@ -337,23 +341,23 @@ fn suite(is_sealed: bool) -> Suite {
     if is_sealed { Suite::fastest() } else { Suite::Clear }
 }
 
-/// They open and seal nothing but this experiment.
+/// Keys of this experiment only.
 const DATA: [u8; 32] = [1; 32];
 const FEEDBACK: [u8; 32] = [2; 32];
 
 /// More than is sent in a day at 100 Gbit/s.
 const OBJECT_BYTES: u64 = 1 << 51;
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
-/// Of IPv4 (without options) and UDP.
+/// Headers of IPv4 (without options) and UDP.
 const IP_UDP_BYTES: usize = 28;
-/// As many as fit a datagram of 1280 bytes, IPv6's least.
+/// Fits a datagram of 1280 bytes, the minimum of IPv6.
 const FEEDBACK_BYTES_MAX: usize = 1200;
 
-/// A receiver under a quota may be still for long, but not for so long.
+/// A receiver under a quota may be silent for long, but not for this long.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 const SAMPLE_EACH: Duration = Duration::from_millis(100);
 
-/// A part of memory that stands for all of the object, read or written over and over.
+/// A block of memory that represents the whole object: it is read or written repeatedly.
 pub(crate) struct Memory {
     block: Vec<u8>,
     bytes: Arc<AtomicU64>,
@@ -373,7 +377,7 @@ impl Memory {
         Arc::clone(&self.bytes)
     }
 
-    /// Calls for each piece of the block that a range comes to, with its place in the range.
+    /// Calls `each` for each piece of the block in a range, with the piece's position in the range.
     fn pieces(
         block: usize,
         offset: u64,
@@ -404,7 +408,7 @@ impl Origin for Memory {
         Ok(())
     }
 
-    /// It is memory; but a hash beside is work for a thread of its own.
+    /// Memory is immediate, but a hash is work for a thread of its own.
     fn is_immediate(&self) -> bool {
         self.hasher.is_none()
     }
@@ -429,21 +433,22 @@ impl Sink for Memory {
         Ok(())
     }
 
-    /// It is memory; but a hash beside is work for a thread of its own.
+    /// Memory is immediate, but a hash is work for a thread of its own.
     fn is_immediate(&self) -> bool {
         self.hasher.is_none()
     }
 }
 
-/// What iperf3 sends over and over: it stays in a processor's cache, as the train of the raw limit does, so that all move the same memory.
+/// The size that iperf3 sends repeatedly: it stays in a processor's cache, as does the train of the
+/// raw limit, so that all move the same memory.
 pub(crate) const HOT_BYTES: usize = 128 << 10;
-/// More than caches hold: each byte comes from memory, and goes there.
+/// More than caches hold: each byte comes from memory and goes to memory.
 pub(crate) const COLD_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) port: u16,
-    /// As the kernel counts (bytes).
+    /// Size of the buffer as the kernel counts it (bytes).
     pub(crate) buffer_bytes: u64,
 }
 
@@ -453,7 +458,8 @@ pub(crate) fn say(what: &impl Serialize) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// Such a process, seen from the experiment. It prints a line of JSON when it is ready, and one when its input ends.
+/// A process of a flow as the experiment sees it. It prints a line of JSON when it is ready, and
+/// one when its input ends.
 pub(crate) struct Worker {
     process: Process,
     lines: Lines<String>,
@@ -477,13 +483,13 @@ impl Worker {
         self.hear_after(Duration::ZERO)
     }
 
-    /// The next line, of a process that has to work for so long first.
+    /// Reads the next line, of a process that first works for this time.
     pub(crate) fn hear_after<T: DeserializeOwned>(&self, work: Duration) -> anyhow::Result<T> {
         let line = self
             .lines
             .recv_timeout(LIMIT + work)
-            .context("a process of the experiment ended, or does not answer")?;
-        serde_json::from_str(&line).context("a process of the experiment says something else")
+            .context("a process of the experiment ended, or did not respond in time")?;
+        serde_json::from_str(&line).context("a process of the experiment printed something unexpected")
     }
 
     pub(crate) fn finish<T: DeserializeOwned>(mut self) -> anyhow::Result<T> {
@@ -492,7 +498,7 @@ impl Worker {
     }
 }
 
-/// Far more than any of them needs to begin or to end.
+/// Far more than a process needs to start or to end.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Section 5 of the paper: congestion control off, with and without the classifier beside the transfer.
+//! Section 5 of the paper: a fixed rate without congestion control, with and without the
+//! classifier.
 //!
 //! Dickens measured 83.5 % of the line without the classifier and 81.2 % with it (§5).
 
@@ -40,7 +41,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             Link::Veth { rate_bps: None },
             limit_bps,
         ),
-        // Where nothing is lost the classifier has nothing to look at.
+        // Without losses the classifier has nothing to classify.
         (
             format!("1 Gbit/s, {} % lost at random", 100.0 * LOSS),
             Link::Switch(Switch { rate_bps: Some(GIGABIT), queue_packets: QUEUE_PACKETS, loss: LOSS }),
@@ -53,13 +54,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     for (name, link, line_bps) in lines {
         let flow = |has_ear| Ours {
             has_ear,
-            // A little less than the line, whose rate counts Ethernet's headers too.
+            // A little less than the line, because its rate also counts Ethernet's headers.
             rate_bytes_s: Some(line_bps / 8.0 * OF_LINE),
             ..Ours::new(Kind::Fixed)
         };
         let (mut on, mut off, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         for pair in 0..pairs {
-            // Each other pair the other way round, so that a machine that slows down favours neither.
+            // Every other pair is in reverse order, so that a machine that slows down favours
+            // neither.
             let (mut with, mut without) = (None, None);
             for has_ear in if pair % 2 == 0 { [true, false] } else { [false, true] } {
                 let (what, plan) = (
@@ -88,7 +90,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             format!("{:.2}", 100.0 * mean(&off)),
             format!("{:.2}", 100.0 * mean(&on)),
             format!("{:+.2} ± {:.2}", 100.0 * difference, 100.0 * half),
-            share.map_or_else(|| "not told".to_owned(), |share| format!("{:.4}", 100.0 * share)),
+            share.map_or_else(|| "not measured".to_owned(), |share| format!("{:.4}", 100.0 * share)),
         ]);
         goals.push(session::goal_line(
             &format!("{name}: the classifier's % of the CPU time"),
@@ -103,8 +105,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let legend = format!(
         "`fixed` at {} % of the line, sealed; goodput in % of the line, headers not counted. The paper: 83.5 % without the classifier, 81.2 % with it. Pairs \
          alternate in order; each of their runs is measured for {} s after {} s; ± is 1.96 standard errors of their mean. Thread clock: the classifier's share of the CPU time of the sender's thread. Where there is \
-         no bottleneck the line is what the lab's raw program moves, which only seals and sends; ours is offered as much, and what is missing is what \
-         our sender cannot do for want of processor time, with or without the classifier.",
+         no bottleneck the line is the rate of the lab's raw program, which only seals and sends; ours is offered as much, and the rest is what \
+         our sender lacks processor time for, with or without the classifier.",
         100.0 * OF_LINE,
         MEASURED.as_secs_f64(),
         START.as_secs_f64()
@@ -121,19 +123,20 @@ fn interval(values: &[f64]) -> (f64, f64) {
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// As much as the worst paths of `network` lose.
+/// The loss of the worst paths of `network`.
 const LOSS: f64 = 0.01;
 
 /// Linux's default for a device.
 const QUEUE_PACKETS: u32 = 1000;
 
-/// 1500 of 1514 bytes are a packet's, and a queue that is never empty would only add delay.
+/// 1500 of 1514 bytes belong to the packet, and a queue that is never empty would only add delay.
 const OF_LINE: f64 = 0.985;
 
 /// `fixed` begins with its rate.
 const START: Duration = Duration::from_millis(500);
 
-/// Many short pairs: what a machine does beside differs more between runs than within them, and 30 pairs of a line are to take two to three minutes.
+/// Many short pairs, because other work of the machine varies more between runs than within them;
+/// 30 pairs of a line take two to three minutes.
 const MEASURED: Duration = Duration::from_millis(1500);
 
 #[cfg(test)]

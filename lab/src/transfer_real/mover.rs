@@ -1,5 +1,5 @@
-//! Section 8 of the paper: a receiver that the generator keeps from reading, kept on its processor, left to the scheduler, or moved to the
-//! processor that has most time to spare.
+//! Section 8 of the paper: the generator keeps a receiver from reading. The receiver is pinned to
+//! its processor, left to the scheduler, or moved to the processor with the most idle time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::table::{Section, Table, cells, number, percent};
 /// Where the receiver's thread may run. It begins on the generator's processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// There, whatever happens.
+    /// Pinned to the generator's processor.
     Kept,
-    /// Wherever the scheduler likes.
+    /// Wherever the scheduler puts it.
     Free,
-    /// Where most time is to spare, by the kernel's own counts.
+    /// On the processor with the most idle time, by the kernel's counts.
     Moved,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let (mut table, mut rows) =
         (Table::new(["round", "kept", "left to the scheduler", "moved to the idlest"]), Vec::new());
     let mut all: Vec<Vec<f64>> = vec![Vec::new(); Place::ALL.len()];
-    // One after the other in each round, so that what else the machine does meets all alike.
+    // One after another in each round, so that other work of the machine affects all alike.
     for round in 0..ROUNDS {
         let mut row = cells![format!("seed {}", session.seed + round)];
         for (place, all) in Place::ALL.iter().zip(&mut all) {
@@ -77,7 +77,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let middle = all.iter().map(|all| number(median(all).map(|bps| bps / 1e6), 0));
     table.push(cells!["median"].into_iter().chain(middle));
     let legend = format!(
-        "`{}` over 1 Gbit/s at native delay, sealed, the sender kept on the other processor; the generator of `busy` on that on which the receiver \
+        "`{}` over 1 Gbit/s at native delay, sealed, the sender pinned to the other processor; the generator of `busy` on that on which the receiver \
          begins. Goodput (Mbit/s) / % of the packets lost; {} s after {START_S} s of start.",
         Kind::DEFAULT,
         session.seconds * LONGER
@@ -97,7 +97,7 @@ fn one(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)>
     let waiting = Flow::prepare(&network, &ours)?;
     let process_id = waiting.process_id();
     let load = Load::start(GENERATOR, session.cpus, process_id, seed)?;
-    // The flow is on the process's first thread.
+    // The flow runs on the process's first thread.
     let thread = Pid::from_raw(i32::try_from(process_id)?);
     let allowed = sched_getaffinity(Pid::from_raw(0))?;
     let mover = match place {
@@ -117,7 +117,7 @@ fn one(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)>
     Ok((Run { bps: course.bps(from_ms, to_ms), course, void: None }, moves))
 }
 
-/// Keeps a thread where most time is to spare; how often it was moved.
+/// Moves a thread to the processor with the most idle time; returns the number of moves.
 fn mover(thread: Pid, cpu: usize) -> Task<u32> {
     Task::start(move |stop| {
         let (mut chooser, mut before, mut moves) = (Chooser { cpu, better: None }, idle(), 0);
@@ -137,7 +137,8 @@ fn mover(thread: Pid, cpu: usize) -> Task<u32> {
     })
 }
 
-/// Time that each processor had to spare so far (ticks; proc(5), /proc/stat): idle, waiting for disks, and of processes that give way to others.
+/// Idle time of each processor so far (ticks; proc(5), /proc/stat): idle, waiting for disks, and of
+/// nice processes.
 fn idle() -> anyhow::Result<Vec<u64>> {
     let text = fs::read_to_string("/proc/stat")?;
     let lines = text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu "));
@@ -150,7 +151,7 @@ fn idle() -> anyhow::Result<Vec<u64>> {
         .collect()
 }
 
-/// Which processor is the best, with hysteresis.
+/// Chooses the processor with the most idle time, with hysteresis.
 #[derive(Debug)]
 struct Chooser {
     cpu: usize,
@@ -158,7 +159,8 @@ struct Chooser {
 }
 
 impl Chooser {
-    /// Time that each had to spare (ticks) since the last look: where to move to.
+    /// Returns a processor to move to. `spare` has each one's idle time (ticks) since the last
+    /// call.
     fn choose(&mut self, spare: &[u64]) -> Option<usize> {
         let (best, most) = spare.iter().enumerate().max_by_key(|(_, ticks)| **ticks)?;
         let own = spare.get(self.cpu)?;
@@ -172,15 +174,15 @@ impl Chooser {
     }
 }
 
-/// The ticks of a processor are 10 ms long: ten of them.
+/// Ten of a processor's ticks of 10 ms.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A quarter of the time between two looks, which is far above what a tick more or less makes.
+/// A quarter of the time between two checks, far above the error of a tick.
 const MARGIN_TICKS: u64 = 3;
 const ROUNDS: u64 = 3;
-/// The generator's cycle takes 0.3 s on average: so that a run has some dozens of them.
+/// The generator's cycle takes 0.3 s on average, so a run has some dozens of cycles.
 const LONGER: u64 = 3;
 const START_S: u64 = 2;
-/// Linux's default, as in `busy`: the kernel counts twice this.
+/// Linux's default, as in `busy`: the kernel doubles this.
 const BUFFER: usize = 106_496;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Through bottlenecks with delay and loss: every controller, and the peers.
+//! Through bottlenecks with delay and loss: every controller, and other programs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::table::{Table, dash, percent};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Path {
     pub(crate) mbit_s: u64,
-    /// 0 is native: the kernel's own queue, without a delay.
+    /// 0 means native: the kernel's own queue, without a delay.
     pub(crate) rtt_ms: u64,
     pub(crate) loss: f64,
     pub(crate) seed: u64,
@@ -31,17 +31,18 @@ impl Path {
         format!("{} Mbit/s, {delay}, {} %", self.mbit_s, 100.0 * self.loss)
     }
 
-    /// What a controller may take to find its rate: a second, and 20 round trips.
+    /// Time for a controller to find its rate: a second, and 20 round trips.
     pub(crate) fn start(&self) -> Duration {
         Duration::from_millis(1000 + 20 * self.rtt_ms)
     }
 
-    /// How many runs of it this machine may carry beside each other: one where the kernel is the link and can say nothing of how late it was.
+    /// Number of concurrent runs on this machine; one if the kernel is the link, because the kernel
+    /// cannot report how late it was.
     pub(crate) fn at_once(&self, session: &Session) -> usize {
         if 0 < self.rtt_ms && self.mbit_s <= AT_ONCE_MBIT_S { session.at_once } else { 1 }
     }
 
-    /// A queue of one product of rate and round trip, but room for a burst.
+    /// The link; its queue has one product of rate and round trip, but room for a burst.
     pub(crate) fn link(&self) -> Link {
         if self.rtt_ms == 0 {
             return Link::Switch(Switch {
@@ -67,7 +68,7 @@ impl Path {
     }
 }
 
-/// Those that a goal names, or that tell most.
+/// Programs that a goal names, and the most informative others.
 const PEERS: [Peer; 7] = [
     Peer::Tcp("cubic"),
     Peer::Tcp("bbr"),
@@ -92,11 +93,11 @@ impl Column {
         }
     }
 
-    /// Its rate (bit/s), and why it is void if it is.
+    /// Rate (bit/s), and why it is void if it is.
     fn measure(self, session: &Session, path: &Path) -> Measured {
         match self {
             Self::Ours(kind) => {
-                // A dedicated link's rate is what its owner knows.
+                // The rate of a dedicated link, which its owner knows.
                 let is_told = matches!(kind, Kind::Fixed | Kind::Paper | Kind::PaperRate);
                 let rate_bytes_s = is_told.then_some(0.98 * path.bps() as f64 / 8.0);
                 let ours = Ours { rate_bytes_s, seed: session.seed, ..Ours::new(kind) };
@@ -114,7 +115,7 @@ impl Column {
         let extra = match self {
             Self::Ours(_) => return path.start() + session.time() + AROUND,
             Self::Peer(Peer::Tcp(_) | Peer::Quinn(_)) => Duration::from_millis(500),
-            // A copy of one byte first; keys, logins, and what waits for receivers.
+            // A copy of one byte comes first, with keys and logins; UFTP also waits for receivers.
             Self::Peer(Peer::Uftp { .. }) => Duration::from_secs(4),
             Self::Peer(_) => Duration::from_secs(2),
         };
@@ -124,7 +125,7 @@ impl Column {
 
 type Measured = anyhow::Result<(f64, Option<String>)>;
 
-/// As long as ours take in all: their start counts.
+/// As long as our runs take in total, because the start of other programs counts.
 fn peer_seconds(session: &Session, path: &Path) -> u64 {
     (path.start() + session.time()).as_secs_f64().round() as u64
 }
@@ -149,8 +150,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let legend = format!(
         "Goodput in Mbit/s (% of the bottleneck): ours, sealed, for {} s after a start of 1 s and 20 round trips; the peers for as long in all, their \
          start included. A queue of one product of rate and round trip. `fixed` sends 98 % of the bottleneck, \
-         and the paper's begin with that. Up to {} cells at once, and again alone where that spoilt them. * The emulator \
-         was late or lost packets itself, so that the cell is no evidence; – it did not run.",
+         and the paper's begin with that. Up to {} cells at once; a cell that is void for that was repeated alone. * The emulator \
+         was late or lost packets itself, so the cell is void; – it did not run.",
         session.seconds, session.at_once
     );
     let names: Vec<String> = columns.iter().map(|column| column.name()).collect();
@@ -165,7 +166,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let mut goals = Vec::new();
     let (mut lanes, mut lanes_of) = (Lanes::new(1), None);
     for path in paths_of {
-        // What spoils cells hangs on the rate: each begins anew.
+        // What voids cells depends on the rate, so each rate begins with all lanes.
         let key = (path.mbit_s, path.at_once(session));
         if lanes_of.replace(key) != Some(key) {
             lanes = Lanes::new(key.1);
@@ -188,7 +189,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     session.report.end(&goals)
 }
 
-/// What is to be reached on a path, from its rows; cells that are no evidence are none here either.
+/// Goals on a path, from its rows; void cells do not count.
 fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
     let of = |what: &str| {
         let row = rows.iter().find(|row| row["what"] == what && row["void"].is_null());
@@ -207,7 +208,7 @@ fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
         let equation = over(of(Kind::HighSpeed.name()), Some(highspeed_bps(path)));
         add("highspeed ÷ its own equation".to_owned(), Bound::Within(0.8, 1.2), equation);
     }
-    // Ahead where there is delay and loss, and not much behind elsewhere.
+    // Faster where there is delay and loss, and not much slower elsewhere.
     let least = if 20 <= path.rtt_ms && 1e-4 <= path.loss { 1.0 } else { 0.97 };
     for peer in PEERS.into_iter().filter(|peer| !matches!(peer, Peer::Tcp(_) | Peer::Quinn(_))) {
         let other = of(&peer.name());
@@ -218,7 +219,8 @@ fn goals_of(path: &Path, rows: &[Value]) -> Vec<String> {
     goals
 }
 
-/// What RFC 3649's response function gives at the path's loss, were each an event of its own and no packet to wait (bit/s).
+/// Rate (bit/s) that RFC 3649's response function gives at the path's loss, if each loss were its
+/// own event and no packet had to wait.
 fn highspeed_bps(path: &Path) -> f64 {
     let window = Response::HighSpeed.window(path.loss);
     (8.0 * window * f64::from(PACKET) / (path.rtt_ms as f64 / 1e3)).min(path.bps() as f64)
@@ -271,13 +273,13 @@ fn row_of(path: &Path, what: &str, measured: &Measured) -> Value {
 /// Bytes of a full packet, headers included.
 const PACKET: u32 = 1500;
 
-/// As in virtual time: the least a queue has room for, 32 packets.
+/// The least room of a queue, as in virtual time: 32 packets.
 const QUEUE_BYTES_MIN: u64 = 48_000;
 
 /// Linux's default for a device.
 const QUEUE_NATIVE: u32 = 1000;
 
-/// Beyond this the relay has no room for a second run.
+/// Beyond this rate the relay cannot carry a second run.
 const AT_ONCE_MBIT_S: u64 = 300;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What Barograph is compared with: each peer's programs, version, and rate over a network.
+//! Other programs that Barograph is compared with: their programs, versions, and rates over a
+//! network.
 
 use std::fs;
 use std::io::Read as _;
@@ -21,11 +22,11 @@ use crate::tool::{Ended, find, make_file, package_version, run, wait_for_port};
 pub(crate) enum Peer {
     Tcp(&'static str),
     Udp,
-    /// Debian's example `appclient`.
+    /// Debian's example program `appclient`.
     UdtMemory,
-    /// Debian's example `sendfile`.
+    /// Debian's example program `sendfile`.
     UdtFile,
-    /// At the rate it is told, or with TFMCC (RFC 4654).
+    /// At a given rate, or with TFMCC (RFC 4654).
     Uftp {
         has_control: bool,
     },
@@ -62,7 +63,7 @@ impl Peer {
             Self::Udp => "iperf3 UDP".to_owned(),
             Self::UdtMemory => "UDT, memory".to_owned(),
             Self::UdtFile => "UDT, file".to_owned(),
-            Self::Uftp { has_control: false } => "UFTP, rate told".to_owned(),
+            Self::Uftp { has_control: false } => "UFTP, given rate".to_owned(),
             Self::Uftp { has_control: true } => "UFTP, TFMCC".to_owned(),
             Self::GridFtp { streams } => format!("GridFTP, {streams} × TCP"),
             Self::Quinn(congestion) => format!("quinn, {congestion}"),
@@ -81,10 +82,10 @@ impl Peer {
         matches!(self, Self::GridFtp { .. } | Self::Scp | Self::RsyncSsh | Self::RsyncDaemon)
     }
 
-    /// Its version.
+    /// Version of the program.
     ///
     /// # Errors
-    /// What is missing here.
+    /// A program that it needs is missing.
     pub(crate) fn version(self, tools: &Tools) -> Result<String, String> {
         if let Self::Quinn(_) = self {
             quinn_built(tools)?;
@@ -103,7 +104,7 @@ impl Peer {
             Self::RsyncDaemon => (&["rsync"], &["rsync"]),
         };
         if let Some(missing) = programs.iter().find(|program| find(program).is_none()) {
-            return Err(format!("there is no {missing} (Debian: {})", packages.join(", ")));
+            return Err(format!("{missing} is not installed (Debian: {})", packages.join(", ")));
         }
         if matches!(self, Self::UdtMemory | Self::UdtFile) {
             udt_built(tools)?;
@@ -112,7 +113,7 @@ impl Peer {
         Ok(packages.iter().map(version).collect::<Vec<String>>().join(", "))
     }
 
-    /// Its rate in bit/s of the user's bytes.
+    /// Rate in bit/s of the user's bytes.
     ///
     /// # Errors
     /// Why it did not run.
@@ -120,15 +121,15 @@ impl Peer {
         match self {
             Self::Tcp(congestion) => {
                 let report = report(bench, &["-C", congestion])?;
-                report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 tells no rate")
+                report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 reports no rate")
             }
             Self::Udp => {
-                // As fast as it can; at a bottleneck, at its rate.
+                // Without a limit, or at the rate of the bottleneck.
                 let rate = bench.rate_bps.unwrap_or(0).to_string();
                 let report = report(bench, &["-u", "-l", "1472", "-b", &rate])?;
                 let sum = &report["end"]["sum"];
                 let (sent, lost) = (sum["bits_per_second"].as_f64(), sum["lost_percent"].as_f64());
-                let (sent, lost) = sent.zip(lost).context("iperf3 tells no rate")?;
+                let (sent, lost) = sent.zip(lost).context("iperf3 reports no rate")?;
                 Ok(sent * (1.0 - lost / 100.0))
             }
             Self::UdtMemory => udt_memory(bench),
@@ -152,16 +153,16 @@ fn report(bench: &Bench<'_>, options: &[&str]) -> anyhow::Result<serde_json::Val
 pub(crate) struct Bench<'a> {
     pub(crate) network: &'a Network,
     pub(crate) tools: &'a Tools,
-    /// Of a run, roughly.
+    /// Approximate length of a run.
     pub(crate) seconds: u64,
-    /// The bottleneck, where there is one (bit/s).
+    /// Rate of the bottleneck, if there is one (bit/s).
     pub(crate) rate_bps: Option<u64>,
-    /// What is copied, and where to; else files in memory that the run makes.
+    /// Files to copy and their target; `None` for files in memory that the run makes.
     pub(crate) job: Option<&'a Job>,
 }
 
 pub(crate) struct Tools {
-    /// In memory where there is such a place: files that peers copy, and what is built.
+    /// Directory for files that the programs copy and for built programs; in memory if possible.
     folder: TempDir,
     pub(crate) udt: OnceLock<Result<PathBuf, String>>,
     pub(crate) quinn: OnceLock<Result<PathBuf, String>>,
@@ -171,7 +172,7 @@ impl Tools {
     pub(crate) fn new() -> anyhow::Result<Self> {
         let memory = Path::new("/dev/shm");
         let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
-        // The anonymous user of GridFTP's server writes there.
+        // Writable for the anonymous user of GridFTP's server.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))?;
         Ok(Self { folder, udt: OnceLock::new(), quinn: OnceLock::new() })
     }
@@ -182,12 +183,15 @@ impl Tools {
 }
 
 impl Bench<'_> {
-    /// The rate of a program that copies a file from one folder to another, less what it takes for a file of one byte.
+    /// Rate of a program that copies a file from one folder to another, without the time that it
+    /// needs for a file of one byte.
     ///
-    /// Of a [`Job`]: set-up and what makes it durable counted. Else, on a path of a known rate, the file is four fifths of what that carries in the run's time; else it grows until the copy takes half of that.
+    /// For a [`Job`], set-up and the sync count. Otherwise, on a path of a known rate, the file is
+    /// four fifths of what the path carries in the run's time; without a known rate the file grows
+    /// until the copy takes half of that time.
     ///
     /// # Errors
-    /// It fails, or what it made has another length.
+    /// The copy fails or has another length.
     pub(super) fn copied(
         &self,
         copy: impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
@@ -197,7 +201,8 @@ impl Bench<'_> {
             return Ok(8.0 * bytes as f64 / (seconds + synced_s));
         }
         let set_up_s = self.copied_in(&copy, 1, self.limit_s())?.seconds;
-        // Who fills the path ends in time; whoever does not is stopped then, so that no path takes longer than others.
+        // A program that fills the path ends in time. Others are stopped then, so that no path
+        // takes longer.
         let mut bytes = self.rate_bps.map_or(FILE_BYTES_MIN, |rate| rate / 10 * self.seconds);
         let limit_s = self.rate_bps.map_or(self.limit_s(), |_| self.seconds + set_up_s.ceil() as u64);
         loop {
@@ -210,13 +215,13 @@ impl Bench<'_> {
             {
                 return Ok(8.0 * arrived as f64 / seconds);
             }
-            // A little more than it takes, for the next may be quicker.
+            // A little more than needed, because the next copy may be faster.
             let wanted = bytes as f64 * 0.75 * self.seconds as f64 / seconds;
             bytes = (wanted as u64).max(2 * bytes).min(FILE_BYTES_MAX);
         }
     }
 
-    /// One copy of a file of so many bytes, or of the job, stopped after so many seconds.
+    /// Copies a file of `bytes` bytes, or the job; stopped after `limit_s`.
     fn copied_in(
         &self,
         copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
@@ -242,13 +247,14 @@ impl Bench<'_> {
                 ensure!(length == bytes, "the copy has {length} bytes, expected {bytes}");
                 bytes
             }
-            // What is there so far, whatever it is called: those that write in any order leave holes.
+            // Bytes so far, whatever the file is called: programs that write in any order leave
+            // holes.
             Ended::TimeUp => written(&to)?.min(bytes),
         };
         Ok(Copied { seconds, synced_s: 0.0, bytes: arrived })
     }
 
-    /// A server in a host, which has this port (of `tcp` or `udp`) when it returns.
+    /// Starts a server in a host, and waits until it has this port (of `tcp` or `udp`).
     pub(super) fn serve(
         &self,
         host: &Host,
@@ -263,12 +269,12 @@ impl Bench<'_> {
         Ok(server)
     }
 
-    /// What all copies are below.
+    /// Folder that contains all copies.
     pub(super) fn root(&self) -> &Path {
         self.job.map_or(self.tools.path(), Job::to)
     }
 
-    /// When a run that should have ended is stopped.
+    /// Time after which a run that should have ended is stopped.
     pub(super) fn limit_s(&self) -> u64 {
         2 * self.seconds + GRACE_S
     }
@@ -283,12 +289,12 @@ fn written(folder: &Path) -> anyhow::Result<u64> {
     Ok(bytes)
 }
 
-/// Where nothing is known of the path: 0.1 s at 5 Gbit/s.
+/// First size if the path's rate is unknown: 0.1 s at 5 Gbit/s.
 const FILE_BYTES_MIN: u64 = 64 << 20;
-/// Twice that, source and copy, is in memory.
+/// Source and copy, twice this size, are in memory.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 
-/// Set-up over 100 ms, and a machine with other things to do.
+/// Set-up over 100 ms, on a machine with other work.
 pub(super) const GRACE_S: u64 = 6;
 
 pub(super) fn gridftp(bench: &Bench<'_>, streams: u32) -> anyhow::Result<f64> {
@@ -314,7 +320,7 @@ pub(super) fn quinn_built(tools: &Tools) -> Result<PathBuf, String> {
 
 fn build_quinn() -> anyhow::Result<PathBuf> {
     let folder = quinn_folder();
-    ensure!(folder.join("Cargo.toml").is_file(), "the sources of lab/quinn are not here");
+    ensure!(folder.join("Cargo.toml").is_file(), "the sources in {} are missing", folder.display());
     let target = match std::env::var_os("CARGO_TARGET_DIR") {
         Some(target) => PathBuf::from(target).join("quinn"),
         None => folder.join("target"),
@@ -335,7 +341,7 @@ fn quinn_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("quinn")
 }
 
-/// The library's, as its lock file has it.
+/// Version of the library, from its lock file.
 pub(super) fn quinn_version() -> String {
     let lock = std::fs::read_to_string(quinn_folder().join("Cargo.lock")).unwrap_or_default();
     let named = lock.split("[[package]]").find(|package| package.contains("name = \"quinn\"\n"));
@@ -354,8 +360,8 @@ pub(super) fn quinn(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64> 
     lines.recv().context("quinn's server ended before it listened")?;
     let seconds = bench.seconds.to_string();
     run(&bench.network.a, &[&program, "send", &at, &seconds, congestion], bench.limit_s())?;
-    let said = lines.recv().context("quinn's server ended without a word")?;
-    let (bytes, seconds) = said.split_once(' ').context("quinn's server says no rate")?;
+    let said = lines.recv().context("quinn's server ended without a result")?;
+    let (bytes, seconds) = said.split_once(' ').context("quinn's server printed no rate")?;
     let (bytes, seconds): (f64, f64) = (bytes.parse()?, seconds.parse()?);
     ensure!(0.0 < seconds, "quinn moved nothing");
     Ok(8.0 * bytes / seconds)
@@ -413,7 +419,7 @@ pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
     })
 }
 
-/// An sshd that takes one key, and the options with which it is asked.
+/// An sshd that accepts one key, and the client's options for it.
 struct SshServer {
     _process: Process,
     _keys: TempDir,
@@ -430,7 +436,7 @@ impl SshServer {
                 .arg(key)
                 .stdin(Stdio::null())
                 .status()?;
-            ensure!(made.success(), "ssh-keygen makes no key");
+            ensure!(made.success(), "ssh-keygen failed to make a key");
         }
         let config = keys.path().join("sshd_config");
         let address = bench.network.b.v4();
@@ -443,7 +449,8 @@ impl SshServer {
                 user.display()
             ),
         )?;
-        // Where sshd separates its privileges; a system that has not started it since boot lacks the folder.
+        // Directory for sshd's privilege separation; it is missing if sshd has not been started
+        // since boot.
         fs::create_dir_all("/run/sshd").context("sshd needs /run/sshd")?;
         let program = find("sshd").unwrap_or_else(|| PathBuf::from("sshd"));
         let words = ["-D", "-e", "-f", &config.to_string_lossy()];
@@ -490,7 +497,7 @@ fn build_udt(folder: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// A file of the documentation; Debian compresses those of some length.
+/// Reads a file of the documentation; Debian compresses long ones.
 fn read_example(folder: &Path, name: &str) -> anyhow::Result<String> {
     let plain = folder.join(name);
     if plain.is_file() {
@@ -502,14 +509,14 @@ fn read_example(folder: &Path, name: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The rate that its client shows each second, all but the first.
+/// Mean of the rates that its client prints each second, without the first.
 pub(super) fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
     let _server =
         bench.serve(&bench.network.b, &folder.join("appserver"), &[UDT_PORT_TEXT], ("udp", UDT_PORT))?;
     let (to, client) = (bench.network.b.v4().to_string(), folder.join("appclient"));
     let log = folder.join("appclient.log");
-    // It ends after 100 GB, which is stopped before, so its output goes to a file.
+    // It would end after 100 GB and is stopped before, so its output goes to a file.
     let line = format!(
         "exec timeout {} stdbuf -oL {} {to} {UDT_PORT_TEXT} > {}",
         bench.seconds + 2,
@@ -524,7 +531,7 @@ pub(super) fn udt_memory(bench: &Bench<'_>) -> anyhow::Result<f64> {
     Ok(1e6 * mean(&rates))
 }
 
-/// A file, which the far host asks for.
+/// Copies a file that the far host requests.
 pub(super) fn udt_file(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = udt_built(bench.tools).map_err(anyhow::Error::msg)?;
     let client = folder.join("recvfile");
@@ -541,14 +548,15 @@ pub(super) fn udt_file(bench: &Bench<'_>) -> anyhow::Result<f64> {
 const UDT_PORT: u16 = 9000;
 const UDT_PORT_TEXT: &str = "9000";
 
-/// At the rate it is told: that of the bottleneck, else the best of some. Its own time counts, for it waits three seconds for receivers first.
+/// At a given rate: that of the bottleneck, or the best of some. Its own time counts, because it
+/// first waits three seconds for receivers.
 pub(super) fn uftp(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f64> {
     if has_control {
-        // TFMCC finds its rate; `-R` is where it begins.
+        // TFMCC finds its rate; `-R` is its first rate.
         return uftp_at(bench, bench.rate_bps.map_or(1_000_000, |rate| rate / 10_000), true);
     }
     match bench.rate_bps {
-        // Its headers go on top of what it is told.
+        // Its headers are not included in the given rate.
         Some(rate) => uftp_at(bench, rate / 1000 * 94 / 100, false),
         None => {
             let rates = RATES_KBIT_S.map(|rate| uftp_at(bench, rate, false));
@@ -592,15 +600,16 @@ fn uftp_at(bench: &Bench<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Re
     Ok(8.0 * copied.bytes as f64 / seconds)
 }
 
-/// Of `uftpd`, unless told.
+/// Default port of `uftpd`.
 const UFTP_PORT: u16 = 1044;
-/// Of a network's hosts.
+/// Device of a network's hosts.
 const DEVICE: &str = "link0";
-/// What it asks for: as others, more than the system's default.
+/// Requested buffer: as by other programs, more than the system's default.
 const BUFFER_BYTES: &str = "8000000";
-/// How long it waits for receivers (three times its estimate of a round trip, at first 1 s).
+/// Time that it waits for receivers (three times its estimate of a round trip, at first 1 s).
 const ANNOUNCE_S: u64 = 3;
-/// Where no rate is known, from what it can do at all to what nobody has reported.
+/// Rates to try without a bottleneck, from one that it certainly reaches to one that was never
+/// reported.
 const RATES_KBIT_S: [u64; 4] = [500_000, 1_000_000, 2_000_000, 4_000_000];
 
 pub(crate) struct Job {
@@ -612,27 +621,27 @@ pub(crate) struct Job {
 
 pub(crate) struct Copied {
     pub(crate) seconds: f64,
-    /// What it took then to make it durable.
+    /// Time that the sync took after the copy.
     pub(crate) synced_s: f64,
     pub(crate) bytes: u64,
 }
 
 impl Job {
-    /// A file of so many bytes below `from`, to be copied to folders below `to`.
+    /// A file of `bytes` bytes below `from`, to be copied to folders below `to`.
     pub(crate) fn file(from: &Path, to: &Path, bytes: u64) -> anyhow::Result<Self> {
         let source = from.join(NAME);
         make_file(&source, bytes)?;
         Self::new(source, to, bytes, 1)
     }
 
-    /// So many files of 4 to 16 KiB in folders of 100.
+    /// `files` files of 4 to 16 KiB in folders of 100.
     pub(crate) fn tree(from: &Path, to: &Path, files: u64) -> anyhow::Result<Self> {
         let source = from.join(NAME);
         let mut bytes = 0;
         for number in 0..files {
             let folder = source.join(format!("{:04}", number / 100));
             fs::create_dir_all(&folder)?;
-            // All lengths are there, in an order without one (Knuth's multiplicative hash).
+            // All lengths occur, in a random order (Knuth's multiplicative hash).
             let length = 4096 + (number * 2_654_435_761) % 12_289;
             make_file(&folder.join(format!("{:02}", number % 100)), length)?;
             bytes += length;
@@ -641,7 +650,7 @@ impl Job {
     }
 
     fn new(source: PathBuf, to: &Path, bytes: u64, files: u64) -> anyhow::Result<Self> {
-        // The anonymous user of GridFTP's server reads and writes there.
+        // Readable and writable for the anonymous user of GridFTP's server.
         let to = to.to_owned();
         fs::set_permissions(&to, fs::Permissions::from_mode(0o777))?;
         let job = Self { source, to, bytes, files };
@@ -663,10 +672,10 @@ impl Job {
         Ok(place)
     }
 
-    /// Copies, and makes it durable.
+    /// Copies, and makes the copy durable.
     ///
     /// # Errors
-    /// It does not end in time, or what it made is not what it should be.
+    /// The copy does not end in time, or is not what it should be.
     pub(crate) fn copied(
         &self,
         copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
@@ -705,7 +714,7 @@ impl Job {
         Ok(())
     }
 
-    /// A file by itself; of many, all of their file system.
+    /// Syncs a single file, or the whole file system of many.
     fn sync(&self, path: &Path) -> anyhow::Result<()> {
         if path.is_file() {
             return Ok(fs::File::open(path)?.sync_all()?);

@@ -1,6 +1,8 @@
-//! The limit: one thread that seals trains and sends them with GSO, one that receives them with GRO and opens them, and nothing else.
+//! The limit of the machine: one thread encrypts trains and sends them with GSO, another receives
+//! them with GRO and decrypts them.
 //!
-//! Made without the transfer's own sockets, so that what those waste is not taken for the machine's limit.
+//! It does not use the transfer's own sockets, so that their costs do not count as the machine's
+//! limit.
 
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -28,7 +30,7 @@ use crate::signatures::host::{Cpus, pin};
 pub(crate) struct SendPlan {
     to: SocketAddr,
     is_sealed: bool,
-    /// Bytes of datagrams a second; as fast as it goes without.
+    /// Bytes of datagrams a second; `None` is as fast as possible.
     rate_bytes_s: Option<f64>,
     train: usize,
     milliseconds: u64,
@@ -39,9 +41,9 @@ pub(crate) struct SendPlan {
 pub(crate) struct ReceivePlan {
     at: IpAddr,
     is_sealed: bool,
-    /// What it asks for (bytes; the kernel counts twice that).
+    /// Requested buffer (bytes; the kernel doubles it).
     buffer_bytes: usize,
-    /// What comes is copied to where an object would be.
+    /// Whether received bytes are copied to where an object would be.
     is_copied: bool,
     cpu: usize,
 }
@@ -55,9 +57,9 @@ struct Sent {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Came {
     datagrams: u64,
-    /// What the datagrams carried, without header and seal.
+    /// Bytes carried by the datagrams, without header and authentication tag.
     bytes: u64,
-    /// Between the first and the last.
+    /// Seconds between the first and the last datagram.
     seconds: f64,
 }
 
@@ -76,17 +78,18 @@ impl Came {
     }
 }
 
-/// The greatest rate without loss, and what it took to find it.
+/// The highest rate without loss, and the trial without pacing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Limit {
-    /// Received (bit/s of what datagrams carry) where hardly anything was lost; `None` where something was at every rate.
+    /// Received (bit/s of what datagrams carry) with almost no loss; `None` if every rate had
+    /// losses.
     pub(crate) lossless_bps: Option<f64>,
-    /// Received when it was sent as fast as it went, and the share that was lost then.
+    /// Received without pacing (bit/s); `unpaced_loss` is the share that was lost.
     pub(crate) unpaced_bps: f64,
     pub(crate) unpaced_loss: f64,
 }
 
-/// Searches for it: by halves between what was lossless and what was not.
+/// Searches for the limit by bisection between a lossless rate and a lossy one.
 pub(crate) fn limit(
     network: &Network,
     is_sealed: bool,
@@ -101,10 +104,11 @@ pub(crate) fn limit(
         lossless_bps: (unpaced.loss <= LOSSLESS).then_some(unpaced.received_bps),
     };
     let (mut low, mut high) = (0.0, 1.1 * unpaced.offered_bytes_s);
-    // A receiver that a busy machine kept from reading anything says nothing of where to begin.
+    // If a busy machine kept the receiver from reading anything, the loss gives no starting point.
     let mut next = unpaced.offered_bytes_s * (1.0 - unpaced.loss).max(0.05);
     for _ in 0..STEPS {
-        // Twice, for other work of the machine costs a receiver a moment now and then, and that is no limit.
+        // At most twice, because other work of the machine sometimes delays a receiver for a
+        // moment, which is not the limit.
         let mut trial = at(Some(next))?;
         if LOSSLESS < trial.loss {
             trial = at(Some(next))?;
@@ -139,7 +143,7 @@ fn trial(
     let (receiver, to) = plan.start(network)?;
     let send = SendPlan { to, is_sealed, rate_bytes_s, train: TRAIN, milliseconds, cpu: cpus.sender };
     let sent: Sent = Worker::start(&network.a, "RawSend", &send)?.hear()?;
-    // What waits in the receiver's buffer is read before it looks whether its input ended.
+    // The receiver reads its buffer before it checks whether its input ended.
     let came: Came = receiver.finish()?;
     let share = came.datagrams as f64 / sent.datagrams.max(1) as f64;
     Ok(Trial {
@@ -149,7 +153,8 @@ fn trial(
     })
 }
 
-/// A receiver that does the least a transfer's has to do, so that its host can be made busy before a flood comes.
+/// A receiver that does the minimum of a transfer's receiver; its host can be made busy before the
+/// flood.
 pub(crate) struct Flood {
     receiver: Worker,
     to: SocketAddr,
@@ -166,7 +171,8 @@ impl Flood {
         self.receiver.process_id()
     }
 
-    /// Sends sealed trains at a rate (bytes a second, headers included), whatever becomes of them, until the time is over.
+    /// Sends sealed trains at a rate (bytes a second, headers included), without feedback, until
+    /// the time is over.
     pub(crate) fn send(
         &self,
         network: &Network,
@@ -174,7 +180,7 @@ impl Flood {
         time: Duration,
         cpu: usize,
     ) -> anyhow::Result<()> {
-        // As the transfer's own are: longer ones find no place in a small buffer.
+        // As long as the transfer's own trains: longer ones do not fit in a small buffer.
         let train = ((rate_bytes_s * TRAIN_S / PACKET_BYTES) as usize).clamp(2, TRAIN);
         let rate_bytes_s = Some(rate_bytes_s * SEGMENT_BYTES as f64 / PACKET_BYTES);
         let milliseconds = time.as_millis() as u64;
@@ -182,7 +188,7 @@ impl Flood {
         Worker::start(&network.a, "RawSend", &plan)?.hear_after::<Sent>(time).map(drop)
     }
 
-    /// What came: bit/s of what datagrams carried, between the first and the last.
+    /// Bit/s of what the received datagrams carried, between the first and the last.
     pub(crate) fn finish(self) -> anyhow::Result<f64> {
         self.receiver.finish::<Came>().map(|came| came.bps())
     }
@@ -209,7 +215,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
             break;
         }
         if let Some(each) = each {
-            // What a busy machine missed is not made up for in one go.
+            // What a busy machine missed is not sent in one burst.
             due = (due + each).max(now.saturating_sub(LATE_MAX));
             while now < due {
                 std::hint::spin_loop();
@@ -224,7 +230,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
             anyhow::ensure!(sealer.seal(number, datagram), "a datagram has no room for its seal");
             number += 1;
         }
-        // It blocks while the device has no room.
+        // The call blocks while the device has no room.
         socket.send(&train)?;
     }
     say(&Sent { datagrams: number, seconds: began.elapsed().as_secs_f64() })
@@ -282,50 +288,51 @@ fn suite(is_sealed: bool) -> Suite {
 
 const SECRET: [u8; 32] = [9; 32];
 
-/// What an Ethernet packet of 1500 bytes carries over IPv4 and UDP.
+/// UDP payload of an Ethernet packet of 1500 bytes over IPv4.
 const SEGMENT_BYTES: usize = 1472;
 const PACKET_BYTES: f64 = 1500.0;
 
-/// As many as UDP's length allows: 65 507 bytes.
+/// The most that UDP's length allows: 65 507 bytes.
 const TRAIN: usize = 44;
 
-/// Of a transfer's bursts (s; docs/spec/transfer.md).
+/// Length of a transfer's bursts (s; docs/spec/transfer.md).
 const TRAIN_S: f64 = 0.25e-3;
 
-/// As large as any program's that cares.
+/// As large as in any program that sets its buffer.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// To start two processes and to end them.
+/// Time to start and end two processes.
 const TRIAL_AROUND: Duration = Duration::from_millis(50);
 
-/// When nothing has come for so long after the end, nothing will.
+/// If nothing arrives for this long after the end, nothing will.
 const QUIET: Duration = Duration::from_millis(50);
 
 /// Some trains at 10 Gbit/s: less than a receive buffer holds.
 const LATE_MAX: Duration = Duration::from_micros(200);
 
-/// A train in six seconds: slower is no rate.
+/// A train in six seconds; slower rates are not tried.
 const RATE_BYTES_S_MIN: f64 = 1e4;
 
-/// A rate that loses less than one in ten thousand counts as lossless: 0.01 % is what the paths with least loss are given.
+/// A rate that loses less than one in ten thousand counts as lossless: 0.01 % is the smallest loss
+/// of the paths.
 const LOSSLESS: f64 = 1e-4;
 
-/// Finds the rate to about a fiftieth of it.
+/// Finds the rate to within about a fiftieth.
 const STEPS: u32 = 6;
 const _: () = assert!(TRAIN * SEGMENT_BYTES <= 65_507 && HEADER_BYTES + SEAL_BYTES < SEGMENT_BYTES);
 
-/// For how long the limit is tried at each rate, where nothing else is said.
+/// Default time of a trial at each rate (ms).
 pub(crate) fn step_ms(seconds: u64) -> u64 {
     (200 * seconds).clamp(300, 3000)
 }
 
-/// What the search takes, about: some rates are tried twice.
+/// Approximate time of the search; some rates are tried twice.
 pub(crate) fn time(milliseconds: u64) -> Duration {
     (Duration::from_millis(milliseconds) + QUIET + TRIAL_AROUND) * (1 + 3 * STEPS / 2)
 }
 
-/// What BLAKE3 takes for the object's digest on one thread (bytes a second).
+/// Rate of BLAKE3 for the object's digest on one thread (bytes a second).
 pub(crate) fn digest_bytes_s() -> f64 {
     let block = vec![7; 1 << 20];
     let (mut hasher, began, mut bytes) = (blake3::Hasher::new(), Instant::now(), 0);
@@ -337,7 +344,7 @@ pub(crate) fn digest_bytes_s() -> f64 {
     bytes as f64 / began.elapsed().as_secs_f64()
 }
 
-/// Lets what the last run left behind come to rest.
+/// Waits until the effects of the last run are over.
 pub(crate) fn rest() {
     thread::sleep(Duration::from_millis(100));
 }

@@ -1,4 +1,5 @@
-//! A run of the study: what all its parts share, how long its cells take, and its printing.
+//! A run of the study: state that all its parts share, estimated times of its cells, and its
+//! output.
 
 use std::ops::{Add, AddAssign};
 use std::path::PathBuf;
@@ -22,11 +23,11 @@ use crate::stats::median;
 use crate::table::{Section, Table, Widths, shown};
 
 pub(crate) struct Session {
-    /// For how long a run is measured (s).
+    /// Measured time of a run (s).
     pub(crate) seconds: u64,
     pub(crate) is_full: bool,
     pub(crate) seed: u64,
-    /// How many cells may run beside each other where the machine has room for that.
+    /// Number of cells that may run at the same time if the machine has room for them.
     pub(crate) at_once: usize,
     only: Vec<String>,
     paths: Vec<String>,
@@ -39,7 +40,7 @@ pub(crate) struct Session {
     progress: Mutex<Progress>,
 }
 
-/// How far the run is, by the estimates of its cells.
+/// Progress of the run, by the estimates of its cells.
 struct Progress {
     all: Plan,
     done: Plan,
@@ -59,7 +60,7 @@ impl Session {
             cpus: Cpus::find()?,
             tools: Tools::new()?,
             disk: args.disk.clone().unwrap_or_else(std::env::temp_dir),
-            // As processes in other folders are to find it.
+            // Absolute, because processes in other folders start it.
             program: std::path::absolute(&args.program)?,
             report: Report::new(Output::new(page, args.json).beside(bar.clone())),
             bar,
@@ -95,7 +96,7 @@ impl Session {
         self.bar.set_message(text);
     }
 
-    /// Measures what was planned so, and says so meanwhile.
+    /// Measures a cell that was planned, and shows it as progress.
     pub(crate) fn cell<T>(&self, what: impl Into<String>, plan: Plan, measure: impl FnOnce() -> T) -> T {
         self.note(what);
         let found = measure();
@@ -121,18 +122,19 @@ impl Session {
         self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
-    /// The controllers that are asked for: all, or in short runs those that tell most.
+    /// The requested controllers: all, or in short runs the most informative.
     pub(crate) fn kinds(&self) -> Vec<Kind> {
         self.kinds_of(&Kind::ALL, &[Kind::Model, Kind::HighSpeed])
     }
 
-    /// Those that are asked for, of some in full and in short runs.
+    /// The requested ones of `full`, or in short runs of `quick`.
     pub(crate) fn kinds_of(&self, full: &[Kind], quick: &[Kind]) -> Vec<Kind> {
         let kinds = if self.is_full { full } else { quick };
         kinds.iter().copied().filter(|kind| self.wants(kind.name())).collect()
     }
 
-    /// A flow of ours alone on a fresh link: its goodput (bit/s) after `start`, over `time`, and all that is known of it.
+    /// Runs a flow of ours alone on a fresh link; returns its goodput (bit/s) after `start`, over
+    /// `time`, and its details.
     pub(crate) fn ours(
         &self,
         link: &Link,
@@ -148,7 +150,8 @@ impl Session {
         Ok(Run { bps: course.bps(from_ms, to_ms), course, void })
     }
 
-    /// A peer alone on a fresh link, for this time: its rate (bit/s), and why it is void if it is.
+    /// Runs another program alone on a fresh link; returns its rate (bit/s), and why it is void if
+    /// it is.
     pub(crate) fn peer(
         &self,
         link: &Link,
@@ -164,11 +167,11 @@ impl Session {
     }
 }
 
-/// Prepares TCP in both namespaces for `peer`: no memory of earlier connections and, for a program that does not choose
-/// its congestion control, the one that Linux ships.
+/// Prepares TCP in both namespaces for `peer`: without memory of earlier connections and, for a
+/// program that does not choose its congestion control, with Linux's default.
 ///
 /// # Errors
-/// The namespaces' default is another algorithm, and this machine does not allow to change it.
+/// The namespaces' default is another algorithm, and this machine does not permit to change it.
 pub(crate) fn prepare_tcp(network: &Network, peer: Peer) -> anyhow::Result<()> {
     forget_connections(network)?;
     if !peer.uses_default_congestion_control() {
@@ -181,14 +184,15 @@ pub(crate) fn prepare_tcp(network: &Network, peer: Peer) -> anyhow::Result<()> {
                 host.run(|| std::fs::read_to_string(&path))?.with_context(|| format!("cannot read {path}"));
             text.map(|text| text.trim().to_owned())
         };
-        // A namespace begins with the machine's default, and takes another one only from the machine's list of those allowed
-        // to every user, also as root (Linux, `tcp_set_default_congestion_control`).
+        // A namespace begins with the machine's default. It accepts another algorithm only from the
+        // machine's list of those permitted to every user, also as root (Linux,
+        // `tcp_set_default_congestion_control`).
         let default = "tcp_congestion_control";
         if read(default)? != TCP {
             set_tcp(host, default, TCP).with_context(|| {
                 let allowed = read("tcp_allowed_congestion_control").unwrap_or_default();
                 format!(
-                    "TCP of programs that do not choose cannot be {TCP} here; to allow it: \
+                    "programs with the default congestion control cannot use {TCP} here; to permit it, run \
                      sysctl -w net.ipv4.tcp_allowed_congestion_control='{allowed} {TCP}'"
                 )
             })?;
@@ -201,11 +205,11 @@ pub(crate) fn prepare_tcp(network: &Network, peer: Peer) -> anyhow::Result<()> {
 pub(crate) const TCP: &str = "cubic";
 
 impl Progress {
-    /// What is left by the estimates, and by how well they held so far.
+    /// Remaining time by the estimates, scaled by their accuracy so far.
     fn left(&self) -> Duration {
         let left = self.all.time.saturating_sub(self.done.time);
         let done_s = self.done.time.as_secs_f64();
-        // At first the estimates alone are better.
+        // At first the estimates alone are more accurate.
         if done_s < 10.0 {
             return left;
         }
@@ -219,7 +223,7 @@ pub(crate) struct Run {
     pub(crate) void: Option<String>,
 }
 
-/// What the rounds of a row found (bit/s), and why the last of those that failed did, if one did.
+/// Rates (bit/s) of the rounds of a row, and the last failure if one failed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
     pub(crate) bps: Vec<f64>,
@@ -238,7 +242,7 @@ impl Rounds {
         median(&self.bps)
     }
 
-    /// Their median, and of how many of `rounds` where some failed.
+    /// The median as text; if some rounds failed, also how many of `rounds` did not.
     pub(crate) fn told(&self, rounds: usize) -> String {
         match (self.median(), self.failure.as_deref()) {
             (Some(rate), None) => gbit_s(rate),
@@ -254,12 +258,12 @@ pub(crate) fn gbit_s(bps: f64) -> String {
     if bps < 1e9 { format!("{:.0} Mbit/s", bps / 1e6) } else { format!("{:.2} Gbit/s", bps / 1e9) }
 }
 
-/// A ratio of two rates; a dash where there is none.
+/// A ratio of two rates; a dash if there is none.
 pub(crate) fn ratio(bps: f64, to: Option<f64>) -> String {
     shown(to.filter(|to| 0.0 < *to), |to| format!("{:.2}", bps / to))
 }
 
-/// The output of all parts, and all numbers that went there.
+/// Output of all parts, and all numbers that were printed.
 pub(crate) struct Report {
     output: Output,
     state: Mutex<State>,
@@ -269,7 +273,7 @@ pub(crate) struct Report {
 struct State {
     part: String,
     rows: Vec<(String, Value)>,
-    /// A table whose first row is yet to come, and how wide its first cells will be.
+    /// A table before its first row, and the width of its first cells.
     coming: Option<(Table, usize)>,
     widths: Widths,
 }
@@ -287,7 +291,7 @@ impl Report {
         self.output.print(text)
     }
 
-    /// The head of a table; its rows follow, whose first cells will be these.
+    /// Prints the head of a table. Its rows follow, with these first cells.
     pub(crate) fn begin(
         &self,
         title: &str,
@@ -300,7 +304,7 @@ impl Report {
         self.say(&format!("\n## {title}\n\n{legend}\n\n"))
     }
 
-    /// One row, and the numbers that it is made of. The first one sets the columns' widths.
+    /// Prints a row and stores its numbers. The first row sets the widths of the columns.
     pub(crate) fn row(&self, cells: &[String], numbers: Vec<Value>) -> anyhow::Result<()> {
         let text = {
             let mut state = self.state();
@@ -350,7 +354,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// So many cells that take so long, so many at once.
+    /// `cells` cells that take `each`, with `at_once` at the same time.
     pub(crate) fn of(cells: u64, each: Duration, at_once: usize) -> Self {
         Self { cells, time: each * u32::try_from(cells).unwrap_or(u32::MAX) / at_once.max(1) as u32 }
     }
@@ -376,7 +380,7 @@ impl std::iter::Sum for Plan {
     }
 }
 
-/// How many jobs run at once, as long as that does them no harm.
+/// Number of jobs that run at the same time, reduced if that voids them.
 pub(crate) struct Lanes(usize);
 
 impl Lanes {
@@ -384,8 +388,8 @@ impl Lanes {
         Self(at_once.max(1))
     }
 
-    /// Runs all jobs, and returns what came of them in their order. What is void, as others ran beside it, is run again alone; when that is more
-    /// than a third, jobs run alone from now on.
+    /// Runs all jobs and returns their results in order. A job that is void because of concurrent
+    /// ones is repeated alone. If more than a third is void, later jobs run alone.
     pub(crate) fn run<J: Sync, T: Send>(
         &mut self,
         jobs: &[J],
@@ -410,7 +414,8 @@ pub(crate) fn for_people(time: Duration) -> String {
     if seconds < 100.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
-/// What a run takes beside its own time: two namespaces, two processes, their end (0.3 s here), and a little for a machine that is busy.
+/// Time of a run beyond its measured time: two namespaces, two processes, their end (0.3 s here),
+/// and a reserve for a busy machine.
 pub(crate) const AROUND: Duration = Duration::from_millis(400);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -420,7 +425,7 @@ pub(crate) enum Bound {
     Within(f64, f64),
 }
 
-/// A line that says what was to be reached, what was found, and whether that does.
+/// A line with a goal, the value that was found, and whether it meets the goal.
 pub(crate) fn goal_line(what: &str, bound: Bound, found: Option<f64>) -> String {
     let text = bound_name(bound);
     let found = match found.filter(|found| found.is_finite()) {
@@ -430,7 +435,7 @@ pub(crate) fn goal_line(what: &str, bound: Bound, found: Option<f64>) -> String 
     format!("- {what}, {text}: {found}\n")
 }
 
-/// The same where it was measured that what was to come never did.
+/// As [`goal_line`], for an event that was measured never to occur.
 pub(crate) fn goal_never(what: &str, bound: Bound) -> String {
     format!("- {what}, {}: never, MISSED\n", bound_name(bound))
 }
@@ -472,7 +477,7 @@ mod tests {
     fn what_is_void_is_run_again_alone() {
         let runs = AtomicUsize::new(0);
         let jobs: Vec<usize> = (0..20).collect();
-        // Of the first time that each is run, the odd ones are void.
+        // The odd jobs are void the first time that they run.
         let seen: Mutex<Vec<usize>> = Mutex::default();
         let mut lanes = Lanes::new(3);
         let found = lanes.run(

@@ -1,4 +1,4 @@
-//! Alone between two hosts, from memory to memory: the machine's limit, the peers, ours.
+//! Alone between two hosts, from memory to memory: the machine's limit, other programs, Barograph.
 
 use std::time::Duration;
 
@@ -44,11 +44,11 @@ impl Subject {
         let time = match self {
             Self::Ours(_) => START + session.time(),
             Self::Peer(Peer::Tcp(_) | Peer::Udp | Peer::Quinn(_)) => session.time(),
-            // Of four rates that it is told, each with three seconds before.
+            // Four given rates, each with three seconds before it.
             Self::Peer(Peer::Uftp { has_control: false }) => (session.time() + Duration::from_secs(4)) * 4,
             Self::Peer(Peer::Uftp { has_control: true }) => session.time() * 2 + Duration::from_secs(4),
             Self::Peer(Peer::UdtMemory) => session.time() + Duration::from_secs(2),
-            // Copies that grow until they last.
+            // Copies that grow until they take long enough.
             Self::Peer(_) => session.time() * 2 + Duration::from_secs(1),
         };
         time + AROUND
@@ -71,7 +71,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let mut found: Vec<Found> = subjects.iter().map(|_| Found::default()).collect();
     let rounds = rounds(session);
     let mut limits: [Vec<Limit>; 2] = Default::default();
-    // Each round measures everything, so that what the machine does beside is in all rows alike.
+    // Each round measures every row, so that other work of the machine affects all rows alike.
     for _ in 0..rounds {
         session.cell("the limit", limits_plan(session), || {
             [true, false].into_iter().zip(&mut limits).try_for_each(|(is_sealed, limits)| {
@@ -124,12 +124,12 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let digest = 8.0 * digest_bytes_s();
     rows.push(json!({ "what": "blake3", "bit_s": digest }));
     let legend = format!(
-        "veth, 1500 bytes a packet, two processors. Rates are of the user's bytes. The limit is what one thread that seals trains and sends \
-         them with GSO and one that receives them with GRO and opens them move with less than 0.01 % lost. \
-         All that goes from memory to memory reads the same few pages over and over, as the limit and iperf3 (128 KiB) do, but the rows that say \
-         otherwise. The threads of the limit and of flows without digest are kept on a processor each, but where the row says otherwise; the goals compare \
-         those with the limit, and the ones that are not kept with peers, which are not either. Files lie in memory, and what a \
-         copy of one byte takes is subtracted. Digest: {} on one thread, not in these rows unless they say so.{}",
+        "veth, 1500 bytes a packet, two processors. Rates are of the user's bytes. The limit is the rate of one thread that encrypts trains and sends \
+         them with GSO to one that receives them with GRO and decrypts them, with less than 0.01 % lost. \
+         Rows from memory to memory read the same few pages repeatedly, as the limit and iperf3 (128 KiB) do, except where the row says \
+         otherwise. The threads of the limit and of flows without digest are pinned to a processor each, except where the row says otherwise; the goals compare \
+         pinned rows with the limit, and rows that are not pinned with peers, which are not pinned either. Files lie in memory, and the time for a \
+         copy of one byte is subtracted. Digest: {} on one thread, not in these rows unless they say so.{}",
         gbit_s(digest),
         if rounds == 1 { String::new() } else { format!(" Medians of {rounds} rounds.") }
     );
@@ -137,7 +137,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let found = subjects.iter().zip(&found).filter(|(subject, _)| is_wanted(subject));
         found.filter_map(|(_, found)| found.rounds.median()).max_by(f64::total_cmp)
     };
-    // One row each of ours, whatever others of its kind reach.
+    // The goals use one row of ours each, whatever other rows reach.
     let of_ours = |wanted: &str| best(&|subject| name(subject) == wanted);
     let of_peer = |wanted: &str| {
         best(&|subject| matches!(subject, Subject::Peer(_)) && name(subject).starts_with(wanted))
@@ -145,14 +145,14 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let over = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
     let (ours, in_clear) =
         (of_ours("Barograph, sealed, classifier on"), of_ours("Barograph, clear, classifier on"));
-    // As peers run.
+    // Rows without pinning, as other programs run.
     let [free, free_clear] =
         ["sealed", "clear"].map(|seal| of_ours(&format!("Barograph, {seal}, classifier on{FREE}")));
     let is_void = |ours: Option<f64>, limit| over(ours, limit).is_some_and(|share| BEYOND < share);
     let void = (is_void(ours, sealed) || is_void(in_clear, clear)).then(|| {
-        "VOID: a flow of ours was faster than the limit, so other work of the machine was in the way; the ratios are no evidence.\n\n".to_owned()
+        "VOID: a flow of ours was faster than the limit, so other work of the machine disturbed the measurement; ignore the ratios.\n\n".to_owned()
     });
-    // Figures show no such run.
+    // Figures leave out void rows.
     for row in rows.iter_mut().filter(|_| void.is_some()) {
         row["void"] = json!(true);
     }
@@ -195,10 +195,11 @@ impl Found {
     }
 }
 
-/// Ours: with and without seal and ear; with digest; from memory that no cache holds.
+/// Our rows: with and without encryption and classifier, with a digest, and from memory that no
+/// cache holds.
 ///
-/// An end without a digest is one thread, and kept where the raw limit's is, but in two rows that run as peers do; with one it is two, for the
-/// scheduler to place.
+/// An end without a digest has one thread. It is pinned like the raw limit's, except in two rows
+/// that run as other programs do. With a digest it has two threads, which the scheduler places.
 fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
     let rows = [
         (true, true, false, false, true),
@@ -243,7 +244,7 @@ fn version(session: &Session, subject: &Subject, found: &Found) -> String {
         Subject::Peer(peer) => peer.version(&session.tools).unwrap_or_else(|_| dash()),
         Subject::Ours(_) => {
             let share = 100.0 * found.lost as f64 / found.sent.max(1) as f64;
-            format!("{}, {share:.2} % sent again", env!("CARGO_PKG_VERSION"))
+            format!("{}, {share:.2} % retransmitted", env!("CARGO_PKG_VERSION"))
         }
     }
 }
@@ -255,13 +256,13 @@ fn of_subject(what: &str, version: &str, found: &Found) -> Value {
     })
 }
 
-/// Ends the name of a row whose threads are not kept on processors.
+/// Suffix of a row with threads that are not pinned to processors.
 const FREE: &str = ", where the scheduler likes";
 
-/// What repeated runs differ by on a quiet machine, and more.
+/// More than repeated runs differ on a quiet machine.
 const BEYOND: f64 = 1.1;
 
-/// A controller finds its rate in some round trips; these take a fraction of a millisecond.
+/// A controller finds its rate in some round trips, which take a fraction of a millisecond.
 const START: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The engine computes what the real link does.
+//! The engine computes the same times and retries as the real link.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use crate::reduction::{engine, load};
 use crate::stats::mean;
 
 fn scenario(text: &str) -> Scenario {
-    // A period instead of a pause: what is late by milliseconds does not add up over the reductions.
+    // A period instead of a pause, so that delays of milliseconds do not add up over the
+    // reductions.
     let text = format!(
         "nodes = 7\nreductions = 30\nmessage_bytes = [4096]\nperiod_s = 3600\n\
          reconnect_s = 0.08\nreconnect_factor = 0.1\n{text}"
@@ -15,9 +16,10 @@ fn scenario(text: &str) -> Scenario {
     load::parse(&text, "test", Path::new("")).expect("it is sound")
 }
 
-/// The engine's run and the link's, whose reductions must take the same time to within some milliseconds for
-/// each attempt: one for its end, one for connecting anew; and where the timeout learns, three more, for one
-/// that is several times the forecast is off by as many times what the forecast is.
+/// Compares the engine's run with the link's. The times of their reductions may differ by some
+/// milliseconds for each attempt: one for its end and one for a new connection. Where the timeout
+/// learns, three more: a timeout of several times the forecast differs by as many times the
+/// forecast's difference.
 fn check_equal(scenario: &Scenario, strategy: Strategy, owners: &[usize]) {
     let each = if matches!(strategy, Strategy::Static(_)) { 0.002 } else { 0.005 };
     let mut allowed = vec![0.0; scenario.reductions];
@@ -97,8 +99,8 @@ fn what_a_link_cannot_carry_is_refused() {
     assert!(run(&scenario(""), Strategy::DefaultHedged, Copies::Vanish).is_err());
 }
 
-/// With the other seeds of the first sixteen but 5, some answer comes so close to its timeout that the clocks
-/// decide, and strategies that learn go on differently from there.
+/// With any other seed of the first sixteen except 5, some answer comes so close to its timeout
+/// that the clocks decide, and strategies that learn then take another course.
 const ROUGH: &str = "seed = 4\n[link]\nbase_s = { min = 0.3, max = 1.5 }\nlaw = { kind = \"lognormal\", sigma = 0.3 }\n\
     [stall]\nprobability = 0.05\nduration_s = { kind = \"pareto\", alpha = 1.1, min = 5.0, max = 45.0 }\n\
     [congestion]\ngood_s = 300\nbad_s = 60\nfactor = 6\n\

@@ -22,27 +22,28 @@ pub(crate) struct Tree {
     serving: Vec<JoinHandle<()>>,
 }
 
-/// What came of a reduction, its result checked at every node.
+/// Result of a reduction, checked at every node.
 #[derive(Debug, Clone)]
 pub(crate) struct Reduced {
-    /// The longest, over all nodes, from sending to the parent until the result arrived.
+    /// Longest time (s) over all nodes, from sending to the parent until the result arrived.
     pub(crate) time_s: f64,
     pub(crate) sent: Vec<Sent>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
-    /// From the start of its first attempt to its acknowledgement.
+    /// From the start of the first attempt to the acknowledgement.
     pub(crate) took_s: f64,
     pub(crate) attempts: u32,
-    /// Its tries were used up, and it was then waited for.
+    /// Whether the message used up its tries, and was then waited for.
     pub(crate) abandoned: bool,
-    /// The copy that was acknowledged came after one that had been cut off, so the retry was in vain.
+    /// Whether the acknowledged copy came after one that had been cut off, so that the retry was
+    /// needless.
     pub(crate) duplicate: bool,
 }
 
 struct Arrival {
-    /// Which direction of which edge it came on: 2 · (child − 1) upwards, one more downwards.
+    /// Direction and edge of the message: 2 · (child − 1) upwards, one more downwards.
     path: usize,
     at: Instant,
     bytes: Vec<u8>,
@@ -51,9 +52,9 @@ struct Arrival {
 struct Node {
     index: usize,
     inbox: Receiver<Arrival>,
-    /// None at the root.
+    /// `None` at the root.
     up: Option<Way>,
-    /// None at the leaves.
+    /// Empty at the leaves.
     down: Vec<Way>,
 }
 
@@ -63,7 +64,7 @@ struct Way {
 }
 
 impl Tree {
-    /// A binary tree with an estimator for each path, and so many tries a message.
+    /// A binary tree with an estimator for each path, and `tries` tries for each message.
     pub(crate) fn plant(
         hosts: &Hosts,
         nodes: usize,
@@ -75,7 +76,7 @@ impl Tree {
             let (host, address) = hosts.of_node(node);
             let bound = host.spawn(Listener::bind((address, 0), ListenConfig::default()));
             let listener = Arc::new(host.block_on(bound)?.context("a node cannot listen")?);
-            // A node has three neighbours at most; whoever sends more waits until it is read.
+            // A node has at most three neighbours; further senders wait until the node has read.
             let (hand_on, inbox) = channel(4);
             let handler = move |message: Message| {
                 let hand_on = hand_on.clone();
@@ -104,11 +105,11 @@ impl Tree {
         Ok(Self { nodes: planted, listeners, serving })
     }
 
-    /// One reduction.
+    /// Runs one reduction.
     ///
     /// # Errors
-    /// When a node computed or received anything but the right maxima, once, or the network does not
-    /// deliver at all.
+    /// A node computed or received wrong maxima, or received a message twice, or the network does
+    /// not deliver.
     pub(crate) fn reduce(&mut self, hosts: &Hosts, round: &Arc<Round>) -> anyhow::Result<Reduced> {
         let mut tasks = Vec::new();
         for mut node in self.nodes.drain(..) {
@@ -126,10 +127,10 @@ impl Tree {
             anyhow::Ok(parts)
         };
         let parts = waiting.block_on(async { timeout(REDUCTION_MAX, all).await });
-        let parts = parts.context("a reduction did not end")??;
+        let parts = parts.context("a reduction did not end in time")??;
         let mut reduced = Reduced { time_s: 0.0, sent: Vec::new() };
         for (node, (time_s, sent)) in parts {
-            ensure!(node.inbox.is_empty(), "node {} was handed a message twice", node.index);
+            ensure!(node.inbox.is_empty(), "node {} received a message twice", node.index);
             reduced.time_s = reduced.time_s.max(time_s);
             reduced.sent.extend(sent);
             self.nodes.push(node);
@@ -137,7 +138,7 @@ impl Tree {
         Ok(reduced)
     }
 
-    /// Messages that were handled, and copies that were not handled again.
+    /// Numbers of messages that were handled, and of copies that were not handled again.
     pub(crate) fn handled_and_duplicates(&self) -> (u64, u64) {
         let counters = self.listeners.iter().map(|listener| listener.counters());
         counters.fold((0, 0), |(handled, spare), of| (handled + of.handled, spare + of.duplicates + of.stale))
@@ -151,8 +152,8 @@ impl Drop for Tree {
 }
 
 impl Node {
-    /// Gathers from the children, sends to the parent, and hands the result on; the time from sending to the
-    /// result, and what was sent.
+    /// Gathers from the children, sends to the parent, and passes the result on. Returns the time
+    /// from sending to the result, and what was sent.
     async fn reduce(&mut self, round: &Round) -> anyhow::Result<(f64, Vec<Sent>)> {
         let maxima = self.gather(round).await?;
         let began = Instant::now();
@@ -160,12 +161,12 @@ impl Node {
         let Some(up) = up else {
             return Ok((0.0, hand_on(down, &maxima).await?));
         };
-        // The result may be there before the acknowledgement: it may have been lost, and the parent has what
-        // it needs.
+        // The result may arrive before the acknowledgement, which may be lost although the parent
+        // has the message.
         let message = encode(&maxima);
         let result = async {
             let arrival = inbox.recv().await.context("the listener is gone")?;
-            ensure!(arrival.path == 2 * (*index - 1) + 1, "node {index} heard path {}", arrival.path);
+            ensure!(arrival.path == 2 * (*index - 1) + 1, "node {index} received path {}", arrival.path);
             let result = decode(&arrival.bytes, maxima.len())?;
             ensure!(result == round.expected[0], "node {index} was sent a wrong result");
             Ok((arrival.at, hand_on(down, &result).await?))
@@ -176,7 +177,7 @@ impl Node {
         Ok((arrived.saturating_duration_since(began).as_secs_f64(), all))
     }
 
-    /// The maxima of this node's subtree.
+    /// Receives the maxima of the children; returns those of this node's subtree.
     async fn gather(&mut self, round: &Round) -> anyhow::Result<Vec<u32>> {
         let index = self.index;
         let mut maxima = round.own[index].clone();
@@ -185,7 +186,7 @@ impl Node {
             let arrival = self.inbox.recv().await.context("the listener is gone")?;
             let child = arrival.path / 2 + 1;
             let is_child = arrival.path.is_multiple_of(2) && (child - 1) / 2 == index;
-            ensure!(is_child && !heard.contains(&child), "node {index} heard path {}", arrival.path);
+            ensure!(is_child && !heard.contains(&child), "node {index} received path {}", arrival.path);
             let theirs = decode(&arrival.bytes, maxima.len())?;
             ensure!(theirs == round.expected[child], "node {index} was sent wrong maxima by {child}");
             raise(&mut maxima, &theirs);
@@ -217,19 +218,19 @@ impl Way {
     }
 }
 
-/// Many times what the longest may take: TCP gives up no sooner, but who looks on does.
+/// Many times the longest expected reduction. TCP alone would wait longer.
 const REDUCTION_MAX: Duration = Duration::from_secs(180);
 
-/// Each node's integers, and what each must send up.
+/// Each node's integers, and the maxima that it must send up.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) own: Vec<Vec<u32>>,
-    /// The maxima of each node's subtree; those of node 0 are the result.
+    /// Maxima of each node's subtree; those of node 0 are the result.
     pub(crate) expected: Vec<Vec<u32>>,
 }
 
 impl Round {
-    /// Every round has other integers, so that a message of an earlier one would be told from its own.
+    /// Every round has other integers, so that a message of an earlier round is recognised.
     pub(crate) fn draw(nodes: usize, integers: usize, seed: u64, number: usize) -> Self {
         let of_node = |node: usize| {
             let mut draws = Chance::new(seed, ((number as u64) << 16) | node as u64);
@@ -245,38 +246,38 @@ impl Round {
     }
 }
 
-/// Raises each number to the other where that is larger; both are equally long.
+/// Raises each number to the other one where that is larger; both slices have the same length.
 pub(crate) fn raise(numbers: &mut [u32], others: &[u32]) {
     for (number, other) in numbers.iter_mut().zip(others) {
         *number = (*number).max(*other);
     }
 }
 
-/// As a message: four bytes a number, the least significant first.
+/// Encodes a message: four bytes for each number, little-endian.
 pub(crate) fn encode(numbers: &[u32]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The numbers of a message, which must be so many.
+/// Decodes a message, which must have `count` numbers.
 pub(crate) fn decode(bytes: &[u8], count: usize) -> anyhow::Result<Vec<u32>> {
     ensure!(bytes.len() == 4 * count, "a message of {} bytes instead of {}", bytes.len(), 4 * count);
     let (fours, _) = bytes.as_chunks::<4>();
     Ok(fours.iter().map(|four| u32::from_le_bytes(*four)).collect())
 }
 
-/// An estimator for one direction of a link, whose last try is not the end.
+/// An estimator for one direction of a link that waits without a timeout after its last try.
 ///
-/// A message whose tries are used up makes its reduction an abandoned one; it is then waited for without a
-/// timeout, and of that the estimator is not told. It stays the same message to the link, under the same
-/// identifier, so that copies of before and after are handled once together.
+/// A message that has used up its tries makes its reduction an abandoned one. It is then waited for
+/// without a timeout, and the estimator learns nothing from that. For the link it stays the same
+/// message with the same identifier, so that all its copies are handled once.
 pub(crate) struct Patient {
     inner: Box<dyn Timeout + Send>,
     tries: u32,
 }
 
 impl Patient {
-    /// Tries of a link for so many of the estimator's: some more, of which only those are used up that get
-    /// no connection.
+    /// Tries of a link for `tries` of the estimator: some more, which only attempts without a
+    /// connection use up.
     pub(crate) fn link_tries(tries: u32) -> u32 {
         tries + CONNECTING_MAX
     }
@@ -326,7 +327,7 @@ pub(crate) fn timeouts(
     Ok(strategy.timeouts(owners, scale).into_iter().map(patient).collect())
 }
 
-/// A message that gets no connection so many times in a row has no network to go over.
+/// A message that gets no connection this many times in a row has no network.
 const CONNECTING_MAX: u32 = 20;
 
 #[cfg(test)]

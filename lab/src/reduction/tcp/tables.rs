@@ -1,4 +1,4 @@
-//! What was measured over TCP, as Markdown and as JSON.
+//! Results over TCP, as Markdown and as JSON.
 
 use std::cmp::Ordering;
 
@@ -23,21 +23,21 @@ pub(crate) struct Findings {
     sets: usize,
     blocks: usize,
     reductions: usize,
-    /// The median time of a message that is never cut off, in seconds, over TCP and simulated.
+    /// Median time (s) of a message that is never cut off, over TCP and simulated.
     median_s: [f64; 2],
-    /// By which the numbers that are set by hand are multiplied.
+    /// Factor by which numbers that are set by hand are multiplied.
     scale: f64,
-    /// How much longer than the median, at each share of the messages that are never cut off.
+    /// Quantiles of messages that are never cut off, in multiples of the median.
     tail: Vec<Tail>,
     took_s: f64,
-    /// Mean rate in one network, both ways together.
+    /// Mean rate in one network, both directions together.
     background_bps: f64,
     load_before: String,
     load_after: String,
     emulators: Vec<String>,
-    /// Why blocks were left out, the emulator having been the bottleneck.
+    /// Why blocks were left out: the emulator was their bottleneck.
     void_blocks: Vec<String>,
-    /// Emulators that were at fault over the whole run, block by block or not.
+    /// Emulators that were too slow over the whole run.
     void: Vec<String>,
     rows: Vec<Measured>,
     simulated: Vec<Row>,
@@ -56,19 +56,19 @@ struct Tail {
 struct Measured {
     #[serde(flatten)]
     row: Row,
-    /// Copies that arrived beside another and were not handled again, void blocks included.
+    /// Copies that arrived beside another and were not handled again, including void blocks.
     duplicates: u64,
-    /// Of the messages that were retried, those of which an earlier copy arrived before the acknowledged one.
+    /// Share of the retried messages of which an earlier copy arrived before the acknowledged one.
     in_vain_share: f64,
 }
 
-/// The strategies' order by one statistic, here and there.
+/// Order of the strategies by one statistic, over TCP and simulated.
 #[derive(Serialize)]
 struct Comparison {
     by: Statistic,
     tcp: String,
     simulated: String,
-    /// Half the 90 % interval of a pair's difference in seconds, over TCP and simulated.
+    /// Half the 90 % interval of a pair's difference (s), over TCP and simulated.
     told_apart_s: [f64; 2],
     #[serde(flatten)]
     agreement: Agreement,
@@ -157,8 +157,8 @@ pub(crate) fn markdown(findings: &Findings) -> String {
     text += &voids(findings);
     text += &table(findings).to_string();
     text += "\nAn abandoned message is waited for without a timeout, so its reduction enters the means. A retry was \
-         in vain where a copy that had been cut off arrived first: the system goes on sending what a closed \
-         connection has in its buffer, so most copies arrive, and load the path, in the end. Each message was \
+         needless if a copy that had been cut off arrived first: the system still sends what a closed \
+         connection has in its buffer, so most copies arrive in the end, and load the path. Each message was \
          handled once.\n\n";
     text += &format!(
         "## The same order as simulated?\n\nThe simulation is P1 as `lab reduction` runs it, {SETS} sets of \
@@ -179,8 +179,8 @@ fn circumstances(findings: &Findings) -> String {
          bottleneck: {network}. Background traffic: {:.1} Mbit/s on average, both ways together, on and off. \
          {tries} tries a message, seed {seed}. The maxima were checked at every node, and every message was \
          handled once.\n\n\
-         {sets} such networks side by side, in each of which the timeouts begin anew: {reductions} reductions a \
-         strategy, in {blocks} blocks in each of which every strategy has a turn. It took {took_s:.0} s; the \
+         {sets} such networks run at the same time, each with new timeouts: {reductions} reductions a \
+         strategy, in {blocks} blocks with a turn of every strategy. It took {took_s:.0} s; the \
          machine's load was {load_before} before and {load_after} after. The emulators: {}.\n\n\
          The median message that is never cut off takes {tcp:.3} s, {scale:.3} of the {simulated:.3} s of the \
          simulated P1. By this factor the paper's numbers are scaled: static-15 is {:.2} s, and forecasters \
@@ -215,14 +215,14 @@ fn voids(findings: &Findings) -> String {
         Some(last) => format!("{left_out} blocks were void and are left out; the last: {last}."),
     };
     if !findings.void.is_empty() {
-        text += &format!(" Emulators that were at fault now and then: {}.", findings.void.join("; "));
+        text += &format!(" Emulators that were too slow at times: {}.", findings.void.join("; "));
     }
     text + "\n\n"
 }
 
 fn table(findings: &Findings) -> Table {
     let mut table = Table::titled(
-        "strategy | mean s | p95 | max | SD | retried % | retries a retried | of them in vain % | \
+        "strategy | mean s | p95 | max | SD | retried % | retries a retried | of them needless % | \
          duplicates handled once | abandoned | mean s, P1 | p95, P1 | retried %, P1 | \
          retries a retried, P1",
     );
@@ -248,14 +248,14 @@ fn compared(comparison: &Comparison) -> String {
     let mut text = format!("**By {}.**\n\n- TCP: {tcp}\n- simulated: {simulated}\n\n", by.name());
     let [here, there] = told_apart_s;
     text += &format!(
-        "Differences under some {here:.2} s over TCP, and {there:.2} s simulated, cannot be told from chance. {} of \
-         {pairs} pairs stand alike.",
+        "Differences under some {here:.2} s over TCP, and {there:.2} s simulated, may be chance. {} of \
+         {pairs} pairs have the same order.",
         alike.len()
     );
     for (pairs, what) in [
         (tie_in_first, "Ordered in the simulation, a tie over TCP"),
         (tie_in_second, "Ordered over TCP, a tie in the simulation"),
-        (contrary, "The other way round than simulated (shown as over TCP)"),
+        (contrary, "In the opposite order to the simulation (shown as over TCP)"),
     ] {
         if !pairs.is_empty() {
             text += &format!(" {what}: {}.", pairs.join(", "));
@@ -265,7 +265,7 @@ fn compared(comparison: &Comparison) -> String {
     text += &if agreement.holds() {
         let there = ordered + tie_in_first.len();
         format!(
-            " No pair is the other way round; of the {there} ordered in the simulation, {ordered} are over TCP.\n\n"
+            " No pair has the opposite order; of the {there} ordered in the simulation, {ordered} are over TCP.\n\n"
         )
     } else {
         " **The order is not the same.**\n\n".to_owned()
@@ -273,10 +273,10 @@ fn compared(comparison: &Comparison) -> String {
     text
 }
 
-/// Where the tails are compared.
+/// Shares at which the tails are compared.
 const TAIL: [f64; 7] = [0.1, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0];
 
-/// Times of one strategy, block by block. In each block all strategies met the same weather.
+/// Times of one strategy by block. In each block all strategies ran in the same conditions.
 pub(crate) type Blocks = Vec<Vec<f64>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -303,20 +303,20 @@ impl Statistic {
     }
 }
 
-/// How strategies stand to each other in one experiment.
+/// Comparison of the strategies with each other in one experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Standing {
     values: Vec<f64>,
-    /// Of each pair: less is better, and equal is a difference that chance may have made.
+    /// Order of each pair: less is better; equal means that the difference may be chance.
     pairs: Vec<Vec<Ordering>>,
-    /// Half the 90 % interval of a pair's difference in seconds, the median of all pairs: what differs by
-    /// less is mostly a tie.
+    /// Half the 90 % interval of a pair's difference (s), median over all pairs: smaller
+    /// differences are mostly ties.
     pub(crate) told_apart_s: f64,
 }
 
 impl Standing {
-    /// Differences of pairs are ties when 0 lies within the 90 % interval of the bootstrap over blocks: each
-    /// resample draws blocks with replacement, the same ones for all strategies.
+    /// A pair is a tie if 0 lies within the 90 % interval of its difference. The bootstrap
+    /// resamples blocks with replacement, the same ones for all strategies.
     pub(crate) fn of(statistic: Statistic, strategies: &[Blocks], seed: u64) -> Self {
         let all: Vec<usize> = (0..strategies[0].len()).collect();
         let of_blocks = |blocks: &[usize]| -> Vec<f64> {
@@ -343,7 +343,7 @@ impl Standing {
         Self { values: of_blocks(&all), pairs, told_apart_s }
     }
 
-    /// As text, the best first; ≈ stands between neighbours that are a tie.
+    /// The strategies as text, the best first; ≈ stands between neighbours that are a tie.
     pub(crate) fn line(&self, names: &[String]) -> String {
         let mut order: Vec<usize> = (0..names.len()).collect();
         order.sort_by(|one, other| self.values[*one].total_cmp(&self.values[*other]));
@@ -359,16 +359,16 @@ impl Standing {
     }
 }
 
-/// How two experiments agree, pair by pair.
+/// Agreement of two experiments, pair by pair.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Agreement {
-    /// Pairs ordered alike, or ties in both.
+    /// Pairs with the same order, or ties in both.
     pub(crate) alike: Vec<String>,
-    /// Pairs that are a tie in the first experiment alone.
+    /// Pairs that are a tie only in the first experiment.
     pub(crate) tie_in_first: Vec<String>,
-    /// Pairs that are a tie in the second experiment alone.
+    /// Pairs that are a tie only in the second experiment.
     pub(crate) tie_in_second: Vec<String>,
-    /// Pairs that are ordered the other way round.
+    /// Pairs with opposite orders.
     pub(crate) contrary: Vec<String>,
 }
 
@@ -383,7 +383,7 @@ impl Agreement {
                     Ordering::Equal => "≈",
                     Ordering::Greater => ">",
                 };
-                // Ties in the first are named as the second has them.
+                // Pairs that are a tie in the first are shown with the second's order.
                 let shown = if here == Ordering::Equal { there } else { here };
                 let pair = format!("{} {} {}", names[one], sign(shown), names[other]);
                 let list = match (here, there) {
@@ -403,7 +403,7 @@ impl Agreement {
     }
 }
 
-/// Enough that the ends of the interval move by a hundredth of it from seed to seed.
+/// Enough that the ends of the interval vary by a hundredth of it between seeds.
 const RESAMPLES: usize = 2000;
 
 #[cfg(test)]
@@ -414,7 +414,8 @@ mod tests {
         ["a", "b", "c"].map(str::to_owned).to_vec()
     }
 
-    /// `b` is a tenth above `a` in every block, though blocks differ much more; `c` is as `a` but for noise.
+    /// `b` is a tenth above `a` in every block, though blocks differ much more; `c` is `a` with
+    /// noise.
     fn standing(b: f64, seed: u64) -> Standing {
         let mut draws = Chance::new(seed, 9);
         let a: Blocks = (0..40).map(|_| vec![1.0 + 5.0 * draws.uniform(), 2.0]).collect();
@@ -430,7 +431,7 @@ mod tests {
         assert_eq!(standing.pairs[1][0], Ordering::Greater);
         assert_eq!(standing.pairs[0][2], Ordering::Equal);
         assert_eq!(standing.pairs[0][0], Ordering::Equal);
-        // a and b differ by 0.28 on average, and by blocks.
+        // a and b differ by 0.28 on average, and the difference varies between blocks.
         assert!((0.01..0.28).contains(&standing.told_apart_s), "{}", standing.told_apart_s);
         let line = standing.line(&names());
         assert!(line.contains(" ≈ ") && line.contains(" < b "), "{line}");

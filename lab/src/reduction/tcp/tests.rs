@@ -1,4 +1,4 @@
-//! A tiny run: over loopback, and where it is permitted through a bottleneck.
+//! A small run over loopback and, if permitted, through a bottleneck.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ const PLAN: Plan = Plan {
     time_max: Duration::from_secs(60),
 };
 
-/// Every node checks its maxima and every turn that each message was handled once, so it is enough to get
-/// here; what is counted is checked besides.
+/// Every node checks its maxima, and every turn checks that each message was handled once, so
+/// returning is enough; the tests also check the counts.
 fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Outcome> {
     let new = |strategy: &Strategy| Contestant::new(hosts, &PLAN, *strategy, 0.1).expect("nodes");
     let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect();
@@ -39,7 +39,8 @@ fn a_tree_over_loopback_has_the_right_maxima_everywhere_once() {
         assert_eq!((run.times.len(), run.sends), (4, 4 * 12));
         assert!(run.times.iter().all(|time| 0.0 < *time && *time < 30.0), "{:?}", run.times);
     }
-    // A minute cuts off nothing; what learns may, where the machine stops for a while.
+    // A timeout of one minute cuts off nothing; one that learns may, if the machine stops for a
+    // while.
     let uncut = outcomes[0].run(4 * PLAN.integers as u64);
     assert_eq!((uncut.retried, uncut.retries, uncut.abandoned(), outcomes[0].duplicates), (0, 0, 0, 0));
 }

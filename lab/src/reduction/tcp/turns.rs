@@ -1,4 +1,4 @@
-//! Strategies in turns on the same network, so that all meet the same weather.
+//! Runs strategies in turns on the same network, so that all run in the same conditions.
 
 use std::io;
 use std::net::IpAddr;
@@ -19,18 +19,18 @@ use crate::reduction::strategy::Strategy;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
-    /// Integers a node, of 4 bytes.
+    /// Integers of each node, 4 bytes each.
     pub(crate) integers: usize,
     pub(crate) tries: u32,
     pub(crate) seed: u64,
-    /// Networks side by side, each with timeouts that know nothing.
+    /// Networks that run at the same time, each with timeouts without knowledge.
     pub(crate) sets: usize,
-    /// Reductions without a timeout before a set, to see how long messages take.
+    /// Reductions without a timeout before a set, to measure how long messages take.
     pub(crate) pilot: usize,
-    /// How often each strategy has its turn in a set.
+    /// Turns of each strategy in a set.
     pub(crate) blocks: usize,
     pub(crate) turn: usize,
-    /// After so long no block is begun.
+    /// No block begins after this time.
     pub(crate) time_max: Duration,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Contestant {
     pub(crate) strategy: Strategy,
     tree: Tree,
     rounds: u64,
-    /// Blocks in which the emulator was not at fault.
+    /// Blocks in which the emulator kept up.
     blocks: Vec<Vec<Reduced>>,
 }
 
 impl Contestant {
-    /// A strategy that knows nothing; what it has by hand is `scale` times as long as the paper's.
+    /// A strategy without knowledge; numbers set by hand are `scale` times the paper's.
     pub(crate) fn new(hosts: &Hosts, plan: &Plan, strategy: Strategy, scale: f64) -> anyhow::Result<Self> {
         let estimators = timeouts(strategy, &owners(plan.nodes), scale, plan.tries)?;
         let tree = Tree::plant(hosts, plan.nodes, estimators, plan.tries)?;
@@ -78,14 +78,14 @@ impl Contestant {
 
 pub(crate) struct Outcome {
     pub(crate) strategy: Strategy,
-    /// Blocks in which the emulator was not at fault.
+    /// Blocks in which the emulator kept up.
     blocks: Vec<Vec<Reduced>>,
     /// Copies that arrived and were not handled again, over all blocks.
     pub(crate) duplicates: u64,
 }
 
 impl Outcome {
-    /// Adds what the same strategy made of another set.
+    /// Adds the result of the same strategy in another set.
     pub(crate) fn absorb(&mut self, other: Self) {
         self.blocks.extend(other.blocks);
         self.duplicates += other.duplicates;
@@ -96,13 +96,13 @@ impl Outcome {
         self.blocks.iter().map(times).collect()
     }
 
-    /// Messages whose retries were in vain, an earlier copy having arrived before.
+    /// Number of messages with needless retries, because an earlier copy had arrived.
     pub(crate) fn in_vain(&self) -> usize {
         let sent = self.blocks.iter().flatten().flat_map(|reduced| &reduced.sent);
         sent.filter(|sent| sent.duplicate).count()
     }
 
-    /// The same as a run of the engine.
+    /// Converts the result to a run of the engine.
     pub(crate) fn run(&self, message_bytes: u64) -> Run {
         let mut run = Run::default();
         for reduced in self.blocks.iter().flatten() {
@@ -116,7 +116,7 @@ impl Outcome {
     }
 }
 
-/// Gives every contestant its turn in every block, in an order drawn anew; why blocks were left out.
+/// Gives every contestant a turn in every block, in random order; returns why blocks were left out.
 pub(crate) fn take_turns(
     hosts: &Hosts,
     plan: &Plan,
@@ -150,7 +150,7 @@ pub(crate) fn take_turns(
     Ok(voids)
 }
 
-/// Looks after each block whether the emulator was the bottleneck in it.
+/// Checks after each block whether the emulator was its bottleneck.
 struct Watch {
     last: Option<Report>,
 }
@@ -167,9 +167,9 @@ impl Watch {
     }
 }
 
-/// The account of what came after `before`. What has no account of its own – the mean wait and the lateness's
-/// quantiles – stays that since the start; of the peak of the processor's time only a new one is known, else
-/// the mean stands in.
+/// The report of what happened after `before`. Numbers that cannot be subtracted, the mean wait and
+/// the quantiles of the lateness, remain those since the start. The peak of the processor's time is
+/// known only if it is new; otherwise the mean replaces it.
 fn since(now: &Report, before: &Report) -> Report {
     let (wall, cpu) = (now.wall.saturating_sub(before.wall), now.cpu.saturating_sub(before.cpu));
     let mean = cpu.as_secs_f64() / wall.as_secs_f64().max(f64::MIN_POSITIVE);
@@ -198,10 +198,10 @@ fn counts_since(now: &Counts, before: &Counts) -> Counts {
     }
 }
 
-/// Runtimes for the nodes. Sockets stay in the namespace of the thread that makes them, so each host has
-/// threads of its own.
+/// Runtimes for the nodes. A socket stays in the namespace of the thread that makes it, so each
+/// host has its own threads.
 pub(crate) struct Hosts {
-    // Declared first, so dropped first: tasks end before their network goes.
+    // Declared first, so dropped first: tasks end before their network.
     runtimes: Vec<Runtime>,
     addresses: Vec<IpAddr>,
     network: Option<Network>,
@@ -211,18 +211,18 @@ impl Hosts {
     pub(crate) fn joined(network: Network) -> anyhow::Result<Self> {
         let hosts = [&network.a, &network.b];
         for host in hosts {
-            // What most of TCP did in the paper's days.
+            // The algorithm of most TCPs of the paper's time.
             set_tcp(host, "tcp_congestion_control", CONGESTION_CONTROL)?;
         }
         forget_connections(&network)?;
-        // Threads that a runtime starts are where the thread was that made it.
+        // Threads of a runtime start in the namespace of the thread that makes it.
         let runtimes = hosts.map(|host| host.run(runtime));
         let runtimes = runtimes.into_iter().map(|made| Ok(made??)).collect::<anyhow::Result<_>>()?;
         let addresses = hosts.map(|host| host.v4().into()).to_vec();
         Ok(Self { runtimes, addresses, network: Some(network) })
     }
 
-    /// This host alone, without a network.
+    /// Only this host, without a network.
     #[cfg(test)]
     pub(crate) fn loopback() -> anyhow::Result<Self> {
         Ok(Self {
@@ -232,14 +232,14 @@ impl Hosts {
         })
     }
 
-    /// Where a node runs: levels of the tree take turns, so that every message goes through the bottleneck.
+    /// Host of a node: levels of the tree alternate, so that every message passes the bottleneck.
     pub(crate) fn of_node(&self, node: usize) -> (&Handle, IpAddr) {
         let index = (node + 1).ilog2() as usize % self.runtimes.len();
         (self.runtimes[index].handle(), self.addresses[index])
     }
 
-    /// Background traffic from both hosts to the other, where there is a network: [`QUIET`] of the bottleneck's rate, and
-    /// [`LOUD`] of it in spells.
+    /// Starts background traffic in both directions, if there is a network: [`QUIET`] of the
+    /// bottleneck's rate, and at times [`LOUD`] of it.
     pub(crate) fn start_traffic(&self, seed: u64) -> anyhow::Result<Vec<Traffic>> {
         let hosts = self.network.as_ref().map(|network| [[&network.a, &network.b], [&network.b, &network.a]]);
         let start = |(side, hosts): (usize, [&Host; 2])| {
@@ -257,7 +257,7 @@ impl Hosts {
         hosts.into_iter().flatten().enumerate().map(start).collect()
     }
 
-    /// The network between them, if there is one.
+    /// The network between the hosts, if there is one.
     pub(crate) fn network(&self) -> Option<&Network> {
         self.network.as_ref()
     }
@@ -276,7 +276,7 @@ pub(crate) fn bottleneck(seed: u64) -> Link {
         seed,
         ..LinkSpec::default()
     };
-    // A fifth of the delay, as the emulator's own default is of the shortest path that it is used for.
+    // A fifth of the delay, as in the emulator's default for the shortest path that it supports.
     Link::symmetric_with(spec, RelayOptions { late: DELAY / 5, ..RelayOptions::default() })
 }
 
@@ -291,29 +291,30 @@ pub(crate) fn about() -> String {
     )
 }
 
-/// A continent's width, one way. A message then takes some 0.1 s, a fifth of the paper's; so is the least
-/// retransmission timeout of today's TCP (0.2 s) of that of the paper's days (1 s, RFC 2988 §2.4).
+/// One-way delay across a continent. A message then takes some 0.1 s, a fifth of the paper's. The
+/// least retransmission timeout has the same ratio: 0.2 s today, 1 s in the paper's time (RFC 2988
+/// §2.4).
 const DELAY: Duration = Duration::from_millis(15);
 
-/// What a relay carries beside everything else on two processors; sixteen leaves that send at once take
-/// 0.2 s.
+/// A relay carries this rate on two processors with everything else; sixteen leaves that send at
+/// the same time take 0.2 s.
 const RATE_BPS: u64 = 40_000_000;
 
 /// Room for the first windows of sixteen leaves.
 const QUEUE_BDP: f64 = 4.0;
 
-/// Now and then a path loses most of what it is given for some hundreds of packets: whole windows go, and
-/// retransmissions with them, so that TCP falls back to its timer, and doubles it. How often and how long was
-/// chosen by messages that are never cut off alone, so that the longest take as many medians as those of the
-/// simulated P1; the report has both tails.
+/// At times the path loses most packets for some hundreds of them: whole windows are lost, with
+/// their retransmissions, so that TCP falls back to its timer and doubles it. Frequency and length
+/// were chosen only by messages that are never cut off, so that the longest of them take as many
+/// medians as in the simulated P1; the report shows both tails.
 const LOSS: Loss = Loss::Bursts { enter: 0.00015, leave: 0.003, good_loss: 0.0005, bad_loss: 0.7 };
 const CONGESTION_CONTROL: &str = "reno";
 
-/// Shares of the bottleneck's rate: a murmur that keeps its loss moving, and spells in which others leave
-/// the messages a third.
+/// Shares of the bottleneck's rate: low traffic that varies its loss, and periods in which other
+/// traffic leaves a third to the messages.
 const QUIET: f64 = 0.05;
 const LOUD: f64 = 0.65;
 
-/// Mean lengths, exponential: a fifth of the time is loud, for about as long as a reduction takes.
+/// Mean lengths, exponential: a fifth of the time is loud, each time about as long as a reduction.
 const QUIET_S: f64 = 4.0;
 const LOUD_S: f64 = 1.0;
