@@ -1,17 +1,17 @@
-//! Where others may reach this host, the best first. Pure but for [`interfaces`].
+//! Addresses at which other hosts may reach this host, best first. Pure except [`interfaces`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use nix::net::if_::InterfaceFlags;
 
-/// An address of this host, and the interface that has it.
+/// An address of this host, with the name of its interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) name: String,
     pub(crate) ip: IpAddr,
 }
 
-/// All addresses of interfaces that are up, in the system's order; none if it does not say.
+/// Addresses of the interfaces that are up, in the system's order; empty if the system call fails.
 pub(crate) fn interfaces() -> Vec<Interface> {
     let Ok(found) = nix::ifaddrs::getifaddrs() else { return Vec::new() };
     found
@@ -25,17 +25,17 @@ pub(crate) fn interfaces() -> Vec<Interface> {
         .collect()
 }
 
-/// Names or addresses, without brackets, by which others may reach who listens at `listen`, the best first.
+/// Addresses at which other hosts may reach a listener on `listen`, best first, without brackets.
 pub(crate) fn plausible(listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
     let at = listen.ip().to_canonical();
     if !at.is_unspecified() {
         return vec![at.to_string()];
     }
-    // `[::]` takes both families, `0.0.0.0` one.
+    // `[::]` listens on both families, `0.0.0.0` on IPv4 alone.
     let of_family = |one: &&Interface| listen.is_ipv6() || one.ip.is_ipv4();
     let mut ranked: Vec<(Rank, IpAddr)> =
         interfaces.iter().filter(of_family).filter_map(|one| Some((rank(one)?, one.ip))).collect();
-    // Stable: within a rank the system's order stays.
+    // The sort is stable: within a rank, the system's order stays.
     ranked.sort_by_key(|(rank, _)| *rank);
     ranked.dedup();
     let is_far = ranked.iter().any(|(rank, _)| *rank < Rank::Loopback);
@@ -49,17 +49,18 @@ pub(crate) fn plausible(listen: SocketAddr, interfaces: &[Interface]) -> Vec<Str
     all
 }
 
-/// Whom an address serves, the most first.
+/// How far an address reaches, farthest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Global,
     Private,
-    /// Of containers and virtual machines on this host.
+    /// In a network of containers or virtual machines on this host.
     Inner,
     Loopback,
 }
 
-/// `None` = it is good on one link only (RFC 3927, RFC 4291 §2.5.6), and IPv6 would need its name.
+/// `None` for a link-local address (RFC 3927, RFC 4291 §2.5.6): it works on one link only, and with
+/// IPv6 needs the interface's name.
 fn rank(interface: &Interface) -> Option<Rank> {
     let (is_link_local, is_private) = match interface.ip {
         IpAddr::V4(ip) => (ip.is_link_local(), ip.is_private() || is_shared(ip)),
@@ -74,15 +75,15 @@ fn rank(interface: &Interface) -> Option<Rank> {
     }
 }
 
-/// 100.64.0.0/10, behind a provider's translation (RFC 6598).
+/// Whether an address is in 100.64.0.0/10, behind a provider's NAT (RFC 6598).
 fn is_shared(ip: Ipv4Addr) -> bool {
     matches!(ip.octets(), [100, 64..=127, ..])
 }
 
-/// What Docker, Podman, libvirt and LXC call the ends of theirs that are on the host.
+/// Prefixes of the names that Docker, Podman, libvirt and LXC give to interfaces on the host.
 const INNER: [&str; 7] = ["docker", "br-", "veth", "virbr", "lxc", "podman", "cni"];
 
-/// More addresses than this are a list to search, and no line to paste.
+/// Most addresses returned: a longer list would have to be searched.
 const LINES_MAX: usize = 4;
 
 #[cfg(test)]

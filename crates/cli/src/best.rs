@@ -1,8 +1,9 @@
-//! `barograph best`: which host first, for so many bytes.
+//! `barograph best`: ranks hosts by the forecast time to send them a number of bytes.
 
 use std::process::ExitCode;
 
 use barograph_api::{Best, BestHost, BestPart};
+use barograph_forecast::Interval;
 use barograph_probe::percent;
 use barograph_study::units::{age, parse_bytes, seconds};
 
@@ -11,14 +12,16 @@ use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph best`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Host that the bytes come from [default: the station itself]
+    /// Host that sends the bytes [default: the station itself]
     #[arg(long, value_name = "HOST")]
     from: Option<String>,
     /// Hosts and groups to choose from, separated by commas
     #[arg(long, value_name = "GROUP|HOST", value_delimiter = ',', required = true)]
     to: Vec<String>,
-    /// How much is to be sent, such as 700MB, 1.5GB (powers of 1000), 1GiB, 64k (powers of 1024) or 14600
+    /// Number of bytes to send, such as 14600, 700MB or 1.5GB (powers of 1000), 64k or 1GiB (powers
+    /// of 1024)
     #[arg(long, value_name = "N", value_parser = parse_bytes)]
     bytes: u64,
     /// Print the station's answer as JSON
@@ -40,12 +43,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         print(shown(&best))
     };
     if best.hosts.is_empty() {
-        return Err(Failure::Failed("nothing can be said of any of these hosts".into()));
+        return Err(Failure::Failed("No forecast yet for these hosts".into()));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer for people: the verdict, a table with a bar for each interval, and of whom nothing is known.
+/// The answer as text: the best host, a table with a bar for each interval, and the hosts without a
+/// forecast.
 fn shown(answer: &Best) -> String {
     let mut lines = Vec::new();
     let close: Vec<String> = answer.too_close_to_call.iter().map(|host| printable(host)).collect();
@@ -58,7 +62,7 @@ fn shown(answer: &Best) -> String {
         lines.push(table(&answer.hosts));
     }
     for one in &answer.unknown {
-        lines.push(format!("{}: not known: {}", printable(&one.host), printable(&one.reason)));
+        lines.push(format!("{}: no forecast: {}", printable(&one.host), printable(&one.reason)));
     }
     lines.join("\n")
 }
@@ -67,10 +71,11 @@ fn table(hosts: &[BestHost]) -> String {
     let longest = |time: fn(&BestHost) -> f64| hosts.iter().map(time).fold(0.0, f64::max);
     let axis = (
         hosts.iter().map(|host| host.lower).fold(f64::INFINITY, f64::min),
-        // An interval that reaches far must not press the others together.
+        // One very long interval must not compress the others.
         longest(|host| host.upper).min(AXIS * longest(|host| host.forecast)),
     );
-    let mut rows = vec![["HOST", "TIME", "90 % INTERVAL", "", "LOSS", "BASIS"].map(String::from)];
+    let interval = format!("{:.0} % INTERVAL", 100.0 * Interval::DEFAULT_LEVEL);
+    let mut rows = vec![["HOST", "TIME", interval.as_str(), "", "LOSS", "BASIS"].map(String::from)];
     for host in hosts {
         rows.push([
             printable(&host.host),
@@ -84,11 +89,12 @@ fn table(hosts: &[BestHost]) -> String {
     exit::table(&rows)
 }
 
-/// `  ├──●────┤ ` on a logarithmic axis; `>` where it goes on beyond.
+/// A bar such as `  ├──●────┤ ` on a logarithmic axis; it ends with `>` if the interval continues
+/// beyond the axis.
 fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
     let place = |time: f64| {
         let share = (time / first).ln() / (last / first).ln();
-        // A single time makes an axis without a length.
+        // With a single time, the axis has no length.
         if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR - 1) as f64).round() as usize } else { 0 }
     };
     let (from, at, until) = (place(lower), place(value), place(upper));
@@ -103,15 +109,16 @@ fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
     (0..BAR).map(glyph).collect()
 }
 
-/// What the forecast rests on: the pair's own measurements, or the way of those it was composed from.
+/// Basis of the forecast: measurements of the pair itself, or the hosts on the composed path.
 fn basis(host: &BestHost) -> String {
     let part = |part: Option<&BestPart>, name: &str| {
-        let Some(part) = part else { return format!("no {name} known") };
+        let Some(part) = part else { return format!("{name} unknown") };
         let via: Vec<String> = part.via.iter().flatten().map(|host| printable(host)).collect();
         if via.is_empty() {
             let ago = part.age_s.map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
-            let ahead =
-                part.ahead_s.map_or(String::new(), |ahead_s| format!(", labelled {} ahead", age(ahead_s)));
+            let ahead = part
+                .ahead_s
+                .map_or(String::new(), |ahead_s| format!(", labelled {} in the future", age(ahead_s)));
             format!("{name} measured{ago}{ahead}")
         } else {
             format!("{name} composed: {}", via.join(" → "))
@@ -121,19 +128,24 @@ fn basis(host: &BestHost) -> String {
     format!("{}; {}{loss}", part(host.goodput.as_ref(), "goodput"), part(Some(&host.rtt), "rtt"))
 }
 
-/// The share of datagrams that is lost, with the end of its interval that matters, which is never shown smaller than it is.
+/// Share of datagrams lost, with the upper end of its interval, which is rounded up.
 fn loss(host: &BestHost) -> String {
     let Some(loss) = &host.loss else { return "?".into() };
-    // What is off by the rounding of a double is no more.
+    // 1e-9 keeps rounding errors of a double from adding a digit.
     let upper = (1e3 * loss.upper - 1e-9).ceil().max(0.0);
     format!("{:.1} % (to {:.1} %)", (1e3 * loss.forecast).round() / 10.0, upper / 10.0)
 }
 
-/// Characters of a bar.
+/// Width of a bar, in characters.
 const BAR: usize = 24;
 
-/// The axis ends at the longest interval, or at so many times the longest forecast.
+/// The axis ends at the longest interval, or at this multiple of the longest forecast if that is
+/// shorter.
 const AXIS: f64 = 4.0;
+
+const EXAMPLES: &str = "Examples:
+  barograph best --to south,west --bytes 700MB
+  barograph best --to local:paris --bytes 1GiB --from south";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -171,10 +183,10 @@ mod tests {
         ahead.hosts[0].rtt.ahead_s = Some(3600.0);
         ahead.hosts[0].goodput = Some(BestPart { ahead_s: Some(60.0), ..BestPart::default() });
         let text = shown(&ahead);
-        let basis = "goodput measured, labelled 60 s ahead; rtt measured, 4 s ago, labelled 60 min ahead";
+        let basis = "goodput measured, labelled 60 s in the future; rtt measured, 4 s ago, labelled 60 min in the future";
         assert!(text.contains(basis), "{text}");
         assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
-        assert_eq!(lines[4], "c: not known: it is gone from the mesh");
+        assert_eq!(lines[4], "c: no forecast: it is gone from the mesh");
         assert_eq!(shown(&Best::default()), "");
     }
 

@@ -1,4 +1,4 @@
-//! `barograph classify`: who lost the packets, the receiving host or the network, window by window.
+//! `barograph classify`: the cause of each window's losses, the receiving host or the network.
 
 #[cfg_attr(not(feature = "fit"), path = "classify/without_fit.rs")]
 mod fit;
@@ -24,9 +24,9 @@ use clap::ValueEnum;
 use self::source::{Lines, Source};
 use crate::problem::{Problem, ended, shown};
 
-/// What `barograph classify` was asked.
+/// Arguments of `barograph classify`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLE)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -36,56 +36,59 @@ pub(crate) struct Args {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum Verb {
-    /// Learn a classifier from windows whose cause is known, and save it as a model.
+    /// Fit a classifier to labelled windows, and save it as a model.
     Fit(fit::Args),
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Asked {
-    /// Windows, one a line, also gzipped; `-` is standard input. Without --window each is bits, 1 = received, 0 = lost. Evidence may
-    /// follow, after tabs: burst=B (packets that the sender sends at once), delay_us=D (one-way delay above its minimum just before the
-    /// losses), host_drops=H (packets that the receiving socket dropped), marks=M (packets marked as congested).
+    /// Windows, one a line, optionally gzipped; `-` is standard input. Without --window, a line has
+    /// one bit for each packet: 1 = received, 0 = lost. Evidence may follow, after tabs: burst=B
+    /// (packets that the sender sends at once), delay_us=D (one-way delay above its minimum just
+    /// before the losses), host_drops=H (packets that the receiving socket dropped), marks=M
+    /// (packets marked as congested).
     #[arg(value_name = "FILE|-", required = true)]
     file: Option<PathBuf>,
-    /// Packets of each window: lines are run lengths, `received,lost,received,lost,…`, and the rest was received.
+    /// Packets of each window. Lines are then run lengths, `received,lost,received,lost,…`; the
+    /// remaining packets were received.
     #[arg(long, value_name = "N", value_parser = window())]
     window: Option<u32>,
-    /// Who tells.
+    /// Classifier to use for the windows.
     #[arg(long, value_enum, default_value_t = Method::Default)]
     method: Method,
-    /// Pass over this evidence, as if no line had it; several with commas.
+    /// Ignore this evidence on every line; several with commas.
     #[arg(long, value_enum, value_name = "KEY", value_delimiter = ',')]
     ignore_evidence: Vec<Key>,
-    /// A model that `barograph classify fit` has made of this method, in place of the one that comes with it.
+    /// Model of the same method from `barograph classify fit`, instead of the built-in one.
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// Print JSON: an object a line, with the names of the CSV's columns; evidence is an array.
+    /// Print one JSON object a line, with the names of the CSV's columns; evidence is an array.
     #[arg(long)]
     json: bool,
 }
 
-/// Who tells whose loss it was.
+/// Classifier of the cause of losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Method {
-    /// The best evidence there is: the kernel's count of drops, marks, delay, and the pattern of losses
+    /// All evidence: the kernel's drop counter, marks, delay, and the pattern of losses
     Default,
-    /// The pattern of losses alone, exactly as the paper has it (Dickens §3)
+    /// The pattern of losses alone, exactly as in the paper (Dickens §3)
     Paper,
 }
 
-/// Evidence as it is named on lines.
+/// Evidence by its key on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Key {
-    /// The sender's burst
+    /// Packets that the sender sends at once
     #[value(name = "burst")]
     Burst,
-    /// One-way delay
+    /// One-way delay just before the losses
     #[value(name = "delay_us", alias = "delay")]
     Delay,
-    /// The kernel's count of drops
+    /// Drop counter of the receiving socket
     #[value(name = "host_drops")]
     HostDrops,
-    /// Congestion marks
+    /// Packets marked as congested
     #[value(name = "marks")]
     Marks,
 }
@@ -130,9 +133,10 @@ impl Judge {
     }
 }
 
-/// Classifies or learns as asked; what goes wrong is one line on standard error.
+/// Classifies windows, or fits a classifier to them. An error is one line on standard error.
 ///
-/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the input is none.
+/// The exit code is 0 on success, 1 when the output cannot be written, and 2 when the input is
+/// wrong.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
     ended(match &args.verb {
@@ -152,7 +156,7 @@ fn classify(asked: &Asked) -> Result<(), Problem> {
         flush_if(is_live, &mut out)?;
     }
     let answered = follow(asked, &judge, source, &mut out);
-    // What was answered before a bad line is not lost with it.
+    // Print the rows before a bad line, too.
     out.flush()?;
     match answered {
         Ok(0) => Err(empty(&name)),
@@ -161,7 +165,7 @@ fn classify(asked: &Asked) -> Result<(), Problem> {
     }
 }
 
-/// Answers line by line, and says how many windows there were.
+/// Prints a row for each window; returns the number of windows.
 fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) -> Result<u64, Problem> {
     let (name, is_live) = (source.name.clone(), source.is_live);
     let mut lines = Lines::new(source)?;
@@ -171,7 +175,7 @@ fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) ->
         is_table |= !matches!(Table::of_header(text), Ok(None));
         let line = read_line(text, asked.window, &mut signature).map_err(|error| {
             let hint = if is_table {
-                "; this is a table of labelled windows, which `barograph classify fit` reads"
+                "; this is a table of labelled windows: use `barograph classify fit`"
             } else {
                 ""
             };
@@ -197,37 +201,44 @@ fn judge(asked: &Asked) -> Result<Judge, Problem> {
     let Some(path) = &asked.model else { return Ok(Judge::shipped(asked.method)) };
     let name = shown(path);
     let unopened = |error| Problem::unopened(&name, &error);
-    // A device or a pipe has no length beforehand.
+    // The length of a device or pipe is unknown before it is read.
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(unopened)?;
     file.take(MODEL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unopened)?;
     if MODEL_BYTES_MAX < bytes.len() as u64 {
-        return Err(Problem::Input(format!("{name}: larger than any model, {MODEL_BYTES_MAX} bytes")));
+        return Err(Problem::Input(format!(
+            "{name}: too large for a model, which has at most {MODEL_BYTES_MAX} bytes"
+        )));
     }
     let model = |error: ModelError| Problem::Input(format!("{name}: {error}"));
-    let text = String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("no text".to_owned())))?;
+    let text =
+        String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("expected UTF-8 text".to_owned())))?;
     Judge::read(asked.method, &text).map_err(model)
 }
 
-/// A window's length on the command line.
+/// Parser for the length of a window.
 fn window() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(1..=i64::from(Signature::PACKETS_MAX))
 }
 
 fn empty(name: &str) -> Problem {
-    Problem::Input(format!("{name}: no windows: expected lines of bits, or with --window of run lengths"))
+    Problem::Input(format!("{name}: no windows; expected lines of bits, or of run lengths with --window"))
 }
 
-/// Hands on what was printed where someone may be waiting for it.
+/// Flushes the output if a reader may wait for each row.
 fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
 }
 
-/// A model has some hundred numbers, and the library reads no longer one; this bounds what a wrong file costs.
+/// A model has a few hundred numbers, and the library refuses a longer file; this limit bounds the
+/// memory that a wrong file takes.
 const MODEL_BYTES_MAX: u64 = 1 << 20;
 /// Large enough that reading and writing files costs few system calls.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-const EXAMPLE: &str = "Example: of 1000 packets, 60 lost in a row, and the host's socket dropped 60:
+const EXAMPLES: &str =
+    "The first example: 60 of 1000 packets were lost in a row, and the receiving socket dropped 60.
 
-  printf '400,60\\thost_drops=60\\n' | barograph classify --window 1000 -";
+Examples:
+  printf '400,60\\thost_drops=60\\n' | barograph classify --window 1000 -
+  barograph classify --json windows.txt.gz";

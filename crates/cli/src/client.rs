@@ -1,4 +1,4 @@
-//! A few requests to a running station, a connection each, and their refusals in words.
+//! Requests to a running station, each on a connection of its own, and errors as sentences.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,35 +13,38 @@ use serde::de::DeserializeOwned;
 
 use crate::exit::Failure;
 
-/// How a verb finds its station.
+/// Options that select a running station.
 #[derive(clap::Args)]
 pub(crate) struct StationArgs {
-    /// The station [default: that of the state directory, else http://127.0.0.1:10132/]
+    /// URL of the station [default: the one of the state directory, else http://127.0.0.1:10132/]
     #[arg(long, value_name = "URL", env = "BAROGRAPH_STATION")]
     station: Option<String>,
-    /// The local station's state directory, for its address and token [default: ~/.local/state/barograph]
+    /// State directory of the local station, for its address and token [default:
+    /// ~/.local/state/barograph]
     #[arg(long, value_name = "DIR", env = "BAROGRAPH_STATE")]
     state: Option<PathBuf>,
-    /// The station's token [default: from the state directory]
+    /// API token of the station [default: from the state directory]
     #[arg(long, value_name = "TOKEN", env = "BAROGRAPH_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// A certificate (PEM) to trust beside the system's, for a station that speaks HTTPS with a private one
+    /// Certificate (PEM) to trust besides the system's, for a station with a private HTTPS
+    /// certificate
     #[arg(long, value_name = "FILE", env = "BAROGRAPH_CA")]
     ca: Option<PathBuf>,
 }
 
-/// A station to ask.
+/// Sends requests to one station.
 pub(crate) struct Client {
     target: Target,
     http: BlockingClient,
 }
 
-/// The JSON text of a good answer, as the station sent it.
+/// JSON text of a successful answer, as the station sent it.
 #[derive(Debug)]
 pub(crate) struct Answer(String);
 
 impl Answer {
-    /// The answer as its type; what it lacks, or all of a text that is no such answer, is the default.
+    /// Parses the answer. Missing fields get their defaults, and so do all fields of a text that
+    /// does not parse.
     pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> T {
         serde_json::from_str(&self.0).unwrap_or_default()
     }
@@ -53,17 +56,17 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Why there is no good answer.
+/// Why a request failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// None at all.
+    /// The station did not answer.
     Silent(String),
-    /// The station's refusal, in its own words.
+    /// The station refused with this sentence.
     Refused { status: u16, sentence: String },
 }
 
 impl Trouble {
-    /// Whether the station calls what it was asked a mistake (RFC 9110 §15.5.1).
+    /// Whether the station reports a mistake in the request: status 400 (RFC 9110 §15.5.1).
     pub(crate) fn is_mistake(&self) -> bool {
         matches!(self, Self::Refused { status: 400, .. })
     }
@@ -77,7 +80,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-/// A mistake of the caller's is bad usage, everything else a failure.
+/// A mistake in the request is bad usage; everything else is a failure.
 impl From<Trouble> for Failure {
     fn from(trouble: Trouble) -> Self {
         if trouble.is_mistake() {
@@ -89,8 +92,10 @@ impl From<Trouble> for Failure {
 }
 
 impl Client {
+    /// A client of the station that `args` select.
+    ///
     /// # Errors
-    /// What is wrong with the arguments.
+    /// [`Failure::Input`] if the arguments are wrong.
     pub(crate) fn new(args: &StationArgs) -> Result<Self, Failure> {
         Self::for_args(args).map_err(Failure::Input)
     }
@@ -107,7 +112,7 @@ impl Client {
             (Scheme::Https, None) => Trust::System,
             (Scheme::Http | Scheme::Address, _) => Trust::Nothing,
         };
-        // The token is shown to the station that it belongs to, and to no other without being asked.
+        // The state directory's token is for the local station: send it to no other.
         let token = args.token.clone().or_else(|| if is_local { token_of(&state) } else { None });
         let config = ClientConfig {
             token,
@@ -117,10 +122,11 @@ impl Client {
         Ok(Self { target, http: BlockingClient::new(config)? })
     }
 
-    /// A client of the station at `url`, which is shown `token` if there is one; `ca` is trusted beside the system's.
+    /// A client of the station at `url`. It sends `token` if there is one, and trusts `ca` besides
+    /// the system's certificates.
     ///
     /// # Errors
-    /// What is wrong with the address.
+    /// [`Failure::Input`] if the address is wrong.
     pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, Failure> {
         Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca })
     }
@@ -130,7 +136,7 @@ impl Client {
         self.target.scheme() == Scheme::Https
     }
 
-    /// Sends a GET; gives the body of a 2xx answer.
+    /// Sends a GET; returns the body of a 2xx answer.
     ///
     /// # Errors
     /// [`Trouble`], after [`DEADLINE`] at the latest, whatever the station sends.
@@ -138,14 +144,14 @@ impl Client {
         self.ask(&Ask { path, ..Ask::default() })
     }
 
-    /// Sends a DELETE; the rest as [`get`](Self::get).
+    /// Sends a DELETE; otherwise as [`get`](Self::get).
     pub(crate) fn delete(&self, path: &str) -> Result<Answer, Trouble> {
         self.ask(&Ask { method: Method::DELETE, path, ..Ask::default() })
     }
 
-    /// Sends a POST of `body`; the rest as [`get`](Self::get).
+    /// Sends a POST of `body`; otherwise as [`get`](Self::get).
     pub(crate) fn post(&self, path: &str, body: &impl Serialize) -> Result<Answer, Trouble> {
-        // Requests have text keys and no failing serializers.
+        // Cannot fail: requests have text keys, and their serializers do not fail.
         let body = serde_json::to_string(body).unwrap_or_default().into();
         self.ask(&Ask {
             method: Method::POST,
@@ -176,18 +182,19 @@ impl Client {
         Err(self.refusal(status, &body))
     }
 
-    /// A refusal in the station's own words, where it has any.
+    /// The station's sentence from a refusal, else its status.
     fn refusal(&self, status: StatusCode, body: &[u8]) -> Trouble {
         let status = status.as_u16();
         let sentence = match serde_json::from_slice::<ErrorAnswer<'_>>(body) {
             Ok(answer) => printable(&answer.error),
-            Err(_) => format!("{} answered {status}", self.target),
+            Err(_) => format!("the station at {} answered with status {status}", self.target),
         };
         Trouble::Refused { status, sentence }
     }
 
-    /// Follows server-sent events (WHATWG HTML §9.2) and gives the data of each to `take`, until it says
-    /// false; connects again when the station was restarted, and goes on after the last event seen.
+    /// Follows server-sent events (WHATWG HTML §9.2), and passes the data of each to `take` until
+    /// it returns false. After a restart of the station it reconnects, and resumes after the last
+    /// event.
     ///
     /// # Errors
     /// [`Trouble`] when the station refuses, or does not answer for [`FOLLOW_PATIENCE`].
@@ -213,7 +220,10 @@ impl Client {
                 Ok(Followed::Ended) => {}
                 Err(trouble) if FOLLOW_PATIENCE < heard.elapsed() => {
                     let why = why(&trouble);
-                    return Err(Trouble::Silent(format!("the station at {} is gone: {why}", self.target)));
+                    return Err(Trouble::Silent(format!(
+                        "the station at {} no longer answers: {why}",
+                        self.target
+                    )));
                 }
                 Err(_) => {}
             }
@@ -225,15 +235,16 @@ impl Client {
 fn why(trouble: &barograph_api::client::Trouble) -> String {
     use barograph_api::client::Trouble::{Late, Lost, Unreached};
     match trouble {
-        Late => format!("no whole answer within {} s", DEADLINE.as_secs()),
+        Late => format!("no complete answer within {} s", DEADLINE.as_secs()),
         Unreached(cause) | Lost(cause) if cause.is_plain() => {
-            "it does not speak HTTPS there; was http:// meant?".into()
+            "the port does not speak HTTPS; try http://".into()
         }
         Unreached(cause) | Lost(cause) => printable(&cause.root),
     }
 }
 
-/// `text` from elsewhere, fit for a terminal: what would steer it, or turn the writing round, is escaped.
+/// Escapes the characters of a foreign `text` that would control a terminal or reverse the writing
+/// direction.
 pub(crate) fn printable(text: &str) -> String {
     let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
@@ -244,17 +255,18 @@ pub(crate) fn token_of(state: &Path) -> Option<String> {
     Some(text.trim().to_string())
 }
 
-/// From the first handshake to the last byte; longer than the station's own limit for storing.
+/// Limit from the first handshake to the last byte; longer than the station's own limit for
+/// storing.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// A station that is restarted comes back within this, or is gone.
+/// A station that restarts answers again within this time; later, it counts as gone.
 const FOLLOW_PATIENCE: Duration = Duration::from_secs(60);
-/// Between two attempts to connect.
+/// Pause between two attempts to connect.
 const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
-/// Three of the comments that keep a stream alive.
+/// Three intervals of the comments that keep a stream alive.
 const FOLLOW_SILENCE: Duration = Duration::from_secs(45);
-/// An event has an entry of the directory in it.
+/// Longest line of a stream; an event contains an entry of the directory.
 const LINE_BYTES_MAX: usize = 1 << 20;
-/// No answer that these verbs ask for comes near it.
+/// Longest answer; those to these verbs are far shorter.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 #[cfg(test)]
@@ -269,7 +281,7 @@ mod tests {
         Client::of(&format!("http://{address}/"), None, None).expect("a client")
     }
 
-    /// A station that does `answer` with the one connection it takes, after the request.
+    /// A station that accepts one connection, reads the request and runs `answer`.
     fn station(answer: impl FnOnce(TcpStream) + Send + 'static) -> (SocketAddr, JoinHandle<()>) {
         let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = tcp.local_addr().expect("an address");
@@ -290,7 +302,7 @@ mod tests {
     fn a_station_that_drips_bytes_is_left_at_the_deadline() {
         let (address, thread) = station(|mut stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nA: ").expect("written");
-            // As much as one likes, each byte sooner than any single read would give up.
+            // Without end: each byte arrives before a single read would time out.
             while stream.write_all(b"H").is_ok() {
                 thread::park_timeout(Duration::from_millis(5));
             }
@@ -300,7 +312,7 @@ mod tests {
         let trouble =
             client(address).ask_until(ends, &Ask { path: "/", ..Ask::default() }).expect_err("no answer");
         assert!(began.elapsed() < Duration::from_secs(5), "{trouble}");
-        assert!(trouble.to_string().contains("no whole answer"), "{trouble}");
+        assert!(trouble.to_string().contains("no complete answer"), "{trouble}");
         thread.join().expect("no panic");
     }
 
@@ -308,7 +320,7 @@ mod tests {
     fn an_answer_ends_with_its_length_and_not_with_the_connection() {
         let (address, thread) = station(|mut stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}").expect("written");
-            // Open until the client goes.
+            // Keep the connection open until the client closes it.
             let _ = stream.read_to_end(&mut Vec::new());
         });
         assert_eq!(client(address).get("/").expect("an answer").to_string(), "{}");

@@ -1,7 +1,7 @@
-//! `barograph compare`: whether two series of the same thing are equivalent, and equally predictable.
+//! `barograph compare`: are two series of the same thing equivalent, and equally predictable?
 //!
-//! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the Desktop" (1999), §4
-//! and §5: there of measurements by C and by Java, here of any two series.
+//! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the
+//! Desktop" (1999), §4 and §5. They compare measurements by C and by Java; here, any two series.
 
 mod print;
 
@@ -17,44 +17,47 @@ use clap::ValueEnum;
 use crate::forecast::{PresetName, RuleName, unit};
 use crate::problem::{Problem, draw, ended, open, shown};
 
-/// What `barograph compare` was asked.
+/// Arguments of `barograph compare`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The first series, with times: CSV (`time_s,value`, more columns under a header) or JSON lines.
+    /// First series, with times: CSV (`time_s,value`, or more columns with a header) or JSON lines.
     #[arg(value_name = "A")]
     pub(crate) a: PathBuf,
-    /// The second series; a coefficient below 1 means that this one reports worse.
+    /// Second series; a coefficient below 1 means that it reports worse values.
     #[arg(value_name = "B")]
     pub(crate) b: PathBuf,
-    /// Only the rows of this quantity, such as rtt, of files that hold several: a page's CSV, lines of `probe --json`.
+    /// Read only the rows of this quantity, such as rtt, if the files hold several, such as the
+    /// page's CSV or the lines of `barograph probe --json`.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
-    /// Which values are better [default: as the quantity says, where the series name it].
+    /// Which values are better [default: from the quantity, if the series name it].
     #[arg(long, value_enum)]
     pub(crate) better: Option<BetterName>,
-    /// The forecasting methods whose errors are compared.
+    /// Forecasting methods; the comparison is of their errors.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
-    /// How the methods' forecasts become one [default: blend for full, two-level for nws and classic].
+    /// How the methods' forecasts are combined [default: blend for full, two-level for nws and
+    /// classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
-    /// Draw the two series, the histograms of their forecast errors, and the distributions over each other.
+    /// Draw the two series, the histograms of their forecast errors and the distributions as SVG.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// The unit of the values [default: that of the quantity, where it is one of ours].
+    /// Unit of the values [default: that of the quantity, if Barograph knows it].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub(crate) unit: String,
-    /// Print JSON: one object.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// [`Better`] as it is written on the command line.
+/// [`Better`] as a value of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BetterName {
-    /// As of goodput: the coefficient is B ÷ A
+    /// As for goodput: the coefficient is B ÷ A
     Larger,
-    /// As of times: the coefficient is A ÷ B
+    /// As for times: the coefficient is A ÷ B
     Smaller,
 }
 
@@ -67,10 +70,10 @@ impl From<BetterName> for Better {
     }
 }
 
-/// Compares as asked; what goes wrong is one line on standard error.
+/// Compares two series. An error is one line on standard error.
 ///
-/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
-/// input is not two series that can be compared.
+/// The exit code is 0 on success, 1 when the output cannot be written, and 2 when the input is not
+/// two series that can be compared.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
     ended(compare(args))
@@ -112,7 +115,7 @@ fn read(args: &Args, path: &Path) -> Result<Series, Problem> {
     })
 }
 
-/// As asked, or as the quantities say.
+/// The direction from `--better`, else from the quantities.
 fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
     if let Some(better) = args.better {
         return Ok(better.into());
@@ -121,24 +124,24 @@ fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
         |series: &Series| series.quantity.as_deref().or(args.quantity.as_deref()).and_then(smaller_is_better);
     match (of(a), of(b)) {
         (Some(a_smaller), Some(b_smaller)) if a_smaller != b_smaller => Err(Problem::input(format_args!(
-            "the series are of {} and {}: smaller is better of one, larger of the other; expected the same quantity, or --better",
+            "the series hold {} and {}: smaller is better for one, larger for the other; compare one quantity, or pass --better",
             a.quantity.as_deref().unwrap_or_default(),
             b.quantity.as_deref().unwrap_or_default(),
         ))),
         (Some(true), _) | (None, Some(true)) => Ok(Better::Smaller),
         (Some(false), _) | (None, Some(false)) => Ok(Better::Larger),
         (None, None) => Err(Problem::input(
-            "whether larger or smaller values are better is not known; expected --better, or a column `quantity` with rtt…, goodput…",
+            "cannot tell whether larger or smaller values are better; pass --better, or add a column `quantity` with rtt…, goodput…",
         )),
     }
 }
 
-/// A choice as it is written on the command line.
+/// The word for a choice on the command line.
 fn word(choice: impl ValueEnum) -> String {
     choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// The unit of a quantity of ours, else nothing.
+/// The unit of a known quantity, else an empty string.
 fn unit_of(quantity: &str) -> &'static str {
     barograph_forecast::Quantity::new(quantity).map_or("", |quantity| quantity.unit())
 }
@@ -146,3 +149,7 @@ fn unit_of(quantity: &str) -> &'static str {
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
+
+const EXAMPLES: &str = "Examples:
+  barograph compare a.csv b.csv --quantity rtt
+  barograph compare a.csv b.csv --better smaller --plot comparison.svg";

@@ -1,19 +1,19 @@
-//! Exit codes and the one sentence that goes with them: 0 done, 1 failed, 2 bad usage or input.
+//! Exit codes, and the sentence that is printed with each: 0 done, 1 failed, 2 bad usage or input.
 
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Why a verb ends early.
+/// An error that ends a verb.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line, the configuration or the input is wrong.
+    /// The command line, the configuration or the input is wrong: exit code 2.
     Input(String),
-    /// Something did not work.
+    /// Anything else failed: exit code 1.
     Failed(String),
 }
 
-/// The exit code of a verb, after its sentence.
+/// Prints the sentence of a failure, and returns the exit code of the verb.
 pub(crate) fn code(result: Result<ExitCode, Failure>) -> ExitCode {
     match result {
         Ok(code) => code,
@@ -22,7 +22,7 @@ pub(crate) fn code(result: Result<ExitCode, Failure>) -> ExitCode {
     }
 }
 
-/// Columns of the widest cell each, two spaces apart.
+/// Formats rows as columns, each as wide as its widest cell, two spaces apart.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
@@ -33,24 +33,24 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// Something did not work.
+/// Prints the sentence of a failure; returns exit code 1.
 pub(crate) fn failed(message: impl Display) -> ExitCode {
     say(message);
     ExitCode::from(1)
 }
 
-/// The command line, the configuration or the input is wrong.
+/// Prints what is wrong with the command line, the configuration or the input; returns exit code 2.
 pub(crate) fn bad_input(message: impl Display) -> ExitCode {
     say(message);
     ExitCode::from(2)
 }
 
-/// One line on standard error.
+/// Prints one line on standard error; a closed standard error is ignored.
 pub(crate) fn say(message: impl Display) {
     let _ = writeln!(std::io::stderr(), "barograph: {message}");
 }
 
-/// Prints a line on standard output; false when nobody reads any more.
+/// Prints a line on standard output; returns false if its reader is gone.
 pub(crate) fn print(line: impl Display) -> bool {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).is_ok()

@@ -1,4 +1,5 @@
-//! `barograph forecast`: the next value of a series in a file or on a pipe, with its error.
+//! `barograph forecast`: forecasts the next value of a series in a file or on a pipe, with its
+//! error.
 
 mod print;
 
@@ -16,55 +17,59 @@ use clap::ValueEnum;
 
 use crate::problem::{Problem, draw, ended, is_same, shown};
 
-/// What `barograph forecast` was asked.
+/// Arguments of `barograph forecast`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The series: CSV (`time_s,value`), JSON lines or numbers; `-` is standard input.
     #[arg(value_name = "FILE|-")]
     pub(crate) file: PathBuf,
-    /// Read only the rows of this quantity, such as rtt, where the input holds several.
+    /// Read only the rows of this quantity, such as rtt, if the input holds several.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
-    /// The forecasting methods.
+    /// Forecasting methods to use.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub(crate) preset: PresetName,
-    /// How the methods' forecasts become one [default: blend for full, two-level for nws and classic].
+    /// How the methods' forecasts are combined [default: blend for full, two-level for nws and
+    /// classic].
     #[arg(long, value_enum, value_name = "RULE")]
     pub(crate) select: Option<RuleName>,
-    /// Print the forecast of every value as it was before the value was seen, as CSV.
+    /// Print each value with the forecast made before it was seen, as CSV.
     #[arg(long)]
     pub(crate) steps: bool,
     /// Level of the prediction interval around the median forecast, 0.01 to 0.999 [default: 0.9];
     /// with --steps, adds the columns lower and upper.
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     pub(crate) interval: Option<f64>,
-    /// Draw the series, its median forecasts and the interval around them; never over the series
-    /// itself.
+    /// Draw the series, its median forecasts and the interval around them as SVG; the series itself
+    /// is never overwritten.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// The unit of the values, for the drawing and the readable answer.
+    /// Unit of the values, for the drawing and the text.
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub(crate) unit: String,
-    /// Print JSON: one object, or with --steps one a line. The keys lower and upper are the ends of
-    /// the interval around the median forecast, and level is the share of values meant to lie inside.
+    /// Print JSON instead of text: one object, or with --steps one a line. The keys lower and upper
+    /// are the ends of the interval around the median forecast; level is the share of values meant
+    /// to lie inside.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Forecast the mean of the next so many seconds too, from the means of such periods before.
+    /// Also forecast the mean of the next SECONDS, from the means of earlier periods of that
+    /// length.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "steps")]
     pub(crate) lifetime: Option<f64>,
-    /// Show how much each method counts in the forecast.
+    /// Show the weight of each method in the forecast.
     #[arg(long, conflicts_with = "steps")]
     pub(crate) weights: bool,
 }
 
-/// [`Preset`] as it is written on the command line.
+/// [`Preset`] as a value of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PresetName {
     /// The 18 methods of the Network Weather Service 2.x
     Nws,
     /// The 8 methods of the Network Weather Service 1.x
     Classic,
-    /// What earns its place on real series
+    /// The methods that proved useful on real series
     Full,
 }
 
@@ -79,7 +84,7 @@ impl From<PresetName> for Preset {
 }
 
 impl PresetName {
-    /// The rule asked for, or the one the preset is made for.
+    /// The chosen rule, else the one that the preset is made for.
     #[must_use]
     pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
@@ -90,12 +95,12 @@ impl PresetName {
     }
 }
 
-/// [`Rule`] as it is written on the command line.
+/// [`Rule`] as a value of the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RuleName {
-    /// The selector that has been least wrong, of sixteen that look back over different times
+    /// The best so far of sixteen selectors, which look back over different spans
     TwoLevel,
-    /// The method that has been least wrong since the beginning
+    /// The method with the least error since the beginning
     Flat,
     /// A weighted mean of all methods
     Blend,
@@ -112,33 +117,33 @@ impl From<RuleName> for Rule {
 }
 
 impl Args {
-    /// The rule asked for, or the one the preset is made for.
+    /// The chosen rule, else the one that the preset is made for.
     #[must_use]
     pub(crate) fn rule(&self) -> Rule {
         self.preset.rule(self.select).into()
     }
 
-    /// The level asked for, or the usual one.
+    /// The chosen level, else the default.
     #[must_use]
     pub(crate) fn level(&self) -> f64 {
         self.interval.unwrap_or(Interval::DEFAULT_LEVEL)
     }
 }
 
-/// Forecasts as asked; what goes wrong is one line on standard error.
+/// Forecasts a series. An error is one line on standard error.
 ///
-/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
-/// input is not a series.
+/// The exit code is 0 on success, 1 when the output cannot be written, and 2 when the input is not
+/// a series.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
     ended(forecast(args))
 }
 
-/// Opens the input and goes through it.
+/// Opens the input and forecasts it.
 fn forecast(args: &Args) -> Result<(), Problem> {
     let name = if args.file == Path::new("-") { "standard input".to_owned() } else { shown(&args.file) };
     if args.file == Path::new("-") {
-        // A descriptor that cannot be looked at is no file that a drawing could replace.
+        // A descriptor without metadata is not a file that a drawing could overwrite.
         let input = io::stdin().as_fd().try_clone_to_owned().and_then(|input| File::from(input).metadata());
         if input.is_ok_and(|input| is_plot(args, &input)) {
             return Err(overwriting(&name));
@@ -155,14 +160,14 @@ fn forecast(args: &Args) -> Result<(), Problem> {
         return Err(overwriting(&name));
     }
     let file = File::open(&args.file).map_err(unopened)?;
-    // A named pipe or a device is as live as standard input.
+    // Named pipes and devices are live, as standard input is.
     follow(args, &name, BufReader::with_capacity(BUFFER_BYTES, file), !kind.is_file())
 }
 
-/// Feeds the battery with every value of `input`, and prints what was asked.
+/// Updates the battery with every value of `input`, and prints the steps or the answer.
 ///
-/// A `live` input is answered value by value, and its values that are not finite are skipped with a
-/// warning; in a file they are an error, because there they can be put right.
+/// A `live` input gets each row at once, and its values that are not finite are skipped with a
+/// warning. In a file they are an error, because they can be corrected there.
 fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<(), Problem> {
     let level = args.level();
     let config = Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
@@ -198,7 +203,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         if let Some(lifetime) = &mut lifetime {
             let updated = lifetime.update(sample.time_s, sample.value);
             updated.map_err(|error| {
-                Problem::input(format_args!("the mean of a period cannot be forecast: {error}"))
+                Problem::input(format_args!("cannot forecast the mean of a period: {error}"))
             })?;
         }
         if let Some(recorder) = &mut recorder {
@@ -234,8 +239,8 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     Ok(())
 }
 
-/// Whoever reads standard output; when there is a drawing to be made too, they may leave before the
-/// end (`| head`) and the work goes on without them.
+/// Standard output and its reader. If a drawing is made too, the reader may leave early (`| head`),
+/// and the work continues.
 struct Listener<W> {
     out: W,
     may_leave: bool,
@@ -267,27 +272,27 @@ impl<W: Write> Write for Listener<W> {
     }
 }
 
-/// Whether the drawing would go into the file that is read.
+/// Whether the drawing would overwrite the input.
 fn is_plot(args: &Args, input: &Metadata) -> bool {
     input.is_file() && is_same(args.plot.as_deref(), input)
 }
 
 fn overwriting(name: &str) -> Problem {
-    Problem::input(format_args!("{name}: is the series itself; draw into another file"))
+    Problem::input(format_args!("{name}: is the series itself; pass another file to --plot"))
 }
 
-/// Tells of a value that is skipped.
+/// Warns that a value is skipped.
 fn warn(name: &str, what: &dyn std::fmt::Display) {
-    // Standard error may be closed; the forecasts are what was asked for.
+    // Standard error may be closed; the forecasts are the result.
     let _ = writeln!(io::stderr(), "barograph: warning: {name}: {what}; skipped");
 }
 
-/// Hands on what was printed where someone may be waiting for it.
+/// Flushes the output if a reader may wait for each row.
 fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
 }
 
-/// A level on the command line.
+/// Parses the level of an interval.
 fn level(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(level) if LEVELS.contains(&level) => Ok(level),
@@ -295,12 +300,12 @@ fn level(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A unit on the command line, as it can be printed on a line.
+/// Parses a unit; control characters are removed, so that it prints on one line.
 pub(crate) fn unit(text: &str) -> Result<String, Infallible> {
     Ok(text.chars().filter(|character| !character.is_control()).collect())
 }
 
-/// A length of time on the command line.
+/// Parses a length of time in seconds.
 fn seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(seconds) if 0.0 < seconds && f64::is_finite(seconds) => Ok(seconds),
@@ -310,3 +315,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Large enough that reading and writing files costs few system calls.
 const BUFFER_BYTES: usize = 64 * 1024;
+
+const EXAMPLES: &str = "Examples:
+  barograph forecast rtt.csv --unit ms --plot rtt.svg
+  tail -f rtt.csv | barograph forecast - --steps";

@@ -1,4 +1,4 @@
-//! `barograph invite` and `barograph members`: which stations may join this one's mesh.
+//! `barograph invite` and `barograph members`: the stations that may join this station's mesh.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -12,8 +12,9 @@ use crate::exit::{self, Failure, print, say};
 
 /// Arguments of `barograph invite`.
 #[derive(clap::Args)]
+#[command(after_help = INVITE_EXAMPLES)]
 pub(crate) struct InviteArgs {
-    /// The name of the station [default: the first name that uses the invitation]
+    /// Name of the station that may join [default: the first name that uses the invitation]
     name: Option<String>,
     /// Print the station's answer as JSON.
     #[arg(long)]
@@ -24,8 +25,10 @@ pub(crate) struct InviteArgs {
 
 /// Arguments of `barograph members`.
 #[derive(clap::Args)]
+#[command(after_help = MEMBERS_EXAMPLES)]
 pub(crate) struct MembersArgs {
-    /// Remove this station from the mesh, or withdraw an open invitation by its id; what was measured stays
+    /// Remove this station from the mesh, or withdraw an open invitation by its id; measurements
+    /// stay
     #[arg(long, value_name = "NAME")]
     remove: Option<String>,
     /// Print the station's answer as JSON.
@@ -37,18 +40,20 @@ pub(crate) struct MembersArgs {
 
 pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     if let Some(Err(error)) = args.name.as_deref().map(Name::new) {
-        return Err(Failure::Input(format!("the name: {error}")));
+        return Err(Failure::Input(format!("invalid name: {error}")));
     }
     let client = Client::new(&args.station)?;
     let answer = client.post("/v1/invitations", &NewInvitation { name: args.name.clone() })?;
     let invitation: Invitation = answer.read();
     let Invitation { token, host, address, .. } = &invitation;
     if [token, host, address].into_iter().any(String::is_empty) {
-        return Err(Failure::Failed("the station's answer is no invitation".into()));
+        return Err(Failure::Failed(
+            "the station's answer is not an invitation; is it of the same version?".into(),
+        ));
     }
     let [token, host, address] = [token, host, address].map(|text| printable(text));
     let Ok(address) = address.parse::<SocketAddr>() else {
-        return Err(Failure::Failed(format!("the station's answer has no address: `{address}`")));
+        return Err(Failure::Failed(format!("the station's answer has an invalid address: `{address}`")));
     };
     let advertised: Vec<SocketAddr> =
         invitation.addresses.iter().filter_map(|one| one.parse().ok()).collect();
@@ -66,20 +71,21 @@ pub(crate) fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
         .map(ToString::to_string)
         .collect();
     if !others.is_empty() {
-        say(format_args!("this station is also at {}", others.join(", ")));
+        say(format_args!("other addresses of this station: {}", others.join(", ")));
     }
     print(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes back an invitation that no other host could use, and says why.
+/// Withdraws an invitation that no other host could use, and returns the reason.
 fn withdraw(client: &Client, invitation: &Invitation, address: SocketAddr) -> Failure {
     let known = invitation.name.as_deref().unwrap_or(&invitation.id);
-    // One that stays open is of no use to another host; the sentence below is what matters.
+    // If this fails, the open invitation is useless to other hosts; the sentence below matters
+    // more.
     let _ = client.delete(&format!("/v1/members?name={}", percent::encode(known)));
     Failure::Failed(format!(
-        "this station listens on {address}, which no other host reaches; for others to join it, start it with \
-         barograph up --listen '[::]:10132', or set mesh.advertise if they reach it through something else"
+        "this station listens on {address}, which other hosts cannot reach; start it with \
+         barograph up --listen '[::]:10132', or set mesh.advertise if they reach it through a proxy or NAT"
     ))
 }
 
@@ -91,14 +97,15 @@ pub(crate) fn members(args: &MembersArgs) -> Result<ExitCode, Failure> {
     }?;
     match &args.remove {
         _ if args.json => print(answer),
-        Some(name) => print(format_args!("{name} is no member any more")),
+        Some(name) => print(format_args!("Removed member {name}")),
         None => print(table(&answer.read())),
     };
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where others reach a station that listens on `address` and has `advertised` these: at the first that is good
-/// elsewhere. With HTTPS by its name, which its certificate has; else its name may be nobody's that others know.
+/// URL at which other hosts reach a station that listens on `address` and advertises `advertised`:
+/// the first address that works elsewhere, because other hosts may not know the name. With HTTPS it
+/// is the name, because the certificate contains it.
 fn join_url(is_https: bool, host: &str, address: SocketAddr, advertised: &[SocketAddr]) -> String {
     let scheme = if is_https { "https" } else { "http" };
     let is_one = |address: &&SocketAddr| is_real(address);
@@ -108,7 +115,7 @@ fn join_url(is_https: bool, host: &str, address: SocketAddr, advertised: &[Socke
     }
 }
 
-/// Whether others can reach a host at it.
+/// Whether other hosts can reach a host at `address`.
 fn is_real(address: &SocketAddr) -> bool {
     !address.ip().is_unspecified() && !address.ip().is_loopback()
 }
@@ -124,6 +131,14 @@ fn table(answer: &MemberList) -> String {
     }
     exit::table(&rows)
 }
+
+const INVITE_EXAMPLES: &str = "Examples:
+  barograph invite
+  barograph invite south.example.net";
+
+const MEMBERS_EXAMPLES: &str = "Examples:
+  barograph members
+  barograph members --remove south.example.net";
 
 #[cfg(test)]
 mod tests {

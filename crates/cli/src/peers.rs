@@ -1,4 +1,4 @@
-//! `barograph peers`: who is in a station's mesh, and what becomes of them.
+//! `barograph peers`: the stations of a mesh, and their changes.
 
 use std::process::ExitCode;
 
@@ -9,11 +9,12 @@ use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph peers`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Follow what becomes of peers, the newest events first of all, until interrupted
+    /// Print the latest events of peers, then new ones until interrupted
     #[arg(long)]
     watch: bool,
-    /// Print the station's answer as JSON; with --watch one event a line
+    /// Print the station's answer as JSON; with --watch, one event a line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -38,7 +39,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The station itself: what it is in its mesh, whether it hears of the others, and how many they are.
+/// The station itself: its role in the mesh, its connection to the directory, and counts of peers.
 fn own(mesh: &Mesh) -> String {
     let whose = mesh.joined.as_ref().map_or(String::new(), |url| format!(" of {}", printable(url)));
     let mut lines = vec![format!(
@@ -52,7 +53,7 @@ fn own(mesh: &Mesh) -> String {
     if let Some(since_s) = directory.read_only_s {
         let why = error.map_or(String::new(), |why| format!(" ({})", printable(why)));
         lines.push(format!(
-            "read-only for {since_s:.0} s: the directory takes no writes{why}; no peer is lost, and none can join"
+            "read-only for {since_s:.0} s: the directory accepts no writes{why}; known peers stay, new ones cannot join"
         ));
     } else if let Some(error) = error.filter(|_| !directory.connected) {
         let away = directory.away_s.map_or(String::new(), |away| format!(" for {away:.0} s"));
@@ -71,7 +72,7 @@ fn own(mesh: &Mesh) -> String {
     lines.join("\n")
 }
 
-/// A cell as long as a line has room for; `--json` has all of it.
+/// Shortens a cell to [`CELL_MAX`] characters; `--json` prints all of it.
 fn short(cell: &str) -> String {
     if cell.chars().count() <= CELL_MAX {
         return cell.into();
@@ -81,13 +82,13 @@ fn short(cell: &str) -> String {
 
 fn watch(client: &Client, json: bool) -> Result<ExitCode, Failure> {
     client.follow("/v1/peers/events", |data| {
-        // A reader of standard output that is gone ends it.
+        // Stop when the reader of standard output is gone.
         print(if json { data.to_string() } else { line(data) })
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// One event for people: its time in UTC, what, who, and where.
+/// One event as text: time in UTC, event, host and addresses.
 fn line(data: &str) -> String {
     if let Ok(Lag { missed }) = serde_json::from_str(data) {
         return format!("({missed} events were missed)");
@@ -99,7 +100,7 @@ fn line(data: &str) -> String {
 
 fn table(answer: &PeerList) -> String {
     if answer.peers.is_empty() {
-        return "no other station is known; others join with: barograph up --join HOST".into();
+        return "no peers yet; `barograph invite` prints the command with which a station joins".into();
     }
     let mut rows =
         vec![["HOST", "STATE", "SINCE", "ADDRESS", "VERSION", "GROUPS", "REASON"].map(String::from)];
@@ -122,10 +123,10 @@ fn list(words: &[String]) -> String {
     words.iter().map(|word| printable(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// `2026-01-01 00:00:00Z` of seconds since 1970; civil dates from days as in Howard Hinnant's
-/// "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+/// Formats seconds since 1970 as `2026-01-01 00:00:00Z`. The date is `civil_from_days` of Howard
+/// Hinnant's "chrono-Compatible Low-Level Date Algorithms".
 fn utc(time_s: f64) -> String {
-    // A time from elsewhere: beyond year 9999 nothing is shown.
+    // The time comes from elsewhere; years after 9999 are not shown.
     if !(0.0..253_402_300_800.0).contains(&time_s) {
         return "?".into();
     }
@@ -145,8 +146,12 @@ fn utc(time_s: f64) -> String {
 
 /// Longest cell, in characters: the width of a terminal.
 const CELL_MAX: usize = 80;
-/// Events come one by one, so that the widest name is not known.
+/// Width of the host column of events, which arrive one by one: the widest name is unknown.
 const HOST_WIDTH: usize = 16;
+
+const EXAMPLES: &str = "Examples:
+  barograph peers
+  barograph peers --watch";
 
 #[cfg(test)]
 mod tests {
@@ -180,7 +185,7 @@ mod tests {
         let shown = table(&read(answer));
         assert_eq!(shown.lines().count(), 3, "{shown}");
         assert!(shown.contains(r"a\u{1b}[2J") && shown.contains("192.0.2.2:1"), "{shown}");
-        assert!(table(&read("{\"peers\": []}")).contains("--join"));
+        assert!(table(&read("{\"peers\": []}")).contains("`barograph invite`"));
         let event = r#"{"id":1,"event":"lost","time_s":0,"host":"b","addresses":["192.0.2.2:1"]}"#;
         assert_eq!(line(event), "1970-01-01 00:00:00Z  lost      b                 192.0.2.2:1");
         assert_eq!(line("{\"missed\":3}"), "(3 events were missed)");
@@ -200,7 +205,7 @@ mod tests {
             "directory": {"connected": false, "away_s": 7.2, "read_only_s": 17.2, "error": "no quorum"}}"#;
         let shown = own(&read(frozen));
         assert!(
-            shown.contains("\nread-only for 17 s: the directory takes no writes (no quorum);"),
+            shown.contains("\nread-only for 17 s: the directory accepts no writes (no quorum);"),
             "{shown}"
         );
         assert!(!shown.contains("not connected"), "{shown}");

@@ -1,9 +1,11 @@
-//! `barograph plan`: what testing all pairs of a mesh takes, before there is one.
+//! `barograph plan`: calculates what testing all pairs of a future mesh takes.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, Limit, PlanConfig, Policy, expect};
+use barograph_mesh::{
+    BudgetConfig, Cost, Expectation, ExpectationError, Layout, Limit, PlanConfig, Policy, expect,
+};
 use barograph_study::units::{parse_bytes, size};
 use serde::Serialize;
 
@@ -12,50 +14,53 @@ use crate::probe::parse_timeout;
 
 /// Arguments of `barograph plan`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Hosts of the mesh
+    /// Number of hosts in the mesh
     #[arg(long, value_name = "N")]
     hosts: u32,
-    /// Sites that they stand at: hosts of a site test each other, and one of each site those of the other sites
+    /// Number of sites: the hosts of a site test each other, and one host of each site tests those
+    /// of the other sites
     #[arg(long, value_name = "S", default_value_t = 1)]
     sites: u32,
     /// Minutes from one turn of a host to its next
     #[arg(long, value_name = "MIN", default_value = "5", value_parser = parse_minutes)]
     every: Duration,
-    /// Seconds that a test takes: 5 in full, less where it stops once its rate has settled
+    /// Seconds that a test takes: 5 for a full test, less if it stops once its rate has settled
     #[arg(long, value_name = "S", default_value = "5", value_parser = parse_timeout)]
     test_seconds: Duration,
-    /// The rate of a test, in Mbit/s
+    /// Rate of a test, in Mbit/s
     #[arg(long, value_name = "MBIT", default_value_t = 100.0)]
     rate: f64,
-    /// Most of a host's time that tests may take, in per cent, both ends counted [default: 1]
+    /// Largest share of a host's time for tests, in percent, both ends counted [default: 1]
     #[arg(long, value_name = "PERCENT")]
     share: Option<f64>,
-    /// Most bytes that tests of a host may transfer in an hour, both ends counted [default: 1250000000]
+    /// Most bytes of a host's tests in an hour, both ends counted [default: 1250000000]
     #[arg(long, value_name = "B", value_parser = parse_bytes)]
     bytes_per_hour: Option<u64>,
     /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one for latency
     #[arg(long)]
     paper: bool,
-    /// Print one JSON object
+    /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     if !(args.rate.is_finite() && 0.0 < args.rate) {
-        return bad_input(format_args!("--rate: {} Mbit/s is no rate", args.rate));
+        return bad_input(format_args!("--rate: expected a finite rate above 0 Mbit/s, found {}", args.rate));
     }
     if let Some(share) = args.share.filter(|share| !(0.0 < *share && *share <= 100.0)) {
-        return bad_input(format_args!("--share: {share} per cent; it must be above 0 and at most 100"));
+        return bad_input(format_args!("--share must be above 0 and at most 100 percent, found {share}"));
     }
     let config = config(args);
     let layout = Layout { hosts: args.hosts, sites: args.sites };
-    // A cast saturates.
+    // The cast saturates.
     let bytes = (args.rate * 1e6 / 8.0 * args.test_seconds.as_secs_f64()) as u64;
     let asked = Cost { duration: args.test_seconds, bytes };
     let expectation = match expect(layout, &config, asked) {
         Ok(expectation) => expectation,
+        Err(ExpectationError::Hosts(_)) => return bad_input("--hosts must be 2–1,000,000"),
         Err(error) => return bad_input(error),
     };
     if args.json {
@@ -77,14 +82,14 @@ fn config(args: &Args) -> PlanConfig {
     PlanConfig { every: args.every, budget, ..base }
 }
 
-/// The answer for people.
+/// The answer as a table of text.
 fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: Cost) -> String {
     let Layout { hosts, sites } = layout;
     let mut lines = vec![
         match sites {
-            1 => format!("{hosts} hosts, {} pairs, each direction one", expectation.pairs),
+            1 => format!("{hosts} hosts, {} pairs (each direction counts)", expectation.pairs),
             _ => format!(
-                "{hosts} hosts at {sites} sites, {} pairs, each direction one: within sites, and between one host of each",
+                "{hosts} hosts at {sites} sites, {} pairs (each direction counts): within sites, and between one host of each",
                 expectation.pairs
             ),
         },
@@ -105,11 +110,11 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
     let (all_tests, all_bytes) = of_mesh(layout, expectation, |tests, cost| (tests, cost.bytes as f64));
     row("tests a host starts", format!("{:.1} an hour", expectation.tests_per_hour));
     row(
-        "what these cost it",
+        "their cost",
         format!("{} of time, {} an hour", share(expectation.share_started), size(started.bytes)),
     );
     row(
-        "with those it is asked for",
+        "cost with those that peers start",
         format!("{} of time, {} an hour", share(2.0 * expectation.share_started), size(2 * started.bytes)),
     );
     if let Some(one) = expectation.representative.filter(|_| 0 < expectation.peers) {
@@ -124,15 +129,15 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
         );
     }
     row("the whole mesh", format!("{all_tests:.0} tests, {} an hour", size(all_bytes as u64)));
-    lines.push("* while none refuses; where peers are out of budget or away, pairs wait longer".to_owned());
+    lines.push("* if no peer refuses; pairs wait longer while peers are out of budget or away".to_owned());
     let cap = config.budget.test_cap();
     if cap.bytes < asked.bytes {
-        lines.push(format!("A test is stopped at {}, half of what an hour may take.", size(cap.bytes)));
+        lines.push(format!("Each test is stopped at {}, half of the budget of an hour.", size(cap.bytes)));
     }
     lines.join("\n")
 }
 
-/// What all hosts start, in two numbers: ordinary ones, and representatives.
+/// Totals of two numbers over all hosts: ordinary ones and representatives.
 fn of_mesh(layout: Layout, expectation: &Expectation, of: impl Fn(f64, Cost) -> (f64, f64)) -> (f64, f64) {
     let one = expectation.representative;
     let representatives = one.map_or(0.0, |_| f64::from(layout.sites));
@@ -147,20 +152,18 @@ fn order(config: &PlanConfig) -> &'static str {
         Policy::Paper => {
             "order: a randomized list; each pair takes two turns, one for bandwidth and one for latency, as Gloperf counts"
         }
-        Policy::Gain => {
-            "order: by what a test gains and how long ago the last one was; latency takes no turns"
-        }
+        Policy::Gain => "order: by the gain of a test and the age of the last one; latency takes no turns",
     }
 }
 
-/// What decides how long a turn takes, as a sentence.
+/// Sentence about what limits the length of a turn.
 fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
     let budget = config.budget;
     match (config.policy, expectation.limit) {
         (Policy::Paper, _) => {
             let each = config.budget.test_max.as_secs_f64() / config.every.as_secs_f64();
             format!(
-                "limited by turns, counted as the paper does: were each a full test, a host would spend {} of its time on those it starts (budget: {} for both ends)",
+                "limited by turns, counted as in the paper: with full tests, a host would spend {} of its time on those it starts (budget: {} for both ends)",
                 share(each),
                 share(budget.share)
             )
@@ -171,18 +174,18 @@ fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
             size(budget.bytes_per_hour)
         ),
         (_, Limit::Time) => format!(
-            "limited by time: {} of it, {} an hour, for both ends of all tests; shorter tests make more turns",
+            "limited by time: {} of it, {} an hour, for both ends of all tests; shorter tests allow more turns",
             share(budget.share),
             span(budget.per_hour().duration)
         ),
         (_, Limit::Bytes) => format!(
-            "limited by bytes: {} an hour, for both ends of all tests; shorter tests make more turns",
+            "limited by bytes: {} an hour, for both ends of all tests; shorter tests allow more turns",
             size(budget.bytes_per_hour)
         ),
     }
 }
 
-/// A time with the digits that a plan is good for.
+/// A time with as many digits as a plan is accurate to.
 fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     let minutes = (seconds / 60.0).round() as u64;
@@ -198,7 +201,7 @@ fn share(share: f64) -> String {
     format!("{:.2} %", 100.0 * share).replace(".00 %", " %")
 }
 
-/// The answer for programs; spec: docs/spec/plan.md.
+/// The answer as JSON (docs/spec/plan.md).
 #[derive(Serialize)]
 struct PlanJson {
     hosts: u32,
@@ -215,7 +218,7 @@ struct PlanJson {
     mesh: StartedJson,
 }
 
-/// What is started in an hour. A host is asked for as much again.
+/// Tests that are started in an hour. A host takes part in as many again, which its peers start.
 #[derive(Serialize)]
 struct StartedJson {
     tests_per_hour: f64,
@@ -261,10 +264,14 @@ impl PlanJson {
 
 fn parse_minutes(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
-        // The plan's own bounds are a second and a day.
+        // The plan accepts one second to one day.
         Ok(minutes) if (1.0 / 60.0..=1440.0).contains(&minutes) => {
             Ok(Duration::from_secs_f64(60.0 * minutes))
         }
         _ => Err("expected minutes from 0.017 to 1440".into()),
     }
 }
+
+const EXAMPLES: &str = "Examples:
+  barograph plan --hosts 20
+  barograph plan --hosts 60 --sites 3 --test-seconds 0.5";

@@ -1,4 +1,4 @@
-//! `barograph probe`: measures a target once and shows what came out.
+//! `barograph probe`: measures a target once, and prints the results.
 
 mod from;
 mod stream;
@@ -22,29 +22,30 @@ use crate::exit::{self, bad_input, failed, print, say};
 
 /// Arguments of `barograph probe`.
 #[derive(clap::Args)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// host:port, [v6]:port, http://… or https://…
+    /// Target to measure: host:port, [v6]:port, http://… or https://…
     target: String,
     /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
-    /// What to measure [default: what the target answers]; may be repeated, or a list with commas
+    /// Quantities to measure, with commas [default: all that the target supports]; may be repeated
     #[arg(long, value_name = "Q", value_delimiter = ',')]
     quantity: Vec<String>,
     /// Bytes of each transfer, such as 65536, 64k or 16M
     #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_bytes)]
     bytes: u64,
-    /// Exchanges, handshakes or datagrams of each experiment [default: 11, 3, 10]
+    /// Number of exchanges, handshakes or datagrams of each experiment [default: 11, 3, 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     count: Option<u32>,
-    /// Seconds for each experiment
+    /// Longest time of each experiment, in seconds
     #[arg(long, value_name = "S", default_value = "10", value_parser = parse_timeout)]
     timeout: Duration,
-    /// The other station's token; needed where it is not on this host
+    /// API token of the other station; needed unless it runs on this host
     #[arg(long, value_name = "TOKEN", env = "BAROGRAPH_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Have this station (host, host:port or URL) test TARGET, the name of a peer of its mesh, within both ends' budgets
+    /// Let this station (host, host:port or URL) run a bulk test to TARGET, the name of a peer of
+    /// its mesh, within the budgets of both ends
     #[arg(long, value_name = "STATION", group = "bulk", conflicts_with_all = ["quantity", "count", "bytes", "stream", "timeout"])]
     from: Option<String>,
     #[command(flatten)]
@@ -53,10 +54,14 @@ pub(crate) struct Args {
     stream: stream::StreamArgs,
 }
 
-const EXIT_CODES: &str = "\
-Exit code: 0 when every quantity was measured, 1 when at least one was not, 2 for a mistake in the arguments.
-A host that refuses the connection has answered: `connect` is measured (exit code 0), and what needs a service at \
-that port (response_time, rtt, goodput …) fails (exit code 1).";
+const AFTER_HELP: &str = "\
+Exit codes: 0 all quantities were measured, 1 at least one was not, 2 the command is wrong.
+A host that refuses the connection has answered: `connect` is measured (exit code 0); quantities that need a \
+service at that port (response_time, rtt, goodput …) fail (exit code 1).
+
+Examples:
+  barograph probe https://example.com/
+  barograph probe localhost:10132 --quantity rtt,loss --json";
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some(station) = &args.from {
@@ -72,7 +77,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     };
     let cancel = Cancel::default();
     if let Err(error) = stop_on_signal(cancel.clone()) {
-        return failed(format!("signals cannot be handled: {error}"));
+        return failed(format!("cannot handle signals: {error}"));
     }
     let bar = Arc::new(Mutex::new(None));
     let mut context = Context {
@@ -110,7 +115,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
             any_failed |= reading.result.is_err();
             if let (Ok(measured), true) = (&reading.result, reading.quantity == Quantity::RTT) {
-                // JavaNws §2.1.1: a transfer's time is corrected by the expected round-trip time.
+                // JavaNws §2.1.1: the expected round-trip time corrects the time of a transfer.
                 context.rtt_forecast_s = Some(measured.value);
             }
             if !show(args, reading) {
@@ -121,7 +126,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     if any_failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
 }
 
-/// The experiments to make; asks the target what it is where nothing was asked for.
+/// The experiments to run; without `--quantity`, the target's answer decides.
 fn plan(
     args: &Args,
     target: &Target,
@@ -158,7 +163,7 @@ fn kinds(words: &[String]) -> Result<Vec<Kind>, String> {
         if !Kind::ALL.iter().any(|kind| gives(kind, word)) {
             let all: Vec<&str> =
                 Kind::ALL.iter().flat_map(|kind| kind.quantities()).map(Quantity::as_str).collect();
-            return Err(format!("`{word}` cannot be measured of a target; possible: {}", all.join(", ")));
+            return Err(format!("`{word}` is not a quantity of targets; expected one of {}", all.join(", ")));
         }
     }
     Ok(Kind::ALL.into_iter().filter(|kind| words.iter().any(|word| gives(kind, word))).collect())
@@ -170,7 +175,7 @@ fn stop_on_signal(cancel: Cancel) -> std::io::Result<()> {
         if signals.recv().is_ok() {
             cancel.cancel();
         }
-        // Whoever asks twice does not want to wait.
+        // A second signal quits at once.
         if signals.recv().is_ok() {
             std::process::exit(1);
         }
@@ -196,7 +201,7 @@ fn progress(bar: Arc<Mutex<Option<ProgressBar>>>) -> barograph_probe::io::Progre
 
 #[derive(Serialize)]
 struct MeasuredJson<'a> {
-    /// Seconds since 1970, when it had ended: lines of several runs are a series.
+    /// Time of the end (seconds since 1970), so that lines of several runs form a series.
     time_s: f64,
     quantity: &'a str,
     target: &'a str,
@@ -206,14 +211,14 @@ struct MeasuredJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     raw: Option<f64>,
     tcp_info: Option<TcpInfoJson<'a>>,
-    /// Given only where it is true.
+    /// Present only if it is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<bool>,
 }
 
 #[derive(Serialize)]
 struct FailedJson<'a> {
-    /// Seconds since 1970, when it had ended: lines of several runs are a series.
+    /// Time of the end (seconds since 1970), so that lines of several runs form a series.
     time_s: f64,
     quantity: &'a str,
     target: &'a str,
@@ -222,12 +227,11 @@ struct FailedJson<'a> {
     message: &'a str,
 }
 
-/// Prints a reading; false when nobody reads any more.
+/// Prints a measurement; returns false if the reader of standard output is gone.
 fn show(args: &Args, reading: &Reading) -> bool {
     let quantity = reading.quantity.as_str();
     let target = args.target.as_str();
     if args.json {
-        // A clock before 1970 is none; the values are right all the same.
         let time_s = now_s();
         let line = match &reading.result {
             Ok(Measured { value, n, raw, tcp_info, refused, .. }) => serde_json::to_string(&MeasuredJson {
@@ -262,7 +266,7 @@ fn show(args: &Args, reading: &Reading) -> bool {
     }
 }
 
-/// What stands beside a value, for people.
+/// Details that are printed beside a value.
 fn circumstances(measured: &Measured, unit: &str) -> String {
     let mut parts = vec![format!("n {}", measured.n)];
     if let (Some(least), Some(most)) =
@@ -287,8 +291,8 @@ fn circumstances(measured: &Measured, unit: &str) -> String {
 
 fn kernels_view(info: &TcpInfo) -> Vec<String> {
     let mut parts = Vec::new();
-    parts.extend(info.min_rtt_s.map(|rtt| format!("least RTT {}", scaled(rtt, "s"))));
-    parts.push(format!("{} sent again", info.total_retrans));
+    parts.extend(info.min_rtt_s.map(|rtt| format!("min RTT {}", scaled(rtt, "s"))));
+    parts.push(format!("{} retransmitted", info.total_retrans));
     parts.extend(info.congestion.clone());
     parts.extend(info.limited_by.map(|limit| format!("limited by {limit}")));
     parts
@@ -304,12 +308,12 @@ fn scaled(value: f64, unit: &str) -> String {
     }
 }
 
-/// Seconds since 1970. A clock before 1970 is none; the values are right all the same.
+/// Seconds since 1970; 0 if the clock is earlier, because the measured values are still right.
 fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A number of bytes, with k, M or G for powers of 1024.
+/// Parses a number of bytes; k, M and G are powers of 1024.
 fn parse_bytes(text: &str) -> Result<u64, String> {
     let (digits, factor) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
@@ -324,7 +328,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Seconds from 0.001 to 3600.
+/// Parses seconds from 0.001 to 3600.
 pub(crate) fn parse_timeout(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),

@@ -1,4 +1,4 @@
-//! Why a command that reads files gave no answer, and the drawing that must not replace what is read.
+//! Errors of commands that read files, and the check that a drawing does not overwrite its input.
 
 use std::fmt::Display;
 use std::fs::{self, File, Metadata};
@@ -12,14 +12,14 @@ use barograph_study::input::cause;
 
 use crate::exit::{bad_input, failed};
 
-/// One line on standard error, and the exit code.
+/// An error: one line on standard error, and an exit code.
 #[derive(Debug)]
 pub(crate) enum Problem {
-    /// The command line or the input is wrong: 2.
+    /// The command line or the input is wrong: exit code 2.
     Input(String),
-    /// Something else did not work: 1.
+    /// Something else failed: exit code 1.
     Failed(String),
-    /// Standard output cannot be written: 1, or 0 where its reader has seen enough (`| head`).
+    /// Standard output cannot be written: exit code 1, or 0 if its reader left early (`| head`).
     Output(io::Error),
 }
 
@@ -36,7 +36,7 @@ impl Problem {
         Self::Failed(format!("{}: cannot be written: {}", shown(path), cause(error)))
     }
 
-    /// What is wrong with a file; to fail to read it is no fault of its content.
+    /// Error of a series; a read that fails is no mistake in its content.
     pub(crate) fn of_series(name: impl Display, error: impl Display, is_unread: bool) -> Self {
         let text = format!("{name}: {error}");
         if is_unread { Self::Failed(text) } else { Self::Input(text) }
@@ -51,24 +51,22 @@ impl From<io::Error> for Problem {
 
 impl From<NotFinite> for Problem {
     fn from(error: NotFinite) -> Self {
-        Self::Input(format!("the battery refused a value: {error}"))
+        Self::Input(format!("cannot use a value: {error}"))
     }
 }
 
-/// Reports how a command ended.
+/// Prints the error of a command, if there is one, and returns its exit code.
 pub(crate) fn ended(done: Result<(), Problem>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Problem::Input(text)) => bad_input(text),
         Err(Problem::Failed(text)) => failed(text),
         Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(Problem::Output(error)) => {
-            failed(format_args!("the output cannot be written: {}", cause(&error)))
-        }
+        Err(Problem::Output(error)) => failed(format_args!("cannot write the output: {}", cause(&error))),
     }
 }
 
-/// Opens a series, unless `plot` would be drawn into it.
+/// Opens a series, unless the drawing `plot` would overwrite it.
 pub(crate) fn open(path: &Path, plot: Option<&Path>) -> Result<File, Problem> {
     let unopened = |error| Problem::unopened(shown(path), &error);
     let metadata = fs::metadata(path).map_err(unopened)?;
@@ -77,22 +75,22 @@ pub(crate) fn open(path: &Path, plot: Option<&Path>) -> Result<File, Problem> {
     }
     if is_same(plot, &metadata) {
         return Err(Problem::input(format_args!(
-            "{}: is one of the series; draw into another file",
+            "{}: is one of the series; pass another file to --plot",
             shown(path)
         )));
     }
     File::open(path).map_err(unopened)
 }
 
-/// Whether the drawing would go into the file that is read, under whatever name.
+/// Whether the drawing would overwrite the input file, under any name.
 pub(crate) fn is_same(plot: Option<&Path>, input: &Metadata) -> bool {
     let plot = plot.and_then(|plot| fs::metadata(plot).ok());
     plot.is_some_and(|plot| (plot.dev(), plot.ino()) == (input.dev(), input.ino()))
 }
 
-/// Writes the drawing of `what`.
+/// Writes the drawing of `what` to `path`.
 pub(crate) fn draw(path: &Path, what: &str, svg: Result<String, String>) -> Result<(), Problem> {
-    let svg = svg.map_err(|error| Problem::Failed(format!("{what} cannot be drawn: {error}")))?;
+    let svg = svg.map_err(|error| Problem::Failed(format!("cannot draw {what}: {error}")))?;
     fs::write(path, svg).map_err(|error| Problem::unwritten(path, &error))
 }
 

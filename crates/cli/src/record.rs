@@ -1,4 +1,4 @@
-//! `barograph record`: an application's own values, one or a stream of them.
+//! `barograph record`: sends an application's own values to a station, one or a stream of them.
 
 use std::io::BufRead;
 use std::process::ExitCode;
@@ -12,20 +12,21 @@ use crate::exit::{Failure, failed, say};
 
 /// Arguments of `barograph record`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// What was measured [default: the source itself]
+    /// Target of the measurement [default: the source itself]
     #[arg(long, value_name = "T")]
     target: Option<String>,
-    /// Which quantity: a lower-case word such as queue_length
+    /// Name of the quantity: a lower-case word such as queue_length
     #[arg(long, value_name = "Q")]
     quantity: String,
-    /// Who measured [default: the station's host]
+    /// Source of the measurement [default: the station's host]
     #[arg(long, value_name = "S")]
     source: Option<String>,
-    /// The value, or - to read values, or time_s,value pairs, one a line from standard input
+    /// Value, or - to read values or pairs time_s,value from standard input, one a line
     ///
-    /// A line that is no value, or that the station does not take, is named and skipped, and the
-    /// others are recorded; then the exit code is 1.
+    /// A line that is not a value, or that the station refuses, is reported and skipped. The other
+    /// lines are recorded, and the exit code is 1.
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     value: String,
     #[command(flatten)]
@@ -43,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The names, which are the same for every record.
+/// Checks the names, which are the same for every record.
 fn check(args: &Args) -> Result<(), String> {
     Quantity::new(&args.quantity).map_err(|error| format!("--quantity: {error}"))?;
     for (option, name) in [("--target", &args.target), ("--source", &args.source)] {
@@ -61,7 +62,8 @@ struct Sample {
     value: f64,
 }
 
-/// Sends lines as they arrive; those that wait go together. A line that is no value is warned of and left out.
+/// Sends lines as they arrive, several in one request if they wait. A line that is not a value is
+/// reported and skipped.
 fn stream(args: &Args, client: &Client) -> ExitCode {
     let lines = read_lines();
     let mut skipped = 0_u64;
@@ -95,10 +97,10 @@ fn stream(args: &Args, client: &Client) -> ExitCode {
     })
 }
 
-/// Sends samples with their line numbers; gives how many the station did not take.
+/// Sends samples with their line numbers; returns how many the station refused.
 ///
-/// It takes all of a request or nothing. So where it calls something a mistake, each goes alone,
-/// and the bad ones are named.
+/// The station accepts all of a request or nothing. After a refusal, each sample is sent alone, and
+/// the bad ones are reported.
 fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u64, Trouble)> {
     let Some((last, _)) = batch.last() else { return Ok(0) };
     let all: Vec<&Sample> = batch.iter().map(|(_, sample)| sample).collect();
@@ -125,7 +127,8 @@ fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u
     Ok(skipped)
 }
 
-/// A thread reads, so that a slow answer does not stop the pipe and waiting lines go together.
+/// Reads lines in a thread, so that a slow answer does not block the pipe, and waiting lines are
+/// sent in one request.
 fn read_lines() -> Receiver<String> {
     let (sender, receiver) = sync_channel(BATCH_MAX);
     std::thread::spawn(move || {
@@ -157,7 +160,7 @@ fn post(args: &Args, client: &Client, samples: &[&Sample]) -> Result<(), Trouble
     client.post("/v1/measurements", &Measurements { origin: None, records }).map(|_| ())
 }
 
-/// `value` or `time_s,value`, both finite, and the value one that can be forecast from.
+/// Parses `value` or `time_s,value`: both finite, and the value in the range of a battery.
 fn parse(text: &str) -> Result<Sample, String> {
     let number = |text: &str| {
         let text = text.trim();
@@ -171,7 +174,10 @@ fn parse(text: &str) -> Result<Sample, String> {
     let value = |text: &str| {
         let value = number(text)?;
         if Battery::VALUE_MAX < value.abs() {
-            return Err(format!("{value:e} is out of range (at most {:e} either way)", Battery::VALUE_MAX));
+            return Err(format!(
+                "{value:e} is out of range; expected at most {:e} in size",
+                Battery::VALUE_MAX
+            ));
         }
         Ok(value)
     };
@@ -181,10 +187,14 @@ fn parse(text: &str) -> Result<Sample, String> {
     }
 }
 
-/// Half of what the station takes in one request.
+/// Half of what the station accepts in one request.
 const BATCH_MAX: usize = 500;
 /// No number is longer; the rest of a longer line is read as further lines and refused.
 const LINE_BYTES_MAX: u64 = 4096;
+
+const EXAMPLES: &str = "Examples:
+  barograph record --target backend --quantity queue_length 42
+  tail -f lengths.txt | barograph record --quantity queue_length -";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! `barograph recv`: waits for files, and says how to send them.
+//! `barograph recv`: receives files, and prints the command that sends them.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -25,52 +25,53 @@ use crate::transfer::trouble::Trouble;
 
 /// Arguments of `barograph recv`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit codes: 0 stopped while nothing was under way, or with --once all came; 1 failed or stopped on the way; 2 the command is wrong."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Where to put what comes
+    /// Directory for the received files
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// Make DIR if it is not there
+    /// Create DIR if it does not exist
     #[arg(long)]
     create: bool,
-    /// End after one transfer that ended well
+    /// Exit after one successful transfer
     #[arg(long)]
     once: bool,
-    /// Where to listen (TCP); port 0 lets the system choose, and without a port it is 10133 [default: [::]:0, both families]
+    /// Address to listen on (TCP); port 0 lets the system choose, and without a port it is 10133
+    /// [default: [::]:0, both families]
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
     listen: Option<SocketAddr>,
-    /// UDP ports, one for each transfer at once, that a firewall lets through [default: any]
+    /// UDP ports for data, which the firewall must let through, one for each concurrent transfer
+    /// [default: any]
     #[arg(long, value_name = "A-B", value_parser = parse_ports)]
     udp_ports: Option<RangeInclusive<u16>>,
-    /// This host's name or address in the line, as senders know it [default: its addresses]
+    /// Name or address of this host in the receiver address [default: all its addresses]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Replace files that are there already
+    /// Replace files that exist already
     #[arg(long)]
     replace: bool,
-    /// Take symbolic links; none that leads out of DIR is ever followed
+    /// Accept symbolic links; a link that leads out of DIR is never followed
     #[arg(long)]
     links: bool,
-    /// Most bytes of a transfer, such as 10GB or 1GiB; each name counts as at least 4 KiB
+    /// Most bytes of a transfer, such as 10GB or 1GiB; each name counts as 4 KiB or more
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     quota: Option<u64>,
-    /// Files, directories and links of a transfer at most [default: 1048576]
+    /// Most files, directories and links of a transfer [default: 1048576]
     #[arg(long, value_name = "N")]
     max_files: Option<u64>,
-    /// Let in, without the line, who has the key of this certificate (SHA-256); may be repeated
+    /// Accept senders that have the key of this certificate (SHA-256), without the receiver
+    /// address; may be repeated
     #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint, conflicts_with = "authorities")]
     allow: Vec<Fingerprint>,
     #[command(flatten)]
     identity: IdentityArgs,
-    /// Let senders who ask for it send unsealed: faster, and readable by all on its way
+    /// Let senders with --clear send without encryption: faster, but readable by anyone on the path
     #[arg(long)]
     clear: bool,
     /// Print one JSON object a line (docs/transfers.md)
     #[arg(long)]
     json: bool,
-    /// Show neither progress nor summaries; the line is printed all the same
+    /// Show neither progress nor summaries; the receiver address is still printed
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }
@@ -86,10 +87,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(message) => return bad_input(message),
     };
-    // Before anything is started, so that no signal finds a half-made receiver.
+    // First of all, so that no signal arrives during start-up unhandled.
     let stop = match options::stop_on_signal(&show) {
         Ok(stop) => stop,
-        Err(error) => return failed(format!("signals cannot be handled: {error}")),
+        Err(error) => return failed(format!("cannot handle signals: {error}")),
     };
     let host = match Host::bind(config) {
         Ok(host) => host,
@@ -120,7 +121,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Says how to send: a line for each address by which others may know this host.
+/// Prints the command that sends files, once for each address at which others may reach this host.
 fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
     let address = host.local_addr();
     let kept = unfinished(&args.directory);
@@ -138,42 +139,42 @@ fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
         let them = count(kept, "unfinished transfer", "unfinished transfers");
         let shown = crate::client::printable(&args.directory.display().to_string());
         show.say(format_args!(
-            "{shown} keeps {them}, from before or under way in another `barograph recv`: the same `barograph send` goes on with what \
-             was left; where none will, and no other recv uses it, remove {}/{RESERVED_PREFIX}*",
+            "{shown} has {them}, interrupted or running in another `barograph recv`. Run the same `barograph send` again to \
+             resume; to discard them, stop every other recv and remove {}/{RESERVED_PREFIX}*",
             quoted(&shown)
         ));
     }
-    let one_of = if lines.len() == 1 { "" } else { " the first of these that reaches this host" };
+    let one_of = if lines.len() == 1 { "" } else { " the first of these commands that connects" };
     show.say(format_args!(
-        "receiving into {} at port {}, until Ctrl-C; on the other host, type{one_of}:",
+        "receiving into {} on port {}; press Ctrl-C to stop. On the sending host, run{one_of}:",
         crate::client::printable(&args.directory.display().to_string()),
         address.port()
     ));
     for line in lines {
-        // Nobody need read it: senders may know this host otherwise.
+        // A closed standard output is no error: senders may have the address already.
         print(format_args!("barograph send PATH… {line}"));
     }
     if !args.allow.is_empty() || args.identity.authorities.is_some() {
         show.say(format_args!(
-            "or, for who is let in by certificate: barograph send PATH… HOST:{} --pin {fingerprint}",
+            "or, with an accepted certificate: barograph send PATH… HOST:{} --pin {fingerprint}",
             address.port()
         ));
     }
 }
 
-/// As a shell takes it for one word, whatever is in it.
+/// Quotes a text as one word for a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// How many transfers were begun here and not finished, those that another `recv` takes right now among them.
+/// Number of unfinished transfers in `directory`, including those that another `recv` receives now.
 fn unfinished(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let is_one = |name: &OsStr| name.as_encoded_bytes().starts_with(RESERVED_PREFIX.as_bytes());
     entries.filter(|entry| is_one(&entry.file_name())).count() as u64
 }
 
-/// The one that was given, or one for this run.
+/// The identity of `--identity`, else a new one for this run.
 fn identity(args: &Args) -> Result<Identity, String> {
     let given = args.identity.identity(say)?;
     given.map_or_else(|| Identity::fresh().map_err(|error| error.to_string()), Ok)
@@ -183,20 +184,20 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
     let shown = args.directory.display();
     if args.create {
         std::fs::create_dir_all(&args.directory)
-            .map_err(|error| format!("{shown} cannot be made: {}", barograph_study::input::cause(&error)))?;
+            .map_err(|error| format!("cannot create {shown}: {}", barograph_study::input::cause(&error)))?;
     }
     match std::fs::metadata(&args.directory) {
-        // Better told now than to a sender.
+        // Report it now, not to the first sender.
         Ok(metadata) if metadata.is_dir() => access(&args.directory, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| {
-                format!("{shown} cannot be written to: {}", barograph_study::input::cause(&error.into()))
+                format!("cannot write to {shown}: {}", barograph_study::input::cause(&error.into()))
             })?,
-        Ok(_) => return Err(format!("{shown} is no directory")),
+        Ok(_) => return Err(format!("{shown} is not a directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(format!("{shown} does not exist; --create makes it"));
+            return Err(format!("{shown} does not exist; pass --create to create it"));
         }
         Err(error) => {
-            return Err(format!("{shown} cannot be used: {}", barograph_study::input::cause(&error)));
+            return Err(format!("cannot use {shown}: {}", barograph_study::input::cause(&error)));
         }
     }
     let usual = DestinationConfig::default();
@@ -212,7 +213,7 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         udp_ports: args.udp_ports.clone(),
         directory: args.directory.clone(),
         destination,
-        // With an identity that stays, the line stays.
+        // With a permanent identity, the receiver address stays the same.
         token: args.identity.identity.as_ref().map(|_| identity.token()),
         identity: Some(identity),
         trust: args.identity.trust(&args.allow)?,
@@ -237,8 +238,17 @@ fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
     if first <= last { Ok(first..=last) } else { Err(wrong()) }
 }
 
-/// Transfers at once: more share the same disk and the same path, and each has threads and memory of its own.
+/// Most concurrent transfers: more would share the same disk and path, and each needs threads and
+/// memory of its own.
 const TRANSFERS_MAX: usize = 8;
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 stopped without a transfer under way, or --once and it succeeded; 1 failed, or stopped during a \
+transfer; 2 the command is wrong.
+
+Examples:
+  barograph recv ~/incoming --create
+  barograph recv /srv/incoming --once --listen 0.0.0.0:4000";
 
 #[cfg(test)]
 mod tests {

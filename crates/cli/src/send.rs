@@ -1,4 +1,4 @@
-//! `barograph send`: files and directories to a host that receives.
+//! `barograph send`: sends files and directories to a receiver.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -21,47 +21,51 @@ use crate::transfer::trouble::Trouble;
 
 /// Arguments of `barograph send`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Exit codes: 0 all files are there and verified, 1 they are not or it was stopped, 2 the command is wrong."
-)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Files and directories
+    /// Files and directories to send
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The line that `barograph recv` prints (brg://…), or HOST[:PORT] with --pin or --authorities
-    #[arg(value_name = "LINE|HOST[:PORT]")]
+    /// Receiver address that `barograph recv` prints (brg://…), or HOST[:PORT] with --pin or
+    /// --authorities
+    #[arg(value_name = "ADDRESS|HOST[:PORT]")]
     to: String,
-    /// Another receiver of the same directory, on storage that both share: it gets the rest if the first dies, cannot be reached, or its CPU
-    /// loses packets for long; may be repeated
-    #[arg(long = "or", value_name = "LINE|HOST[:PORT]")]
+    /// Another receiver of the same directory, on storage that both share. It gets the remaining
+    /// data if the first receiver dies, is unreachable, or loses packets by its CPU for long; may
+    /// be repeated
+    #[arg(long = "fallback", alias = "or", value_name = "ADDRESS|HOST[:PORT]")]
     others: Vec<String>,
-    /// The receiver's certificate, by its SHA-256 as `barograph recv` says it; may be repeated
+    /// SHA-256 fingerprint of the receiver's certificate, as `barograph recv` prints it; may be
+    /// repeated
     #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint, conflicts_with = "authorities")]
     pin: Vec<Fingerprint>,
     #[command(flatten)]
     identity: IdentityArgs,
-    /// What sets the rate
+    /// Congestion controller, which sets the sending rate
     #[arg(long, value_name = "NAME", value_parser = controllers(), default_value = Kind::DEFAULT.name())]
     controller: Kind,
-    /// Bits a second, such as 100M or 2.5G: what the controller `fixed` keeps, and others begin with
+    /// Bits per second, such as 100M or 2.5G: the rate of the controller `fixed`, and the initial
+    /// rate of the others
     #[arg(long, value_name = "BITS", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Do not ask who lost packets: all losses count as the network's
+    /// Do not classify losses: count all of them as the network's
     #[arg(long)]
     no_classifier: bool,
-    /// Do not seal what is sent, if the receiver says --clear too: faster, and readable by all on its way
+    /// Send without encryption if the receiver has --clear too: faster, but readable by anyone on
+    /// the path
     #[arg(long)]
     clear: bool,
-    /// Bytes of IP packets at most [default: what the route takes]
+    /// Largest IP packet, in bytes [default: the largest that the route carries]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=65_535))]
     mtu: Option<u16>,
-    /// Send symbolic links below a PATH as links; they are left out otherwise. A PATH that is one is followed
+    /// Send symbolic links below a PATH as links, instead of skipping them; a PATH that is a link
+    /// is followed
     #[arg(long)]
     links: bool,
     /// Print one JSON object a line (docs/transfers.md)
     #[arg(long)]
     json: bool,
-    /// Show neither progress nor summary
+    /// Show neither progress nor the summary
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
 }
@@ -80,7 +84,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     let show = Arc::new(Show::new(args.json, args.quiet, false, mode));
     let stop = match options::stop_on_signal(&show) {
         Ok(stop) => stop,
-        Err(error) => return failed(format!("signals cannot be handled: {error}")),
+        Err(error) => return failed(format!("cannot handle signals: {error}")),
     };
     if args.clear {
         show.say(options::CLEAR);
@@ -99,7 +103,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn config(args: &Args) -> Result<SendConfig, String> {
     if args.controller == Kind::Fixed && args.rate.is_none() {
-        return Err("--controller fixed keeps the rate of --rate, such as --rate 1G".into());
+        return Err("--controller fixed needs --rate, such as --rate 1G".into());
     }
     Ok(SendConfig {
         paths: args.paths.clone(),
@@ -117,51 +121,56 @@ fn config(args: &Args) -> Result<SendConfig, String> {
     })
 }
 
-/// Where hashes of unfinished transfers are kept, `$XDG_STATE_HOME/barograph/sending` or under `~/.local/state`: without it, files are read twice.
+/// Directory for the hashes of unfinished transfers: `$XDG_STATE_HOME/barograph/sending`, or the
+/// same under `~/.local/state`. Without it, files are read twice.
 fn memory() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state =
         variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")))?;
     let directory = state.join("barograph/sending");
-    // Whose home cannot be written to sends all the same.
+    // Sending works without it, such as with a read-only home.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).ok()?;
     Some(directory)
 }
 
-/// The receiver, by its line or by its name and how it is known.
+/// The receiver: by its receiver address, or by host and the certificates to trust.
 fn to(args: &Args, text: &str) -> Result<To, String> {
     if args.paths.iter().any(|path| path.as_os_str().as_encoded_bytes().starts_with(b"brg://")) {
-        return Err("the line comes last: barograph send PATH… brg://…".into());
+        return Err("the receiver address comes last: barograph send PATH… brg://…".into());
     }
     let trust = args.identity.trust(&args.pin)?;
     if text.contains("://") {
         if trust.is_some() {
-            return Err("a line says itself who the receiver is: leave --pin and --authorities out".into());
+            return Err(
+                "a receiver address (brg://…) contains the fingerprint: leave out --pin and --authorities"
+                    .into(),
+            );
         }
         let line = text.parse::<Line>();
         return line
             .map(To::Line)
-            .map_err(|error| format!("{error}: copy the whole line that `barograph recv` shows"));
+            .map_err(|error| format!("{error}: copy the whole address that `barograph recv` prints"));
     }
     let (host, port) = host_and_port(text)?;
     let trust = trust.ok_or_else(|| {
         format!(
-            "how is {host} to be known? give the line that `barograph recv` prints there, or --pin with the \
-             fingerprint that it says, or --authorities"
+            "Cannot authenticate {host}: pass the receiver address that `barograph recv` prints there, or --pin with \
+             the fingerprint that it prints, or --authorities"
         )
     })?;
     Ok(To::Host { host, port, trust })
 }
 
-/// The receivers that share the storage of the first. A line and a certificate make two different transfers there.
+/// The fallback receivers, which share the storage of the first. All are given alike: a receiver
+/// address and a certificate would make two different transfers there.
 fn others(args: &Args) -> Result<Vec<To>, String> {
     if args.others.iter().any(|other| other.contains("://") != args.to.contains("://")) {
-        return Err("with --or, all receivers are given by lines, or all by hosts".into());
+        return Err("with --fallback, give all receivers by receiver address, or all by host".into());
     }
     args.others.iter().map(|other| to(args, other)).collect()
 }
 
-/// `host`, `host:port`, `address`, `[v6]` or `[v6]:port`.
+/// Parses `host`, `host:port`, `address`, `[v6]` or `[v6]:port`.
 fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let wrong = || format!("expected HOST, HOST:PORT or [V6]:PORT, found `{text}`");
     let (host, port) = match text.strip_prefix('[') {
@@ -182,6 +191,13 @@ fn host_and_port(text: &str) -> Result<(String, u16), String> {
     let port = port.map_or(Ok(PORT), |port| port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong))?;
     Ok((host.into(), port))
 }
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 all files arrived and are verified, 1 they did not or it was stopped, 2 the command is wrong.
+
+Examples:
+  barograph send photos notes.txt brg://192.0.2.7:4000/…
+  barograph send photos north.example.net --authorities ca.pem";
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! `barograph sites`: which stations form a site by their forecasts, and a station's own place.
+//! `barograph sites`: the stations that form a site by their forecasts, and a station's position.
 
 use std::process::ExitCode;
 
@@ -9,11 +9,12 @@ use crate::exit::{Failure, print};
 
 /// Arguments of `barograph sites`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Let the station take the place that is proposed for it; with a name only if that is its site
+    /// Accept the position that is proposed for the station; with SITE, only if that is its site
     #[arg(long, value_name = "SITE", num_args = 0..=1, conflicts_with = "forget")]
     accept: Option<Option<String>>,
-    /// Let the station give up the place that it took
+    /// Give up the position that the station accepted
     #[arg(long)]
     forget: bool,
     /// Print the station's answer as JSON
@@ -38,14 +39,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer for people: where the station stands, each site with its reason, and what to set elsewhere.
+/// The answer as text: the station's position, each site with its reason, and what to configure.
 fn shown(answer: &Sites) -> String {
     let now = &answer.now;
     let place_now = place(&now.site, now.represents);
     let mut lines = vec![format!("{} is at {place_now} ({})", printable(&answer.host), printable(&now.from))];
     if let Some(pending) = &answer.pending {
         let (in_s, place) = (pending.in_s, place(&pending.site, pending.represents));
-        lines.push(format!("in {in_s:.0} s it goes to {place}, if the forecasts stay so"));
+        lines.push(format!("in {in_s:.0} s it moves to {place}, unless the forecasts change"));
     }
     lines.extend(answer.proposed.as_ref().and_then(|position| proposed(now, position)));
     let unknown = names(&answer.unknown);
@@ -74,27 +75,27 @@ fn shown(answer: &Sites) -> String {
             ),
             Some(host) => {
                 let (host, name) = (printable(host), printable(&site.site));
-                lines.push(format!("  to set it by hand: mesh.site = \"{name}\""));
-                lines.push(format!("  and at {host}, which represents it, mesh.groups = [\"global\"]"));
+                lines.push(format!("  to configure it: mesh.site = \"{name}\""));
+                lines.push(format!("  and on {host}, which represents it: mesh.groups = [\"global\"]"));
             }
         }
     }
     if !unknown.is_empty() {
-        lines.push(format!("\nno round trip is forecast yet: {}", unknown.join(", ")));
+        lines.push(format!("\nno forecast of round-trip times yet: {}", unknown.join(", ")));
     }
     if 0 < answer.left_out {
-        lines.push(format!("\nnot looked at: {} more hosts, the last by name", answer.left_out));
+        lines.push(format!("\nnot considered: {} more hosts, the last by name", answer.left_out));
     }
     if answer.sees == "own" {
         lines.push(
-            "\nthis is what this station forecasts itself; the mesh's archive has the pairs of all"
+            "\nbased on this station's own forecasts; the station with the mesh's archive knows all pairs"
                 .to_string(),
         );
     }
     lines.join("\n")
 }
 
-/// What can be accepted, if it would change something.
+/// The proposed position, if accepting it would change something.
 fn proposed(now: &SiteOrigin, proposed: &Position) -> Option<String> {
     let is_there = now.site == proposed.site;
     if is_there && now.represents == proposed.represents || now.from == "configured" {
@@ -105,11 +106,11 @@ fn proposed(now: &SiteOrigin, proposed: &Position) -> Option<String> {
         (true, true) => (", which it would represent", ""),
         (true, false) => (
             ", which it would represent",
-            "\nit is to be accepted at every station of a site; until no station is without one, they measure each other as before",
+            "\naccept it at every station of the site; until all stations have a site, they measure each other as before",
         ),
         (false, _) => (", which another represents", ""),
     };
-    Some(format!("proposed for it: {site}{role} (barograph sites --accept){then}"))
+    Some(format!("proposed: {site}{role}; to accept, run barograph sites --accept{then}"))
 }
 
 fn place(site: &str, represents: bool) -> String {
@@ -119,6 +120,10 @@ fn place(site: &str, represents: bool) -> String {
 fn names(list: &[String]) -> Vec<String> {
     list.iter().map(|name| printable(name)).collect()
 }
+
+const EXAMPLES: &str = "Examples:
+  barograph sites
+  barograph sites --accept";
 
 #[cfg(test)]
 mod tests {
@@ -145,14 +150,14 @@ mod tests {
         let shown = shown(&serde_json::from_value(answer).expect("sites"));
         for line in [
             "a is at default, which it represents (auto)",
-            "in 300 s it goes to a, which it represents, if the forecasts stay so",
-            "proposed for it: a, which it would represent (barograph sites --accept)",
-            "not looked at: 3 more hosts, the last by name",
+            "in 300 s it moves to a, which it represents, unless the forecasts change",
+            "proposed: a, which it would represent; to accept, run barograph sites --accept",
+            "not considered: 3 more hosts, the last by name",
             r"a: a, b\u{1b}[2J",
             "  the widest pair: 0.30 ms, 90 % interval 0.20 to 0.40 ms",
             "  too close to call: c",
-            "  and at a, which represents it, mesh.groups = [\"global\"]",
-            "no round trip is forecast yet: d",
+            "  and on a, which represents it: mesh.groups = [\"global\"]",
+            "no forecast of round-trip times yet: d",
         ] {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
         }
@@ -174,9 +179,10 @@ mod tests {
             let now = SiteOrigin { site: "a".into(), represents: true, from: from.to_string().into() };
             proposed(&now, &Position { site: site.into(), represents })
         };
-        let leave = Some("proposed for it: a, which another represents (barograph sites --accept)".into());
+        let leave =
+            Some("proposed: a, which another represents; to accept, run barograph sites --accept".into());
         assert_eq!(told("a", false, "accepted"), leave);
         assert_eq!((told("a", true, "auto"), told("b", true, "configured")), (None, None));
-        assert!(told("b", true, "auto").is_some_and(|told| told.contains("at every station of a site")));
+        assert!(told("b", true, "auto").is_some_and(|told| told.contains("at every station of the site")));
     }
 }

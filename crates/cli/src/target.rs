@@ -1,4 +1,4 @@
-//! `barograph target add|rm|list`: what a running station measures.
+//! `barograph target add|rm|list`: shows and changes the targets of a running station.
 
 use std::process::ExitCode;
 
@@ -12,6 +12,7 @@ use crate::exit::{self, Failure, print};
 
 /// Arguments of `barograph target`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
@@ -21,12 +22,12 @@ pub(crate) struct Args {
 enum Action {
     /// Measure a target from now on, also after a restart.
     Add {
-        /// host:port, http://… or https://…
+        /// Target to measure: host:port, http://… or https://…
         target: String,
-        /// What to measure [default: what the target answers]; may be repeated
+        /// Quantity to measure [default: all that the target supports]; may be repeated
         #[arg(long, value_name = "Q")]
         quantity: Vec<String>,
-        /// How often, in seconds [default: the station's]
+        /// Seconds from one measurement to the next [default: the station's period]
         #[arg(long, value_name = "S")]
         period: Option<f64>,
         #[command(flatten)]
@@ -35,12 +36,12 @@ enum Action {
     /// Stop measuring an added target; its history stays.
     #[command(alias = "remove")]
     Rm {
-        /// As `list` shows it.
+        /// Target as `barograph target list` shows it.
         target: String,
         #[command(flatten)]
         station: StationArgs,
     },
-    /// Show all targets and where they come from.
+    /// List all targets, and where they come from.
     #[command(alias = "ls")]
     List {
         /// Print the station's answer as JSON.
@@ -72,12 +73,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What can be known without the station, so that a mistake is one whether it runs or not.
+/// Checks the arguments without the station, so that mistakes are reported even if it is down.
 fn check(target: &str, quantities: &[String], period_s: Option<f64>) -> Result<(), String> {
     if let Some(seconds) = period_s
         && !(seconds.is_finite() && 0.0 < seconds)
     {
-        return Err(format!("--period: expected seconds, more than 0, found {seconds}"));
+        return Err(format!("--period: expected seconds above 0, found {seconds}"));
     }
     Target::parse(target, quantities, None, Provenance::Added)
         .map(|_| ())
@@ -98,7 +99,7 @@ fn table(answer: &TargetList) -> String {
     for target in &answer.targets {
         let quantities: Vec<String> = target.quantities.iter().map(|word| printable(word)).collect();
         let quantities =
-            if quantities.is_empty() { "(what it answers)".into() } else { quantities.join(" ") };
+            if quantities.is_empty() { "(all that it supports)".into() } else { quantities.join(" ") };
         let period = format!("{} s", target.period_s);
         rows.push([printable(&target.target), printable(&target.from), period, quantities]);
     }
@@ -108,3 +109,7 @@ fn table(answer: &TargetList) -> String {
     }
     exit::table(&rows)
 }
+
+const EXAMPLES: &str = "Examples:
+  barograph target add https://example.com/ --period 30
+  barograph target list";

@@ -1,8 +1,9 @@
-//! `barograph tradeoff`: what a longer period or a shorter test costs in error, and saves in bytes.
+//! `barograph tradeoff`: the error that a longer period or a shorter test costs, and the bytes it
+//! saves.
 //!
-//! The computation is that of Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance Tool for Grid
-//! Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods, at every offset, and what
-//! predicts the next measurement is scored on each subsample.
+//! The computation is that of Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance
+//! Tool for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods,
+//! at every offset, and predictors of the next measurement are scored on each subsample.
 
 mod print;
 
@@ -18,46 +19,49 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::forecast::unit;
 use crate::problem::{Problem, draw, ended, open, shown};
 
-/// What `barograph tradeoff` was asked.
+/// Arguments of `barograph tradeoff`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Series with times: CSV (`time_s,value`, more columns under a header) or JSON lines.
+    /// Series with times: CSV (`time_s,value`, or more columns with a header) or JSON lines.
     ///
-    /// How long the tests took is what --length says of a file, else the column or key test_s (a file may hold several
-    /// lengths), else the part of the file's name that is a number with an s, such as 10s in goodput_10s.csv.
+    /// The length of a file's tests comes from --length, else from the column or key test_s (a file
+    /// may hold several lengths), else from a number with an s in the file's name, such as 10s in
+    /// goodput_10s.csv.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// How long the tests of a file took, in seconds; once for each file.
+    /// Length of a file's tests, in seconds; once for each file.
     #[arg(long = "length", value_name = "FILE=S", value_parser = length)]
     pub(crate) lengths: Vec<(PathBuf, f64)>,
-    /// The periods to compare, as 300, 5m, 2h or 1d; the nearest multiples of the base period are used, and the base
-    /// period itself.
+    /// Periods to compare, such as 300, 5m, 2h or 1d. The nearest multiples of the base period are
+    /// used, and the base period itself.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = duration_s, default_value = PERIODS)]
     pub(crate) periods: Vec<f64>,
-    /// The time between measurements [default: the median]; periods without one stay blank.
+    /// Time between measurements [default: the median]; periods without a measurement stay blank.
     #[arg(long, value_name = "TIME", value_parser = duration_s)]
     pub(crate) base: Option<f64>,
-    /// Only the rows of this quantity, such as goodput, of files that hold several.
+    /// Read only the rows of this quantity, such as goodput, if the files hold several.
     #[arg(long, value_name = "Q")]
     pub(crate) quantity: Option<String>,
-    /// The unit of the values; bytes an hour need bit/s, kbit/s, Mbit/s or Gbit/s [default: bit/s of goodput].
+    /// Unit of the values; bytes per hour need bit/s, kbit/s, Mbit/s or Gbit/s [default: bit/s for
+    /// goodput].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub(crate) unit: String,
-    /// The seed of the random predictor.
+    /// Seed of the random predictor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Draw the errors against the period, with bytes an hour, and against the length of the tests.
+    /// Draw the errors by period, with bytes per hour, and by length of the tests, as SVG.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
-    /// Print JSON: one object.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// Computes as asked; what goes wrong is one line on standard error.
+/// Computes the errors. An error of the command is one line on standard error.
 ///
-/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
-/// input is not a series, or too short to be scored.
+/// The exit code is 0 on success, 1 when the output cannot be written, and 2 when the input is not
+/// a series, or too short to be scored.
 #[must_use]
 pub(crate) fn run(args: &Args) -> ExitCode {
     ended(trade(args))
@@ -66,7 +70,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn trade(args: &Args) -> Result<(), Problem> {
     if let Some((path, _)) = args.lengths.iter().find(|(path, _)| !args.files.contains(path)) {
         let path = shown(path);
-        return Err(Problem::input(format_args!("--length names {path}, which is none of the files")));
+        return Err(Problem::input(format_args!("--length names {path}, which is not one of the files")));
     }
     let mut series = Vec::new();
     for path in &args.files {
@@ -106,7 +110,7 @@ fn measured(args: &Args, path: &Path) -> Result<Vec<Measured>, Problem> {
     })
 }
 
-/// The study, with a bar on a terminal.
+/// Computes the study, with a progress bar on a terminal.
 fn scored(series: Vec<Measured>, periods_s: &[f64], seed: u64) -> Study {
     let style = ProgressStyle::with_template("{bar:40} {pos}/{len} periods and predictors")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -116,11 +120,15 @@ fn scored(series: Vec<Measured>, periods_s: &[f64], seed: u64) -> Study {
     study
 }
 
-/// `FILE=S` on the command line; a name may have `=` in it.
+/// Parses `FILE=S`; the file's name may contain `=`.
 fn length(text: &str) -> Result<(PathBuf, f64), String> {
-    let (file, length) = text.rsplit_once('=').ok_or("expected FILE=SECONDS, as goodput.csv=10")?;
+    let (file, length) = text.rsplit_once('=').ok_or("expected FILE=SECONDS, such as goodput.csv=10")?;
     Ok((file.into(), duration_s(length)?))
 }
 
 /// The test periods of Gloperf §4, figure 10.
 const PERIODS: &str = "5m,10m,15m,30m,45m,60m,2h,4h,8h,12h,24h";
+
+const EXAMPLES: &str = "Examples:
+  barograph tradeoff goodput_10s.csv --unit Mbit/s
+  barograph tradeoff a_1s.csv b_5s.csv --periods 5m,1h --plot errors.svg";

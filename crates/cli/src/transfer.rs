@@ -1,4 +1,5 @@
-//! What `barograph send` and `barograph recv` share: how a transfer is shown, how it is told to programs, and what is said when it fails.
+//! What `barograph send` and `barograph recv` share: options, progress, JSON events, summaries and
+//! errors.
 
 pub(crate) mod causes;
 pub(crate) mod course;

@@ -1,4 +1,4 @@
-//! `barograph transfers`: has stations send files to each other.
+//! `barograph transfers`: lets stations send files to each other.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,10 +13,8 @@ use crate::client::{Client, StationArgs, printable};
 use crate::exit::{Failure, print};
 
 /// Arguments of `barograph transfers`.
-///
-/// Ask one station for a line with `receive`, and another to send there with `send`: what each may send and receive is in its
-/// configuration, table [transfer].
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
@@ -29,32 +27,34 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// Has a station wait for one sender, for ten minutes; prints the line for it
+    /// Let a station wait ten minutes for one sender, and print the receiver address
     Receive {
-        /// The station's directory, a whole path
+        /// Directory on the station, as an absolute path
         directory: PathBuf,
-        /// What the sender calls the station's host [default: the first address where others reach it]
+        /// Name of the station's host in the receiver address [default: the first address that
+        /// other hosts can reach]
         #[arg(long, value_name = "NAME")]
         host: Option<String>,
         #[command(flatten)]
         station: StationArgs,
     },
-    /// Has a station send files, and waits for the end
+    /// Let a station send files, and wait until they arrived
     Send {
-        /// The station's files and directories, whole paths
+        /// Files and directories on the station, as absolute paths
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<PathBuf>,
-        /// The line that `barograph transfers receive` or `barograph recv` printed
+        /// Receiver address that `barograph transfers receive` or `barograph recv` printed
+        #[arg(value_name = "ADDRESS")]
         line: String,
-        /// Only begin
+        /// Exit when the transfer has begun
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
         station: StationArgs,
     },
-    /// Ends a transfer; what came is kept
+    /// Cancel a transfer; data that arrived is kept
     Cancel {
-        /// As `barograph transfers` shows it
+        /// Id of the transfer, as `barograph transfers` shows it
         id: String,
         #[command(flatten)]
         station: StationArgs,
@@ -69,7 +69,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let body = NewTransferLine { directory: directory.clone(), host: host.clone() };
             let answer: TransferLine = Client::new(station)?.post("/v1/transfers/lines", &body)?.read();
             if answer.line.is_empty() {
-                return Err(Failure::Failed("the station's answer has no line".into()));
+                return Err(Failure::Failed(
+                    "the station's answer has no receiver address; is it of the same version?".into(),
+                ));
             }
             print(if args.json { sorted(&answer) } else { printable(&answer.line) });
         }
@@ -92,22 +94,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// JSON is text.
+/// Paths must be UTF-8, because JSON is text.
 fn check(paths: &[PathBuf]) -> Result<(), Failure> {
     if paths.iter().all(|path| path.to_str().is_some()) {
         return Ok(());
     }
-    Err(Failure::Input("a station is asked for paths in UTF-8; send the directory above instead".into()))
+    Err(Failure::Input("paths must be UTF-8; send the parent directory instead".into()))
 }
 
-/// Asks again until it has ended. Ctrl-C ends the asking alone.
+/// Polls until the transfer has ended. Ctrl-C ends only the polling.
 fn follow(client: &Client, begun: Transfer, json: bool) -> Result<Transfer, Failure> {
     let mut last = begun;
     while !last.state.is_ended() {
         std::thread::sleep(AGAIN);
         let list: TransferList = client.get(PATH)?.read();
         let Some(now) = list.transfers.into_iter().find(|row| row.id == last.id) else {
-            let why = "the station has forgotten this transfer: it was restarted, or many came after it";
+            let why = "the station no longer lists this transfer: it was restarted, or many transfers came after it";
             return Err(Failure::Failed(why.into()));
         };
         let is_news = (now.there_bytes, now.state) != (last.there_bytes, last.state);
@@ -139,10 +141,10 @@ fn show(list: &TransferList, json: bool) {
     }
 }
 
-/// One transfer in a line.
+/// One transfer as a line.
 fn row(transfer: &Transfer) -> String {
     let mut parts = vec![printable(&transfer.id), transfer.state.as_str().into()];
-    let peer = transfer.peer.as_ref().map_or("whoever has the line".into(), |peer| printable(peer));
+    let peer = transfer.peer.as_ref().map_or("any sender".into(), |peer| printable(peer));
     parts.push(if transfer.role == "sender" { format!("to {peer}") } else { format!("from {peer}") });
     if let Some(bytes) = transfer.bytes {
         let files = count(transfer.files.unwrap_or_default(), "file", "files");
@@ -156,8 +158,12 @@ fn row(transfer: &Transfer) -> String {
 }
 
 const PATH: &str = "/v1/transfers";
-/// A person is told as often as can be read.
+/// Interval of polling: as often as a person can read.
 const AGAIN: Duration = Duration::from_secs(1);
+
+const EXAMPLES: &str = "Examples:
+  barograph transfers receive /srv/incoming --station http://192.0.2.7:10132/
+  barograph transfers send /srv/data brg://192.0.2.7:4000/…";
 
 #[cfg(test)]
 mod tests {
@@ -174,7 +180,7 @@ mod tests {
         let failed = row(
             json!({"id": "1", "role": "receiver", "state": "failed", "peer": null, "bytes": null, "why": "no\u{1b}"}),
         );
-        assert!(failed.starts_with("1  failed  from whoever has the line  no"));
+        assert!(failed.starts_with("1  failed  from any sender  no"));
         assert!(!failed.contains('\u{1b}'), "what a station says does not move the cursor");
     }
 }

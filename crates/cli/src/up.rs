@@ -1,4 +1,4 @@
-//! `barograph up`: runs a station until it is told to stop.
+//! `barograph up`: runs a station until a signal stops it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -16,43 +16,41 @@ use crate::addresses::{Interface, interfaces, plausible};
 use crate::exit::{bad_input, failed, print};
 
 /// Arguments of `barograph up`.
-///
-/// Every setting of the configuration file is also a variable and a flag:
-/// `probe.period_s` in the file is `BAROGRAPH_PROBE_PERIOD_S` and `--set probe.period_s=…`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Where to listen; port 0 lets the system choose [default: 127.0.0.1:10132]
+    /// Address to listen on; port 0 lets the system choose [default: 127.0.0.1:10132]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Option<String>,
-    /// Directory of archive, token and added targets [default: ~/.local/state/barograph]
+    /// Directory for the archive, the token and added targets [default: ~/.local/state/barograph]
     #[arg(long, value_name = "DIR")]
     state: Option<String>,
-    /// Join the mesh of this station: a host, host:port or URL; its invitation is in BAROGRAPH_JOIN_TOKEN, or
-    /// in mesh.join_token_file. Listens on [::]:10132 unless --listen says otherwise
+    /// Join the mesh of this station (host, host:port or URL). The invitation is in
+    /// BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file. The default of --listen is then [::]:10132
     #[arg(long, value_name = "HOST")]
     join: Option<String>,
-    /// Configuration file [default: ~/.config/barograph/barograph.toml, if it is there]
+    /// Configuration file [default: ~/.config/barograph/barograph.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "BAROGRAPH_CONFIG")]
     config: Option<PathBuf>,
-    /// Measure this too: host:port, http://…, https://…; may be repeated
+    /// Target to measure: host:port, http://… or https://…; may be repeated
     #[arg(long, value_name = "T")]
     target: Vec<String>,
-    /// The station's name [default: the host's]
+    /// Name of the station [default: the host name]
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// Measure neither the own responder, nor the gateway, nor the resolver
+    /// Do not measure the station's own responder, the gateway and the resolver
     #[arg(long)]
     no_default_targets: bool,
-    /// Any setting of the configuration file, such as probe.period_s=30; may be repeated
+    /// Set a key of the configuration file, such as probe.period_s=30; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// What to log on standard error: error, warn, info, debug, trace, or a filter by module
+    /// Log level on standard error: error, warn, info, debug or trace, or a filter by module
     #[arg(long, value_name = "LEVEL", env = "BAROGRAPH_LOG", default_value = "info")]
     log: String,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    // The NATS client tells every attempt to connect; the station says what has come of them.
+    // The NATS client logs every attempt to connect; the station logs the result.
     let filter = match args.log.as_str() {
         level @ ("error" | "warn" | "info") => format!("{level},async_nats=off"),
         other => other.into(),
@@ -61,7 +59,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return bad_input(format!("--log `{}`: {error}", args.log)),
     };
-    // A line that cannot be written is lost: the subscriber would report that by a panic of the thread that logs.
+    // Drop lines that cannot be written: reporting them would panic the thread that logs.
     tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
@@ -78,10 +76,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(error) => return refuse_config(&error),
     };
-    // Before anything is started, so that no signal finds a half-made station.
+    // First of all, so that no signal arrives during start-up unhandled.
     let signals = match signals::listen() {
         Ok(signals) => signals,
-        Err(error) => return failed(format!("signals cannot be handled: {error}")),
+        Err(error) => return failed(format!("cannot handle signals: {error}")),
     };
     match Station::up(config) {
         Ok(station) => attend(station, &sources, signals),
@@ -89,10 +87,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
 }
 
-/// Says where it listens, then waits for signals.
+/// Prints the station's addresses, then waits for signals.
 fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> ExitCode {
     for line in announcement(&station.url(), station.address(), &interfaces()) {
-        // A station goes on without its standard output.
+        // A station runs on if standard output is closed.
         print(line);
     }
     let is_asked = loop {
@@ -103,9 +101,9 @@ fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> Exi
         }
     };
     if is_asked {
-        tracing::info!("stopping; once more stops at once");
+        tracing::info!("Stopping… press Ctrl-C again to quit now");
     } else {
-        tracing::error!("stopping: the thread `signals` ended, and no signal would be handled any more");
+        tracing::error!("Stopping: the thread `signals` ended, so no signal can be handled any more");
     }
     std::thread::spawn(move || {
         while let Ok(signal) = signals.recv() {
@@ -117,11 +115,12 @@ fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> Exi
     match station.stop(STOP_LIMIT) {
         0 if is_asked => ExitCode::SUCCESS,
         0 => ExitCode::from(1),
-        lost => failed(format!("{lost} measurements could not be stored")),
+        lost => failed(format!("could not store {lost} measurements")),
     }
 }
 
-/// Addresses that can be opened: `url` on this host, and where it listens on all addresses, those of its interfaces.
+/// Addresses to open: `url` on this host and, if the station listens on all addresses, those of the
+/// interfaces.
 fn announcement(url: &str, listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
     let mut lines = vec![format!("listening on {url}")];
     let scheme = if url.starts_with("https:") { "https" } else { "http" };
@@ -139,15 +138,15 @@ fn reload(station: &Station, sources: &Sources) {
     match sources.read() {
         Ok(config) => match station.reload(config) {
             Ok(needs_restart) if needs_restart.is_empty() => {
-                tracing::info!("the configuration was read again")
+                tracing::info!("reloaded the configuration")
             }
             Ok(needs_restart) => {
                 let keys = needs_restart.join(", ");
-                tracing::warn!("the configuration was read again; changes of {keys} need a restart");
+                tracing::warn!("reloaded the configuration; restart the station to change {keys}");
             }
-            Err(error) => tracing::error!("the old configuration stays: {error}"),
+            Err(error) => tracing::error!("kept the old configuration: {error}"),
         },
-        Err(error) => tracing::error!("the old configuration stays: {error}"),
+        Err(error) => tracing::error!("kept the old configuration: {error}"),
     }
 }
 
@@ -168,7 +167,7 @@ fn sources(args: &Args) -> Result<Sources, String> {
     if args.no_default_targets {
         flags.push(("default_targets".into(), "false".into()));
     }
-    // A variable that is not text cannot be one of ours.
+    // All variables of Barograph are text; skip others.
     let variables = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| name.starts_with("BAROGRAPH_"))
@@ -181,15 +180,20 @@ fn sources(args: &Args) -> Result<Sources, String> {
     })
 }
 
-/// `$XDG_CONFIG_HOME/barograph/barograph.toml`, else under `~/.config`, where it exists.
+/// `$XDG_CONFIG_HOME/barograph/barograph.toml`, or the same under `~/.config`, if it exists.
 fn usual_file() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let base = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?;
     Some(base.join("barograph/barograph.toml")).filter(|path| path.exists())
 }
 
-/// Measurements wait at most a second for their commit; a disk that needs more than this is broken.
+/// Limit for storing at a stop. Measurements wait at most a second for their commit; a disk that
+/// needs longer than this is broken.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+const EXAMPLES: &str = "Examples:
+  barograph up
+  barograph up --listen '[::]:10132' --target https://example.com/";
 
 #[cfg(test)]
 mod tests {

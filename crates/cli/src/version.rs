@@ -1,4 +1,4 @@
-//! `barograph version`.
+//! `barograph version`: prints the version of the program.
 
 use std::process::ExitCode;
 
@@ -8,8 +8,9 @@ use crate::exit::print;
 
 /// Arguments of `barograph version`.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Print one JSON object.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -38,3 +39,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     ExitCode::SUCCESS
 }
+
+const EXAMPLES: &str = "Examples:
+  barograph version
+  barograph version --json";

@@ -1,5 +1,6 @@
-//! Stations on two hosts (network namespaces), as people run them: joined, killed, back again, and at sites that they found. Skipped
-//! loudly without root, which only making the hosts needs; the stations are an ordinary user's where possible.
+//! Stations on two hosts (network namespaces), as people run them: joined, killed, restarted, and
+//! at sites that they found. Skipped with a message without root, which only creating the hosts
+//! needs; an ordinary user runs the stations where possible.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -15,20 +16,21 @@ use barograph_sim::{Host, Link, LinkSpec, Network, network_or_skip};
 use barograph_testkit::{Program, http};
 use serde_json::{Value, json};
 
-/// What two fresh stations may take to forecast each other.
+/// Limit for two fresh stations to forecast each other.
 const FRESH: Duration = Duration::from_secs(60);
-/// Two times eight seconds that a change waits, the first forecasts, and a busy machine.
+/// Limit for stations to find their sites: twice the eight seconds that a change waits, the first
+/// forecasts, and a busy machine.
 const SETTLED: Duration = Duration::from_secs(180);
-/// The default lease, and the second that it may be late.
+/// The default lease, and a second that its end may be late.
 const LEASE: Duration = Duration::from_secs(11);
-/// `nobody`: an ordinary user whom every system has.
+/// An ordinary user that every system has.
 const USER: u32 = 65_534;
 
 /// A station on a host.
 struct Up<'a> {
     host: &'a Host,
     address: SocketAddr,
-    /// Killed when dropped.
+    /// The program, killed when dropped.
     _program: Program,
 }
 
@@ -39,7 +41,7 @@ impl<'a> Up<'a> {
         command.env_clear().env("HOME", state).stderr(Stdio::null());
         command.envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
         command.uid(USER).gid(USER);
-        // A child is on the host of the thread that starts it.
+        // A child runs on the host of the thread that starts it.
         let (mut program, line) = host.run(move || Program::with_line(&mut command)).unwrap();
         let port = line.strip_prefix("listening on http://[::1]:").and_then(|rest| rest.split('/').next());
         let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
@@ -105,7 +107,7 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     assert_eq!(addresses, [v4, v6], "both families");
     let member = b.get("/v1/mesh");
     assert_eq!((member["role"].as_str(), member["engine"].as_str()), (Some("member"), Some("remote")));
-    // What b measured comes to a.
+    // The measurements of b arrive at a.
     b.until("/v1/mesh", |answer| {
         answer["spool"]["watermark"].as_u64().is_some_and(|watermark| 0 < watermark)
     });
@@ -117,7 +119,7 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     assert!(took <= LEASE, "lost after {took:?}");
     let b = Up::start(&network.b, &b_state, &program, &join, Some(token));
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
-    // The head is gone: its members go on measuring, and keep what they measure.
+    // Without the head, members continue to measure, and keep their measurements.
     drop(a);
     b.until("/v1/mesh", |answer| {
         answer["directory"]["connected"] == false && answer["spool"]["error"].is_string()
@@ -153,7 +155,7 @@ fn stations_find_their_two_sites_by_themselves() {
     let token = || first.post("/v1/invitations", "{}")["token"].as_str().unwrap().to_string();
     let others = [1, 2, 3].map(|at| start(at, Some(&token())));
     let stations: Vec<&Up<'_>> = std::iter::once(&first).chain(&others).collect();
-    // Which of two hosts at one place represents their site is decided by noise.
+    // Noise decides which of two hosts represents their site.
     let now = || -> Vec<Value> { stations.iter().map(|station| station.get("/v1/sites")).collect() };
     let represents = |answer: &Value| answer["now"]["represents"] == true;
     let is_settled = |pair: &[Value], site: &str| {
@@ -177,7 +179,8 @@ fn stations_find_their_two_sites_by_themselves() {
     let answer = first.get("/v1/sites");
     let sites: Vec<&Value> = answer["sites"].as_array().unwrap().iter().map(|site| &site["hosts"]).collect();
     assert_eq!(sites, [&json!(["a1", "a2"]), &json!(["b1", "b2"])], "{answer}");
-    // A representative has the other, and both have the host beside them: tests are spared.
+    // A representative has the other one as a peer, and each host the other of its site: fewer
+    // tests.
     for (station, answer) in stations.iter().zip(&settled) {
         let up = if represents(answer) { 2 } else { 1 };
         station.until("/v1/mesh", |answer| answer["peers"]["up"] == up);

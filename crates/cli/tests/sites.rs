@@ -1,6 +1,7 @@
-//! Four stations on four hosts at three sites (network namespaces around a router), used by hand: peers, a test on
-//! demand, `best` towards a host to which nothing is ever measured, and a site that is cut off and returns. Skipped
-//! loudly without root, which only making the hosts needs; the stations are an ordinary user's.
+//! Four stations on four hosts at three sites (network namespaces around a router), used by hand:
+//! peers, a test on demand, `best` towards a host that is never measured, and a site that is cut
+//! off and returns. Skipped with a message without root, which only creating the hosts needs; an
+//! ordinary user runs the stations.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -14,17 +15,17 @@ use barograph_sim::{Link, network_or_say};
 use barograph_testkit::{Program, until, until_some};
 use serde_json::{Value, json};
 
-/// The lease of these stations; a loss may be told a second later.
+/// Lease of these stations (s); a loss may be reported a second later.
 const LEASE_S: f64 = 3.0;
-/// `nobody`: an ordinary user whom every system has.
+/// An ordinary user that every system has.
 const USER: u32 = 65_534;
 
-/// A router and its hosts, each on a subnet of its own; removed when dropped. Their names are those of networks of
-/// `barograph-sim`, which removes them, too, after this process was killed.
+/// A router and its hosts, each on a subnet of its own; removed when dropped. The names are those
+/// of networks of `barograph-sim`, which removes them if this process was killed.
 struct Hosts(Vec<String>);
 
 impl Hosts {
-    /// `None` = it is not permitted, and was said.
+    /// `None` = it is not permitted; a message says so.
     fn new(count: usize) -> Option<Self> {
         network_or_say(Link::Veth { rate_bps: None }, "stations at three sites")?;
         let mut hosts = Self(Vec::new());
@@ -74,7 +75,7 @@ impl Drop for Hosts {
     }
 }
 
-/// Runs a command of `ip`, in a namespace if one is named.
+/// Runs an `ip` command, in a namespace if one is given.
 fn ip(namespace: &str, line: &str) {
     let inside = (!namespace.is_empty()).then_some(["-n", namespace]);
     let done = Command::new("ip").args(inside.into_iter().flatten()).args(line.split(' ')).output().unwrap();
@@ -111,7 +112,8 @@ impl<'a> Up<'a> {
         up
     }
 
-    /// What the command says on this station's host, with this state directory; and what went wrong.
+    /// JSON output and standard error of a command on this station's host, with this state
+    /// directory.
     fn says(&self, state: &Path, arguments: &[&str]) -> (Value, String) {
         let mut command = self.hosts.command(self.index, &self.program);
         let done = command.args(arguments).args(["--json", "--state"]).arg(state).output().unwrap();
@@ -119,7 +121,7 @@ impl<'a> Up<'a> {
         (serde_json::from_slice(&done.stdout).unwrap_or_default(), told)
     }
 
-    /// Asks until the answer satisfies.
+    /// Repeats a command until its output satisfies a condition.
     fn until(&self, state: &Path, arguments: &[&str], satisfied: impl Fn(&Value) -> bool) -> Value {
         until_some(|| {
             let (answer, told) = self.says(state, arguments);
@@ -130,7 +132,7 @@ impl<'a> Up<'a> {
         })
     }
 
-    /// Waits until its peers are these.
+    /// Waits until the station has exactly these peers.
     fn until_peers(&self, peers: &[(&str, &str)]) -> Value {
         self.until(&self.state, &["peers"], |answer| {
             let all = answer["peers"].as_array().into_iter().flatten();
@@ -139,7 +141,7 @@ impl<'a> Up<'a> {
         })
     }
 
-    /// What `barograph peers` says to people.
+    /// Text output of `barograph peers`.
     fn peers(&self) -> String {
         let mut command = self.hosts.command(self.index, &self.program);
         let done = command.args(["peers", "--state"]).arg(&self.state).output().unwrap();
@@ -174,13 +176,13 @@ fn stations_at_three_sites_meet_test_compose_and_miss_one_that_is_cut_off() {
     let x = join(3, "x", &["mesh.site=lyon"]);
     let c = join(4, "c", &["mesh.site=nice", "mesh.groups=global"]);
 
-    // Who shares a group with whom: x is its site's alone.
+    // Peers share a group; x is in the group of its site only.
     a.until_peers(&[("b", "up"), ("c", "up")]);
     b.until_peers(&[("a", "up"), ("c", "up"), ("x", "up")]);
     c.until_peers(&[("a", "up"), ("b", "up")]);
     x.until_peers(&[("b", "up")]);
 
-    // From a third host, with a's token, and from b's own. Turns of theirs may be in the way.
+    // From a third host with a's token, and from b's own. Their own turns may delay these tests.
     let is_done = |test: &Value| test["state"] == "done";
     c.until(&a.state, &["probe", "--from", &head, "b"], is_done);
     b.until(&b.state, &["probe", "--from", "127.0.0.1", "x"], is_done);
@@ -204,7 +206,7 @@ fn stations_at_three_sites_meet_test_compose_and_miss_one_that_is_cut_off() {
     let ends = ["lower", "forecast", "upper"].map(|key| of("x")[key].as_f64().unwrap());
     assert!(0.0 < ends[0] && ends[0] < ends[1] && ends[1] < ends[2], "{answer}");
 
-    // Nice is cut off: the others miss it, and it misses the directory.
+    // Cut off Nice: the others lose it, and it loses the directory.
     let cut_s = now_s();
     hosts.set_link(4, "down");
     let peers = a.until_peers(&[("b", "up"), ("c", "lost")]);

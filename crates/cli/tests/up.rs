@@ -11,7 +11,7 @@ use serde_json::Value;
 
 fn barograph() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
-    // Neither the user's settings nor those of whoever runs the tests.
+    // Without settings of the user that runs the tests.
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("BAROGRAPH_") {
             command.env_remove(name);
@@ -21,7 +21,7 @@ fn barograph() -> Command {
     command
 }
 
-/// A running station.
+/// A station that runs as a program of its own.
 struct Up {
     program: Program,
     address: SocketAddr,
@@ -52,7 +52,7 @@ impl Up {
         self.program.signal(name);
     }
 
-    /// Waits for the end; gives the exit code and standard error.
+    /// Waits for the end; returns the exit code and standard error.
     fn end(mut self) -> (Option<i32>, String) {
         self.program.end()
     }
@@ -119,7 +119,7 @@ fn killed_and_restarted_it_has_its_history_and_forecasts() {
     let before = up.get(&format!("/v1/recent?{series}"));
     assert_eq!(before["points"].as_array().unwrap().len(), 4);
     assert!(before["points"][3]["forecast"].is_number());
-    // SIGKILL: no flush, no farewell. What was acknowledged is on disk.
+    // SIGKILL: nothing is flushed. Acknowledged values are on the disk.
     up.program.kill();
 
     let up = Up::start(state.path(), &["--host", "here"]);
@@ -162,7 +162,7 @@ fn a_hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
     up.until("/v1/targets", |answer| answer["targets"][0]["target"] == address.as_str());
     std::fs::write(&file, format!("{target}\n[probe]\nperoid_s = 1\n")).unwrap();
     up.signal("HUP");
-    // A hangup that came first is done first.
+    // A hangup that arrives first is handled first.
     up.signal("TERM");
     let (code, stderr) = up.end();
     assert_eq!(code, Some(0));
@@ -170,7 +170,7 @@ fn a_hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
         stderr.contains("b.toml:6: unknown key `probe.peroid_s`; did you mean `probe.period_s`?"),
         "{stderr}"
     );
-    assert!(stderr.contains("the old configuration stays"), "{stderr}");
+    assert!(stderr.contains("kept the old configuration"), "{stderr}");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn values_on_a_pipe_are_recorded_and_bad_lines_skipped() {
     assert_eq!(up.get("/v1/series?quantity=depth")["series"][0]["count"], 3);
 }
 
-/// Runs `barograph record --quantity depth -` with these lines on its standard input.
+/// Runs `barograph record --quantity depth -` with these lines on standard input.
 fn record_lines(state: &Path, lines: &[u8]) -> Output {
     let mut child = barograph()
         .args(["record", "--quantity", "depth", "-", "--state"])
@@ -258,12 +258,12 @@ fn record_lines(state: &Path, lines: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// The station takes a whole request or nothing; one bad line must not take the good ones with it.
+/// The station accepts a whole request or nothing; one bad line must not discard the good ones.
 #[test]
 fn a_line_that_the_station_refuses_costs_no_other() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &["--host", "here"]);
-    // Line 2 is older than what the archive keeps, line 4 beyond what can be forecast from.
+    // Line 2 is older than what the archive keeps, line 4 outside of the range of a battery.
     let output = record_lines(state.path(), b"1\n1,2\n3\n1e200\n5\n");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -333,7 +333,7 @@ fn a_probe_of_a_closed_port_says_that_the_host_answers() {
     let output = run(barograph().args(["probe", &closed, "--json"]));
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(line["refused"] == true && line["value"].is_number(), "{line}");
-    // What needs the service is not measured.
+    // Quantities that need the service are not measured.
     for arguments in [["--quantity", "rtt"], ["--quantity", "response_time"]] {
         let output = run(barograph().args(["probe", &closed, "--json"]).args(arguments));
         assert_eq!(output.status.code(), Some(1));
@@ -344,7 +344,7 @@ fn a_probe_of_a_closed_port_says_that_the_host_answers() {
 
 #[test]
 fn a_probe_that_fails_says_why_and_exits_with_1() {
-    // It accepts by its backlog, and never answers.
+    // The backlog accepts connections, and no program answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let output =
@@ -368,7 +368,7 @@ fn targets_are_added_listed_and_removed() {
     let shown = String::from_utf8(list.stdout).unwrap();
     assert!(shown.contains("127.0.0.1:9") && shown.contains("added") && shown.contains("3600 s"), "{shown}");
     assert_eq!(target(&["rm", "127.0.0.1:9"]).status.code(), Some(0));
-    // Only the station knows how fast is too fast.
+    // Only the station knows the shortest period.
     let hasty = target(&["add", "127.0.0.1:9", "--period", "0.001"]);
     assert_eq!(hasty.status.code(), Some(2), "{}", stderr(&hasty));
     let gone = target(&["rm", "127.0.0.1:9"]);
@@ -396,7 +396,7 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     let best =
         |arguments: &[&str]| run(barograph().args(["best", "--state"]).arg(state.path()).args(arguments));
     for (target, rtt, goodput) in [("near", "0.001", "1e7"), ("wide", "0.1", "1e9")] {
-        // Twice each: an interval needs a forecast that was scored.
+        // Twice each: an interval needs a scored forecast.
         for (quantity, value) in [("rtt", rtt), ("goodput", goodput), ("rtt", rtt), ("goodput", goodput)] {
             let output = run(barograph()
                 .args(["record", "--target", target, "--quantity", quantity, "--state"])
@@ -421,7 +421,7 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     assert!(stderr(&output).contains("ghost"), "{}", stderr(&output));
     assert_eq!(best(&["--to", "near", "--bytes", "0"]).status.code(), Some(2));
     assert_eq!(best(&["--to", ",", "--bytes", "1"]).status.code(), Some(2));
-    // Only its round trip is known, which is no time for a gigabyte.
+    // Only its round-trip time is known, from which no time for a gigabyte follows.
     let output = run(barograph()
         .args(["record", "--target", "silent", "--quantity", "rtt", "--state"])
         .arg(state.path())
@@ -429,29 +429,29 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let output = best(&["--to", "silent", "--bytes", "1GB"]);
     let text = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(text.starts_with("silent: not known: only its round-trip time is known, 10.0 ms"), "{text}");
+    assert!(text.starts_with("silent: no forecast: only its round-trip time is known, 10.0 ms"), "{text}");
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1));
 }
 
-/// How a station's output can be lost.
+/// Ways to lose a station's output.
 #[derive(Clone, Copy, Debug)]
 enum Lost {
-    /// Standard error is a pipe that no process reads any more.
+    /// Standard error is a pipe without a reader.
     ErrorReader,
-    /// Standard error is closed.
+    /// Standard error is a closed descriptor.
     Error,
-    /// Standard output is a pipe that no process reads any more.
+    /// Standard output is a pipe without a reader.
     OutputReader,
 }
 
-/// The write end of a pipe that no process reads.
+/// The write end of a pipe without a reader.
 fn unread() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     writer.into()
 }
 
-/// Starts a station whose output is lost, and reads its address from its state directory.
+/// Starts a station with its output lost, and reads its address from its state directory.
 fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&str>) -> Up {
     let mut command = barograph();
     if let Lost::Error = lost {
@@ -477,14 +477,15 @@ fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&st
     Up { address: address.parse().unwrap(), program }
 }
 
-/// A log that cannot be written costs the log, and nothing else: both stations of a mesh go on for many leases.
+/// If the log cannot be written, only the log is lost: both stations of a mesh run on for many
+/// leases.
 #[test]
 fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
     for lost in [Lost::ErrorReader, Lost::Error, Lost::OutputReader] {
         let [a_state, b_state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let a = start_unheard(lost, a_state.path(), &["--host", "a"], None);
         a.until("/v1/station", |answer| answer["host"] == "a");
-        // `barograph invite` refuses on loopback, where no other host joins.
+        // `barograph invite` refuses on loopback, which other hosts cannot reach.
         let invitation = http::post(a.address, "/v1/invitations", "{}").json();
         let head = format!("http://{}", a.address);
         let join = ["--host", "b", "--join", head.as_str()];
@@ -492,7 +493,7 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
         a.until("/v1/peers", |answer| {
             answer["peers"][0]["host"] == "b" && answer["peers"][0]["state"] == "up"
         });
-        // Several leases of a second each; news of the stations are logged meanwhile.
+        // Several leases of a second each; the stations log their events meanwhile.
         b.until("/v1/station", |answer| 4.0 < answer["uptime_s"].as_f64().unwrap_or(0.0));
         for (up, state) in [(&a, &a_state), (&b, &b_state)] {
             let forgotten = run(barograph().args(["sites", "--forget", "--state"]).arg(state.path()));
@@ -509,7 +510,7 @@ fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
     }
 }
 
-/// A reader that has seen enough ends a command as it does everywhere: without a panic.
+/// A reader that leaves early ends a command without a panic.
 #[test]
 fn a_verb_whose_output_no_one_reads_ends_quietly() {
     let state = tempfile::tempdir().unwrap();

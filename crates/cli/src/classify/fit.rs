@@ -1,4 +1,5 @@
-//! `barograph classify fit`: learns a model from labelled windows, and tells how good it is on runs that it has not seen.
+//! `barograph classify fit`: fits a model to labelled windows, and reports its accuracy on runs
+//! that it has not seen.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -9,29 +10,32 @@ use barograph_loss::{FitError, Labelled, LeftOut, PAPER_KINDS};
 
 use super::{Judge, Method, Problem, labelled, report, save, window};
 
-/// What `barograph classify fit` was asked.
+/// Arguments of `barograph classify fit`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Windows whose cause is known, also gzipped: tables as `lab signatures` writes them, or lines as for classify with cause=cpu,
-    /// network or both, and kind=K and run=R. Windows of one run are not independent: name it. The order of files changes nothing; none may
-    /// be named twice, and no window of a table be in two.
+    /// Labelled windows, optionally gzipped: tables as `lab signatures` writes them, or lines as
+    /// for `barograph classify` with cause=cpu, cause=network or cause=both, and kind=K and run=R.
+    /// Windows of one run are not independent, so name the run. The order of the files does not
+    /// matter; a file may be named once only, and a window of a table may be in one file only.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// What learns.
+    /// Classifier to fit to the windows.
     #[arg(long, value_enum, default_value_t = Method::Default)]
     method: Method,
-    /// Packets of each window, of files that do not say so by a line `# window N`; without it their name does, as in w20000_cpu.txt.
+    /// Packets of each window, for files without a line `# window N` [default for tables: from the
+    /// file's name, such as w20000_cpu.txt].
     #[arg(long, value_name = "N", value_parser = window())]
     window: Option<u32>,
-    /// Learn only from windows of these lengths, in packets; several with commas.
+    /// Use only windows of these lengths, in packets; several with commas.
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = window())]
     lengths: Vec<u32>,
-    /// Learn only from windows of these kinds; several with commas. `paper` stands for those that the paper was fitted on: random,
-    /// poisson, onoff, tcp, gen and quota.
+    /// Use only windows of these kinds; several with commas. `paper` stands for the kinds that the
+    /// paper's models were fitted on: random, poisson, onoff, tcp, gen and quota.
     #[arg(long, value_name = "K", value_delimiter = ',')]
     kinds: Vec<String>,
-    /// Where the model goes; what is there stays until the new one is complete [default: standard output].
+    /// File for the model; an existing file stays until the new one is complete [default: standard
+    /// output].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -44,9 +48,9 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
     choose(&mut windows, args)?;
     say(&report::counts(&windows));
     let Learned { judge, left_out } = learn(args.method, &windows)
-        .map_err(|error| Problem::Input(format!("nothing was learned: {error}")))?;
+        .map_err(|error| Problem::Input(format!("cannot fit a model: {error}")))?;
     for left_out in left_out {
-        say(&format!("left out, the model of the nearest length is used for them: {left_out}\n"));
+        say(&format!("left out, using the model of the nearest length: {left_out}\n"));
     }
     let model = match judge {
         Judge::Default(classifier) => classifier.write(),
@@ -63,12 +67,13 @@ pub(super) fn fit(args: &Args) -> Result<(), Problem> {
     }
     say(&match report::validate(args.method, &windows) {
         Ok(table) => table,
-        Err(error) => format!("not cross-validated: without a fifth of the runs, {error}\n"),
+        Err(error) => format!("not cross-validated: with a fifth of the runs left out, {error}\n"),
     });
     Ok(())
 }
 
-/// Leaves the kinds and lengths that were asked for, each of which there must be: a name that was mistyped would teach something else.
+/// Keeps the windows of the chosen kinds and lengths. Each choice must occur, because a mistyped
+/// name would give another model.
 fn choose(windows: &mut Vec<Labelled>, args: &Args) -> Result<(), Problem> {
     let lengths: BTreeSet<u32> = windows.iter().map(|window| window.metrics.packets).collect();
     if let Some(none) = args.lengths.iter().find(|length| !lengths.contains(length)) {
@@ -92,10 +97,10 @@ fn choose(windows: &mut Vec<Labelled>, args: &Args) -> Result<(), Problem> {
 }
 
 fn none_of(what: impl Display, there: &str) -> Problem {
-    Problem::Input(format!("no window has {what}; there are: {there}"))
+    Problem::Input(format!("no window has {what}; available: {there}"))
 }
 
-/// A classifier, and the lengths of windows that it has nothing of.
+/// A classifier, and the lengths of windows that it has no model for.
 pub(super) struct Learned {
     pub(super) judge: Judge,
     pub(super) left_out: Vec<LeftOut>,
@@ -115,14 +120,13 @@ pub(super) fn learn(method: Method, windows: &[Labelled]) -> Result<Learned, Fit
 }
 
 fn say(text: &str) {
-    // Standard error may be closed; the model is what was asked for.
+    // Standard error may be closed; the model is the result.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// The name of [`PAPER_KINDS`] among kinds.
+/// Name that stands for [`PAPER_KINDS`] in `--kinds`.
 const PAPER: &str = "paper";
 
-const EXAMPLE: &str = "Example:
-
+const EXAMPLES: &str = "Examples:
   barograph classify fit w20000_cpu.txt.gz w20000_net.txt.gz --out my.model
   barograph classify --model my.model --window 20000 windows.txt";

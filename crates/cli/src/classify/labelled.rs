@@ -1,4 +1,4 @@
-//! Files of windows whose cause is known (docs/spec/classify.md §4).
+//! Files of labelled windows (docs/spec/classify.md §4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,24 +9,24 @@ use barograph_loss::{Labelled, Meter, Table, TableError, read_labelled, stated_w
 use super::source::{Lines, Source};
 use super::{Problem, empty};
 
-/// Which files and windows there were: what is read twice would count twice.
+/// Files and windows that were read: reading one again would count it twice.
 #[derive(Default)]
 pub(super) struct Seen {
     files: BTreeSet<PathBuf>,
-    /// Where each window was, by its run, its length and its number in the run.
+    /// Position of each window, by its run, its length and its number in the run.
     windows: BTreeMap<(String, u32, String), String>,
 }
 
 impl Seen {
-    /// Whether a file is not one that was read before, under whatever name.
+    /// Whether a file was not read before, under any name.
     fn is_new(&mut self, path: &Path) -> bool {
-        // What has no path of its own is no file, or is reported when it is opened; of a pipe nothing comes twice.
+        // A pipe delivers each window once. A path that does not resolve fails when it is opened.
         let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
         !is_file || fs::canonicalize(path).map_or(true, |path| self.files.insert(path))
     }
 }
 
-/// The columns that name a window, by a table's header.
+/// Columns of a table that identify a window.
 struct Named {
     run: usize,
     window: usize,
@@ -39,7 +39,7 @@ impl Named {
         Some(Self { run: at("run")?, window: at("window")? })
     }
 
-    /// The names in a row: of the run, and of the window in it.
+    /// The run of a row, and the number of its window in the run.
     fn of_row(&self, row: &str) -> Option<[String; 2]> {
         let field = |at: usize| row.split('\t').nth(at).map(|field| field.trim().to_owned());
         Some([field(self.run)?, field(self.window)?])
@@ -47,12 +47,12 @@ impl Named {
     }
 }
 
-/// Reads a table of labelled windows, or labelled lines; none of which may have been read before.
+/// Reads a table of labelled windows, or labelled lines. A window that was read before is an error.
 pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<Vec<Labelled>, Problem> {
     let source = Source::open(path)?;
     let name = source.name.clone();
     if !seen.is_new(path) {
-        let why = "this file is named twice, so that its windows would count twice";
+        let why = "this file is named twice; name it once, or its windows would count twice";
         return Err(Problem::Input(format!("{name}: {why}")));
     }
     let mut lines = Lines::new(source)?;
@@ -63,7 +63,7 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
         window = stated_window(text).or(window);
         if let Some(header) = Table::of_header(text).map_err(wrong)? {
             (table, named) = (Some(header), Named::of_header(text));
-            // Lines of bits have no window, so a name tells only of tables.
+            // Only tables take the length from the file's name: lines of bits need none.
             window = window.or_else(|| named_window(path));
             continue;
         }
@@ -74,7 +74,7 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
             (Some(table), Some(window)) => table.read(text, window, &mut meter),
             (Some(_), None) => {
                 return Err(Problem::Input(format!(
-                    "{name}: the length of the windows is not known: give --window N, a line `# window N`, or a name that begins with wN_"
+                    "{name}: the length of the windows is unknown; pass --window N, add a line `# window N`, or begin the file's name with wN_"
                 )));
             }
             (None, window) => read_labelled(text, window, &mut meter),
@@ -85,12 +85,12 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
             let key = (run.clone(), packets, number_in_run.clone());
             if let Some(before) = seen.windows.insert(key, here) {
                 let window = format!("window {number_in_run} of run {run}, of {packets} packets");
-                let why = format!("{window}, is in {before} too; runs of another set need other names");
+                let why = format!("{window}, is in {before} too; give runs of another set other names");
                 return Err(Problem::Input(format!("{name}: line {number}: {why}")));
             }
         }
         if read.run.is_empty() {
-            // A window that does not say which run it is of has one of its own.
+            // A window without a run is a run of its own.
             read.run = format!("{name}:{number}");
         }
         windows.push(read);
@@ -98,7 +98,7 @@ pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<
     if windows.is_empty() { Err(empty(&name)) } else { Ok(windows) }
 }
 
-/// The length that a name such as `w20000_cpu.txt.gz` tells.
+/// Length of the windows in a file name such as `w20000_cpu.txt.gz`.
 fn named_window(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.strip_prefix('w')?.split_once('_')?.0.parse().ok()
 }

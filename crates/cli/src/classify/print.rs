@@ -1,16 +1,16 @@
-//! What `barograph classify` prints of a window.
+//! Output of `barograph classify`: one row for each window.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use barograph_loss::{Diagnosis, Metrics, Shape, Verdict};
 
-/// The first line of the CSV.
+/// Writes the header line of the CSV.
 pub(super) fn header(out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{},verdict,evidence", NUMBERS.join(","))
 }
 
-/// A window, and who lost its packets.
+/// A window with its metrics and the cause of its losses.
 pub(super) struct Row {
     line: u64,
     packets: u32,
@@ -61,7 +61,8 @@ impl Row {
         writeln!(out, "{},{}", self.verdict, self.evidence.join(";"))
     }
 
-    /// With the digits of the CSV, which a serialiser of floats would write in its own way (0 as 0.0). No name or word needs an escape.
+    /// Writes numbers with the digits of the CSV; a serialiser of floats would write 0 as 0.0. No
+    /// name or word needs an escape.
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(b"{")?;
         for (name, number) in NUMBERS.iter().zip(self.numbers()) {
@@ -71,7 +72,7 @@ impl Row {
         writeln!(out, "\"verdict\":\"{}\",\"evidence\":[{}]}}", self.verdict, evidence.join(","))
     }
 
-    /// In the order of [`NUMBERS`].
+    /// The numbers in the order of [`NUMBERS`].
     fn numbers(&self) -> [&dyn Display; 12] {
         [
             &self.line,
@@ -90,7 +91,7 @@ impl Row {
     }
 }
 
-/// What an answer rests on, and what else is said of the window.
+/// Names of the evidence that was used, and of other properties of the window.
 fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
     let found = diagnosis.found;
     [
@@ -108,8 +109,8 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
     .filter_map(|(is_so, name)| is_so.then_some(name))
 }
 
-/// A probability and the rest to 1, in billionths that add up; the larger is rounded down, so that neither is on the other side of 0.95 than
-/// it was, nor certain where it was not.
+/// The probabilities of CPU and network, in billionths that add up to 1. The larger is rounded
+/// down: both stay on their side of 0.95, and neither becomes 1 unless it was.
 fn printed(p_cpu: f64) -> (f64, f64) {
     let is_cpu = 0.5 <= p_cpu;
     let (larger, is_certain) = if is_cpu { (p_cpu, p_cpu == 1.0) } else { (1.0 - p_cpu, p_cpu == 0.0) };
@@ -121,7 +122,7 @@ fn printed(p_cpu: f64) -> (f64, f64) {
 
 const BILLION: f64 = 1e9;
 
-/// The columns that are numbers, which come first.
+/// Names of the numeric columns, which come first.
 const NUMBERS: [&str; 12] = [
     "line",
     "packets",

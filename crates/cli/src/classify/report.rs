@@ -1,4 +1,4 @@
-//! What `barograph classify fit` tells of the windows, and of how good a model of them is.
+//! Report of `barograph classify fit`: the windows, and the accuracy of a model of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use barograph_loss::{Cause, Evidence, FitError, Labelled, PaperClassifier, Verdi
 use super::Method;
 use super::fit::{Learned, learn};
 
-/// How many windows and runs there are of each cause.
+/// Table of the number of windows and runs of each cause.
 pub(super) fn counts(windows: &[Labelled]) -> String {
     let mut text = format!("{:<9} {:>8} {:>6}\n", "cause", "windows", "runs");
     for name in GROUPS {
@@ -18,7 +18,7 @@ pub(super) fn counts(windows: &[Labelled]) -> String {
     text
 }
 
-/// Each window is judged by a classifier that has learned from other runs alone.
+/// Cross-validates: a window is classified by a model that was fitted to other runs only.
 pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, FitError> {
     let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
     let part_of = deal_runs(runs, PARTS, |_| ());
@@ -42,7 +42,7 @@ pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, F
         }
     }
     let mut text = format!(
-        "cross-validated over {PARTS} parts of the runs, windows of loss {} to {}, in percent:\n{:<15} {:<9} {:>8} {:>7} {:>7} {:>13}\n",
+        "cross-validated over {PARTS} parts of the runs, windows with loss rates of {} to {}, in percent:\n{:<15} {:<9} {:>8} {:>7} {:>7} {:>13}\n",
         PaperClassifier::LOSS_RATES.start(),
         PaperClassifier::LOSS_RATES.end(),
         "evidence",
@@ -68,13 +68,13 @@ pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, F
     }
     for packets in left_out {
         text += &format!(
-            "not of each part was there a model for windows of {packets} packets: that of the nearest length judged them\n"
+            "windows of {packets} packets: some parts had no model for them, and used that of the nearest length\n"
         );
     }
     Ok(text)
 }
 
-/// What a classifier is told of a window: each has what those before it have.
+/// Evidence that a classifier receives; each variant includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Given {
     Pattern,
@@ -97,7 +97,7 @@ impl Given {
         }
     }
 
-    /// Whether it is more than nothing to this method: a window has it, and it is asked.
+    /// Whether this evidence can change a verdict: the method uses it, and a window has it.
     fn is_used(self, method: Method, windows: &[Labelled]) -> bool {
         let has = |has: fn(&Evidence) -> bool| {
             method == Method::Default && windows.iter().any(|window| has(&window.evidence))
@@ -129,7 +129,8 @@ struct Tally {
 }
 
 impl Tally {
-    /// Every verdict but the right one and `inconclusive` is wrong, also one that sees two causes where there was one.
+    /// Counts a verdict. All except the right one and `inconclusive` are wrong, `hybrid` for a
+    /// single cause included.
     fn count(&mut self, cause: Cause, verdict: Verdict) {
         let right = match cause {
             Cause::Host => Verdict::Cpu,
@@ -142,7 +143,8 @@ impl Tally {
     }
 }
 
-/// Under which cause a window is counted: a path that carried nothing for a while looks like the host, and is counted apart.
+/// Cause under which a window is counted. An outage, a path that carried nothing for a while, looks
+/// like the host, and is counted separately.
 fn group(window: &Labelled) -> &'static str {
     match window.cause {
         Cause::Host => "cpu",
@@ -153,5 +155,5 @@ fn group(window: &Labelled) -> &'static str {
 }
 
 const GROUPS: [&str; 4] = ["cpu", "network", "outage", "both"];
-/// Parts of the runs: the usual number, of which each model learns from four.
+/// Number of parts of the runs, the usual one; each model is fitted to four of them.
 const PARTS: usize = 5;

@@ -1,13 +1,13 @@
-//! Writes a file whole or not at all.
+//! Writes a file completely or not at all.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes beside the file, and puts that in its place when it is on the disk: whatever fails, what was there stays. What is no file, as a
-/// pipe or a device, is written to as it is.
+/// Writes a temporary file beside `path`, and renames it once it is on the disk: on any failure the
+/// old file stays. A pipe or a device is written to directly.
 pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // Through a link, which stays one.
+    // Replace the target of a symbolic link, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = fs::metadata(&path).ok();
     if old.as_ref().is_some_and(|old| !old.is_file()) {
@@ -24,13 +24,13 @@ pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::rename(&beside, &path)
     })();
     if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
-        // It may not have been made; the first error is the one to tell.
+        // The temporary file may not exist; the first error is the one to report.
         let _ = fs::remove_file(&beside);
     }
     written
 }
 
-/// A name in the same folder that no other process takes.
+/// A name in the same folder that no other process uses.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().ok_or(io::ErrorKind::InvalidFilename)?);

@@ -1,4 +1,4 @@
-//! Files and pipes of windows, gzipped or not, line by line.
+//! Reads files and pipes of windows line by line, gzipped or not.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -11,11 +11,11 @@ use flate2::bufread::MultiGzDecoder;
 use super::BUFFER_BYTES;
 use crate::problem::{Problem, shown};
 
-/// Something to read from that is open.
+/// An open file or pipe of windows.
 pub(super) struct Source {
-    /// As messages name it.
+    /// Name of the source in messages.
     pub(super) name: String,
-    /// Whether somebody may be waiting for each answer: a pipe and not a file.
+    /// Whether a reader may wait for each row: the source is a pipe, not a file.
     pub(super) is_live: bool,
     input: Box<dyn BufRead>,
 }
@@ -42,7 +42,7 @@ impl Source {
     }
 }
 
-/// The lines of a source, in memory that is used again.
+/// The lines of a source, read into one buffer.
 pub(super) struct Lines {
     name: String,
     input: Box<dyn BufRead>,
@@ -51,7 +51,8 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Waits for the first byte, which tells whether the source is gzipped (RFC 1952 §2.3.1): no text begins so.
+    /// Waits for the first byte, which shows whether the source is gzipped (RFC 1952 §2.3.1): no
+    /// text begins with it.
     pub(super) fn new(source: Source) -> Result<Self, Problem> {
         let Source { name, mut input, .. } = source;
         let first = loop {
@@ -67,16 +68,20 @@ impl Lines {
         Ok(Self { name, input, line: Vec::new(), number: 0 })
     }
 
-    /// The next line with its number, from 1.
+    /// Returns the next line with its number, from 1.
     pub(super) fn next_line(&mut self) -> Result<Option<(u64, &str)>, Problem> {
         self.line.clear();
         self.number += 1;
         let read = self.input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.line);
         if let Err(error) = read {
             return Err(match error.kind() {
-                // What the decoder reports of bytes that are no gzip, or end early.
+                // The decoder's errors for bytes that are not gzip, or that end early.
                 io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-                    Problem::Input(format!("{}: is no gzip, or is cut off: {}", self.name, cause(&error)))
+                    Problem::Input(format!(
+                        "{}: is not a gzip file, or is cut off: {}",
+                        self.name,
+                        cause(&error)
+                    ))
                 }
                 _ => unread(&self.name, &error),
             });
@@ -103,9 +108,10 @@ fn unread(name: &str, error: &io::Error) -> Problem {
     Problem::Failed(format!("{name}: cannot be read: {}", cause(error)))
 }
 
-/// What some editors begin a text with (RFC 3629 §6); anywhere else it is no part of one.
+/// Some editors begin a text with it (RFC 3629 §6); it is skipped only there.
 const BYTE_ORDER_MARK: char = '\u{feff}';
-/// The first byte of a gzip (RFC 1952 §2.3.1).
+/// First byte of a gzip file (RFC 1952 §2.3.1).
 const GZIP: u8 = 0x1f;
-/// The largest window, 2^24 packets, takes 2^25 bytes as the run lengths `1,1,1,…`; twice that leaves room for spaces and evidence.
+/// The largest window, 2^24 packets, takes 2^25 bytes as the run lengths `1,1,1,…`; twice that
+/// leaves room for spaces and evidence.
 const LINE_BYTES_MAX: u64 = 1 << 26;

@@ -1,4 +1,4 @@
-//! What `barograph compare` prints.
+//! Output of `barograph compare`.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use barograph_study::compare::{
 use barograph_study::units::figure;
 use serde::Serialize;
 
-/// What is said beside the numbers.
+/// Names and units that are printed with the numbers.
 pub(super) struct Labels<'a> {
     pub(super) a: &'a str,
     pub(super) b: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Labels<'a> {
     pub(super) methods: &'a str,
 }
 
-/// For people.
+/// Writes the comparison as text.
 pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> io::Result<()> {
     let Study { a, b, pairing, outliers, .. } = study;
     let unit = if labels.unit.is_empty() { String::new() } else { format!(" {}", labels.unit) };
@@ -37,7 +37,7 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
     }
     writeln!(
         out,
-        "pairs by nearest time: {}; left over: {} of A, {} of B; time between the two of a pair: median {} s, largest {} s",
+        "pairs by nearest time: {}; left over: {} of A, {} of B; time between the values of a pair: median {} s, largest {} s",
         pairing.pairs.len(),
         pairing.left_a,
         pairing.left_b,
@@ -67,11 +67,14 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
             a.errors.len(),
             b.errors.len(),
         ),
-        _ => writeln!(out, "Kolmogorov–Smirnov distance of the errors: unknown, for want of forecasts"),
+        _ => writeln!(
+            out,
+            "Kolmogorov–Smirnov distance of the errors: unknown, because there are no forecasts"
+        ),
     }
 }
 
-/// The bins of the errors that are not empty, and the share of the errors up to each.
+/// Writes the bins of errors that are not empty, with the share of the errors up to each.
 fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Result<()> {
     let (bins_a, bins_b) = (&a.histogram, &b.histogram);
     if a.errors.is_empty() && b.errors.is_empty() {
@@ -108,7 +111,7 @@ fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Res
     Ok(())
 }
 
-/// One outlier on a line.
+/// Formats one outlier as a line.
 fn line(outlier: &Outlier, unit: &str) -> String {
     let value = |value: f64, is_outlier: bool, kernel: Kernel| {
         let mut text = format!("{}{unit}", figure(value));
@@ -116,10 +119,10 @@ fn line(outlier: &Outlier, unit: &str) -> String {
             text += " (outlier)";
         }
         if let Some(retrans) = kernel.retrans {
-            text += &format!(", {retrans} sent again");
+            text += &format!(", {retrans} retransmitted");
         }
         if let Some(min_rtt_s) = kernel.min_rtt_s {
-            text += &format!(", least RTT {} s", figure(min_rtt_s));
+            text += &format!(", min RTT {} s", figure(min_rtt_s));
         }
         text
     };
@@ -132,7 +135,7 @@ fn line(outlier: &Outlier, unit: &str) -> String {
     format!("time {} s: A {a}; B {b}: {cause}", outlier.time_s)
 }
 
-/// As JSON, on one line.
+/// Writes the comparison as one line of JSON.
 pub(super) fn json(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> io::Result<()> {
     let Study { pairing, .. } = study;
     let answer = Answer {
@@ -199,10 +202,10 @@ struct SideAnswer<'a> {
 struct Errors<'a> {
     count: usize,
     mean_absolute: Option<f64>,
-    /// The lower edge of the first bin.
+    /// Lower edge of the first bin.
     histogram_from: f64,
     histogram: &'a Histogram,
-    /// The share of the errors below the upper edge of each bin.
+    /// Share of the errors below the upper edge of each bin.
     cdf: Vec<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What `barograph forecast` prints: rows of steps, and the answer about the next value.
+//! Output of `barograph forecast`: rows of steps, and the forecast of the next value.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,18 +11,18 @@ use barograph_study::input::Sample;
 
 /// The forecasts issued for one value before it was seen.
 pub(super) struct Issued {
-    /// Least squared error.
+    /// Forecast with the least squared error.
     pub(super) mean: Forecast,
-    /// Least absolute error.
+    /// Forecast with the least absolute error.
     pub(super) median: Forecast,
-    /// Around the median.
+    /// Interval around the median forecast.
     pub(super) interval: Option<Interval>,
 }
 
 impl Issued {
-    /// What `battery` says of a value at `time_s`, or of the next in time; `None` before the first.
+    /// Forecasts for a value at `time_s`, or for the next value; `None` before the first value.
     pub(super) fn of(battery: &Battery, level: f64, time_s: Option<f64>) -> Option<Self> {
-        // A time that is not finite says nothing.
+        // The battery ignores a time that is not finite.
         let time_s = time_s.unwrap_or(f64::NAN);
         Some(Self {
             mean: battery.forecast_at(Loss::Squared, time_s)?,
@@ -32,13 +32,13 @@ impl Issued {
     }
 }
 
-/// The first line of the steps.
+/// Writes the header line of the steps.
 pub(super) fn header(out: &mut impl Write, interval: bool) -> io::Result<()> {
     out.write_all(b"index,time_s,value,mse_forecast,mse_error,mse_method,mae_forecast,mae_error,mae_method")?;
     out.write_all(if interval { b",lower,upper\n" } else { b"\n" })
 }
 
-/// One step: a value, and what was forecast for it from the values before.
+/// One step: a value, and its forecasts from the values before.
 #[derive(Serialize)]
 pub(super) struct Row {
     index: u64,
@@ -54,7 +54,7 @@ pub(super) struct Row {
     ends: Option<Ends>,
 }
 
-/// The columns of the interval; `None` inside while it is not yet defined.
+/// The columns of the interval; `None` inside until the interval is calibrated.
 #[derive(Clone, Copy, Serialize)]
 struct Ends {
     lower: Option<f64>,
@@ -113,10 +113,10 @@ impl Row {
     }
 }
 
-/// What is known of the next value.
+/// Forecast of the next value, with its errors and interval.
 #[derive(Serialize)]
 pub(super) struct Answer<'a> {
-    /// How many values were seen.
+    /// Number of values seen.
     count: u64,
     /// Time of the last value.
     time_s: f64,
@@ -133,12 +133,12 @@ pub(super) struct Answer<'a> {
     last: f64,
     #[serde(skip)]
     unit: &'a str,
-    /// Time is only the count.
+    /// The input has no times: `time_s` is the count.
     #[serde(skip)]
     counted: bool,
 }
 
-/// A forecast; its errors are absent while no forecast has been scored.
+/// A forecast; its errors are absent until a forecast was scored.
 #[derive(Serialize)]
 struct Next {
     value: f64,
@@ -147,7 +147,7 @@ struct Next {
     recent_mse: Option<f64>,
     recent_mae: Option<f64>,
     method: &'static str,
-    /// Of the method in a blend.
+    /// Weight of the method in a blend.
     weight: Option<f64>,
     #[serde(skip)]
     made_by: String,
@@ -172,11 +172,11 @@ impl From<Forecast> for Next {
     }
 }
 
-/// The mean of the next `seconds`; the forecasts are absent until one such period is over.
+/// Forecast of the mean of the next `seconds`; absent until one such period is over.
 #[derive(Serialize)]
 struct Period {
     seconds: f64,
-    /// How many periods were seen.
+    /// Number of periods seen.
     count: u64,
     mean: Option<Next>,
     median: Option<Next>,
@@ -197,7 +197,7 @@ impl Period {
     }
 }
 
-/// How much each method counts, 0 to 1.
+/// Weight of each method, 0 to 1.
 #[derive(Serialize)]
 struct Weights {
     mean: Vec<Weight>,
@@ -269,7 +269,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Forecasts of one thing, with their errors and interval.
+    /// Writes the mean and median forecasts, with their errors and interval.
     fn table(
         &self,
         out: &mut impl Write,
@@ -279,7 +279,7 @@ impl<'a> Answer<'a> {
         ends: Ends,
     ) -> io::Result<()> {
         let (Some(mean), Some(median)) = (mean, median) else {
-            return writeln!(out, "\n{title}: no forecast yet, for no such period is over.");
+            return writeln!(out, "\n{title}: no forecast yet, because no such period is over.");
         };
         writeln!(out, "\n{title}\n{:>25}{:>18}{:>14}   method", "forecast", "error so far", "recently")?;
         let root = |error: Option<f64>| error.map(f64::sqrt);
@@ -308,7 +308,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// One line of the table of forecasts.
+/// Writes one line of the table of forecasts.
 fn line(
     out: &mut impl Write,
     name: &str,
@@ -324,7 +324,7 @@ fn line(
 }
 
 impl Weights {
-    /// Methods by their weight, down to a thousandth.
+    /// Writes the methods by weight, down to 0.001.
     fn text(&self, out: &mut impl Write) -> io::Result<()> {
         for (name, weights) in [("mean", &self.mean), ("median", &self.median)] {
             let mut weights: Vec<&Weight> = weights.iter().filter(|weight| 0.001 <= weight.weight).collect();

@@ -11,34 +11,35 @@ use super::Args;
 use crate::client::{Client, printable, token_of};
 use crate::exit::{Failure, print};
 
-/// What is said of a test between others.
+/// Options of a test between two other stations.
 #[derive(clap::Args)]
 pub(super) struct FromArgs {
-    /// With --from: that station's state directory, for its token
+    /// With --from: state directory of that station, for its token
     #[arg(long, value_name = "DIR", env = "BAROGRAPH_STATE")]
     state: Option<PathBuf>,
-    /// With --from: a certificate (PEM) to trust beside the system's, for a station that speaks HTTPS with a private one
+    /// With --from: certificate (PEM) to trust besides the system's, for a station with a private
+    /// HTTPS certificate
     #[arg(long, value_name = "FILE", env = "BAROGRAPH_CA")]
     ca: Option<PathBuf>,
 }
 
-/// Asks `station` for the test, waits for it, and shows what came of it.
+/// Requests the test from `station`, waits for its end, and prints the result.
 pub(super) fn run(args: &Args, station: &str) -> Result<ExitCode, Failure> {
     let FromArgs { state, ca } = &args.elsewhere;
     let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
     let client = Client::of(&url(station), token, ca.clone())?;
     let body = NewTest { to: args.target.clone(), seconds: args.stream.seconds };
-    // A refusal says when to ask again in its own sentence.
+    // The sentence of a refusal includes when to try again.
     let answer = client.post("/v1/tests", &body)?;
     let test: Test = answer.read();
     let shown = if args.json { print(answer) } else { print(line(&test)) };
     Ok(if shown && test.state == TestState::Done { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// One test for people.
+/// The result of a test as a line.
 fn line(test: &Test) -> String {
     let Some(rate) = test.goodput_bit_s else {
-        let why = test.why.as_deref().unwrap_or("no reason was given");
+        let why = test.why.as_deref().unwrap_or("the station gave no reason");
         return format!("goodput {:>21}   {}", "failed", printable(why));
     };
     let estimate = if test.ended.as_deref() == Some("early") { ", estimated" } else { "" };
@@ -50,7 +51,7 @@ fn line(test: &Test) -> String {
     )
 }
 
-/// The address of a station; the port is its own unless one is named.
+/// URL of a station, with the default port unless another is given.
 fn url(station: &str) -> String {
     let port = barograph_station::config::PORT;
     if station.contains("://") {

@@ -12,25 +12,28 @@ use serde::Serialize;
 use super::{Args, FailedJson, now_s};
 use crate::exit::{print, say};
 
-/// How to stream, beside the target.
+/// Options of a timed bulk test.
 #[derive(clap::Args)]
 pub(super) struct StreamArgs {
-    /// Measure goodput with one TCP stream to a station for some seconds, and tell its rate after start-up
+    /// Measure goodput with one TCP stream to a station for some seconds; the result is the rate
+    /// after start-up
     #[arg(long, group = "bulk", conflicts_with_all = ["quantity", "count", "bytes"])]
     stream: bool,
-    /// How long to send [default: 5, with --from that station's mesh.bulk_seconds, which is also the most]
+    /// Seconds to send [default: 5; with --from, that station's mesh.bulk_seconds, which is also
+    /// the maximum]
     #[arg(long, value_name = "S", requires = "bulk", value_parser = parse_seconds)]
     pub(super) seconds: Option<f64>,
-    /// End as soon as the rate has settled: an estimate, and of a path of which nothing is known no safe one
+    /// Stop as soon as the rate has settled: the result is an estimate, unsafe for an unknown path
     #[arg(long, requires = "stream")]
     early_stop: bool,
-    /// The congestion control algorithm by the kernel's name, such as cubic or bbr [default: the kernel's]
+    /// Congestion control algorithm, by the kernel's name, such as cubic or bbr [default: the
+    /// kernel's]
     #[arg(long, value_name = "NAME", requires = "stream")]
     congestion: Option<String>,
 }
 
 impl StreamArgs {
-    /// What to do, if a stream was asked for.
+    /// The plan of the test, if `--stream` was given.
     pub(super) fn plan(&self) -> Option<StreamPlan> {
         self.stream.then(|| StreamPlan {
             seconds: self.seconds.unwrap_or(SECONDS),
@@ -41,7 +44,7 @@ impl StreamArgs {
     }
 }
 
-/// Streams and shows what came of it.
+/// Runs the test, and prints the result.
 pub(super) fn run(args: &Args, plan: &StreamPlan, target: &Target, context: &Context) -> ExitCode {
     let result = stream(target, plan, context);
     if context.cancel.is_cancelled() {
@@ -76,17 +79,18 @@ fn line(streamed: &Streamed) -> String {
 
 #[derive(Serialize)]
 struct StreamedJson<'a> {
-    /// Seconds since 1970, when it had ended.
+    /// Time of the end (seconds since 1970).
     time_s: f64,
     quantity: &'static str,
     target: &'a str,
-    /// The rate after start-up, or an estimate of it, or the whole rate where start-up did not end.
+    /// Rate after start-up, or an estimate of it, or the rate of the whole test if start-up did not
+    /// end.
     value: f64,
     unit: &'static str,
     ended: &'static str,
     whole_bit_s: f64,
     settled_bit_s: Option<f64>,
-    /// What the stop rule proposed, whether it was followed or not.
+    /// Estimate of the stop rule, whether it was followed or not.
     proposed_bit_s: Option<f64>,
     proposed_after_s: Option<f64>,
     startup_s: Option<f64>,
@@ -94,7 +98,7 @@ struct StreamedJson<'a> {
     elapsed_s: f64,
     bytes: u64,
     tcp_info: Option<TcpInfoJson<'a>>,
-    /// Seconds, and bytes acknowledged by then.
+    /// Seconds, and the bytes acknowledged by then.
     samples: Vec<(f64, u64)>,
 }
 
@@ -138,10 +142,10 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// From source to target, as the acknowledged transfer of the same name.
+/// Goodput from source to target, as the acknowledged transfer measures it.
 const QUANTITY: &str = "goodput";
 
-/// A full test between stations takes as long unless they are told otherwise.
+/// Default length of a full test between stations (s).
 const SECONDS: f64 = 5.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What `barograph tradeoff` prints.
+//! Output of `barograph tradeoff`.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Args;
 
-/// For people: each series against the period, then the lengths against each other.
+/// Writes text: the errors of each series by period, then by length of the tests.
 pub(super) fn text(out: &mut impl Write, study: &Study, args: &Args) -> io::Result<()> {
     for (i, measured) in study.series.iter().enumerate() {
         if i != 0 {
@@ -34,7 +34,7 @@ fn head(out: &mut impl Write, measured: &Measured, unit: &str) -> io::Result<()>
     };
     writeln!(
         out,
-        "{name}: {} tests {length}, one in {} s; {} of {} periods blank, {} values left out beside another; mean {}{unit}",
+        "{name}: {} tests {length}, one in {} s; {} of {} periods blank, {} values left out, because their period has one already; mean {}{unit}",
         grid.values().count(),
         figure(grid.base_s),
         grid.blanks(),
@@ -44,7 +44,7 @@ fn head(out: &mut impl Write, measured: &Measured, unit: &str) -> io::Result<()>
     )
 }
 
-/// A line for each period and predictor.
+/// Writes a line for each period and predictor.
 fn periods(out: &mut impl Write, study: &Study, series: usize) -> io::Result<()> {
     writeln!(
         out,
@@ -89,7 +89,7 @@ fn periods(out: &mut impl Write, study: &Study, series: usize) -> io::Result<()>
     Ok(())
 }
 
-/// Mean absolute errors against the length of the tests, where there are several.
+/// Writes mean absolute errors by length of the tests, if there are several lengths.
 fn lengths(out: &mut impl Write, study: &Study) -> io::Result<()> {
     let mut known: Vec<usize> =
         (0..study.series.len()).filter(|i| study.series[*i].length_s.is_some()).collect();
@@ -124,12 +124,12 @@ fn lengths(out: &mut impl Write, study: &Study) -> io::Result<()> {
     Ok(())
 }
 
-/// A share of the mean; of a mean of 0 there is none.
+/// A number in percent of the mean; a dash if the mean is 0.
 fn percent(number: f64, mean: f64) -> String {
     if 0.0 < mean { format!("{:.2}", 100.0 * number / mean) } else { "–".to_owned() }
 }
 
-/// As JSON, on one line.
+/// Writes the study as one line of JSON.
 pub(super) fn json(out: &mut impl Write, study: &Study, args: &Args) -> io::Result<()> {
     let series = study.series.iter().enumerate().map(|(i, measured)| {
         let Measured { name, length_s, grid, .. } = measured;

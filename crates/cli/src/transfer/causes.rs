@@ -1,4 +1,4 @@
-//! Who lost packets, and what keeps a transfer from being faster, in words.
+//! Causes of lost packets, and the limit of a transfer's rate, as text.
 
 use barograph_study::units::share;
 use barograph_transfer::{Limit as Held, Stats};
@@ -10,12 +10,12 @@ pub(crate) struct Losses {
     pub(crate) host: f64,
     /// Lost by the network.
     pub(crate) network: f64,
-    /// Lost nobody knows where.
+    /// Lost by an unknown cause.
     pub(crate) unknown: f64,
 }
 
 impl Losses {
-    /// Of what a sender counted.
+    /// Shares from the counts of a sender.
     pub(crate) fn of(stats: &Stats) -> Self {
         let share = |packets: u64| packets as f64 / stats.sent_packets.max(1) as f64;
         Self {
@@ -25,11 +25,11 @@ impl Losses {
         }
     }
 
-    /// What was lost where; where nobody tells causes apart, that it was lost.
+    /// Text with the losses by cause, or their sum if the causes are not classified.
     pub(crate) fn told(self, are_told_apart: bool) -> String {
         let Self { host, network, unknown } = self;
         if !are_told_apart {
-            return format!("{} lost, by whom was not asked", share(host + network + unknown));
+            return format!("{} lost, causes not classified", share(host + network + unknown));
         }
         format!(
             "{} lost by the receiver's CPU, {} in the network{}",
@@ -41,26 +41,26 @@ impl Losses {
 }
 
 fn nobody_knows(unknown: f64) -> String {
-    if unknown == 0.0 { String::new() } else { format!(", {} nobody knows where", share(unknown)) }
+    if unknown == 0.0 { String::new() } else { format!(", {} by an unknown cause", share(unknown)) }
 }
 
 /// What keeps a transfer from being faster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Limit {
-    /// The receiving host does not read in time.
+    /// The receiving host does not read packets in time.
     Receiver,
-    /// The sending program has no time left: its own, or that of a processor which others have.
+    /// The sending program has no CPU time left: it is busy, or other programs use the processor.
     Sender,
-    /// The rate that was asked for.
+    /// The fixed rate that the user chose.
     Rate,
-    /// What the path takes, by the controller.
+    /// What the path carries, by the controller's estimate.
     Path,
-    /// None of the others: no measurement says what, such as a disk or an interface.
+    /// None of the others: something without a measurement, such as a disk or an interface.
     Unknown,
 }
 
 impl Limit {
-    /// As programs read it.
+    /// Name in JSON output.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Receiver => "receiver_cpu",
@@ -71,47 +71,47 @@ impl Limit {
         }
     }
 
-    /// As people read it.
+    /// Name in text output.
     pub(crate) fn told(self) -> &'static str {
         match self {
             Self::Receiver => "receiver's CPU",
             Self::Sender => "sender's CPU",
-            Self::Rate => "rate that was asked for",
+            Self::Rate => "requested rate",
             Self::Path => "network",
             Self::Unknown => "something that was not measured",
         }
     }
 }
 
-/// What is to be known of a second to say what limited it.
+/// Measurements of one second, which determine its limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Second {
-    /// Of the packets sent in it.
+    /// Losses as shares of the packets sent.
     pub(crate) losses: Losses,
-    /// What held the sender back at its end.
+    /// What kept the sender from sending more at its end.
     pub(crate) by: Option<Held>,
-    /// What the sender's thread computed or waited for a processor in it, of all its time.
+    /// Share of the time in which the sender's thread computed or waited for a processor.
     pub(crate) busy: f64,
-    /// The same of the thread that reads and hashes the files.
+    /// The same for the thread that reads and hashes the files.
     pub(crate) busy_reader: f64,
-    /// How long the sender's thread waited for that one in it.
+    /// Share of the time in which the sender's thread waited for the reading thread.
     pub(crate) lacked: f64,
-    /// What was sent in it, of what the controller allowed.
+    /// Bytes sent, as a share of those that the controller allowed.
     pub(crate) used: f64,
-    /// Whether the controller keeps a rate that was asked for.
+    /// Whether the controller keeps a fixed rate.
     pub(crate) is_fixed: bool,
 }
 
 impl Second {
-    /// The first that holds, of the surest first.
+    /// The first limit that applies; the most certain ones are checked first.
     pub(crate) fn limit(&self) -> Limit {
         let Losses { host, network, .. } = self.losses;
         match () {
-            // A rate that is kept whatever is lost is the user's choice, and no receiver's.
+            // A fixed rate is the user's choice, whatever the receiver loses.
             () if self.is_fixed && USED_MIN <= self.used => Limit::Rate,
             () if self.by == Some(Held::Drain) || (HOST_MIN <= host && network <= host) => Limit::Receiver,
             () if BUSY_FULL <= self.busy => Limit::Sender,
-            // Whom nobody waits for holds nobody up, however busy.
+            // A busy reading thread limits only if the sender waits for it.
             () if BUSY_FULL <= self.busy_reader && LACKED_MIN <= self.lacked => Limit::Sender,
             () if self.by == Some(Held::Window) || USED_MIN <= self.used => Limit::Path,
             () => Limit::Unknown,
@@ -119,7 +119,7 @@ impl Second {
     }
 }
 
-/// The line under the progress: the limit, and who lost what.
+/// Text under the progress: the limit, and the losses by cause.
 pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String {
     let Losses { host, network, unknown } = losses;
     if !are_told_apart {
@@ -140,16 +140,19 @@ pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String
     format!("{} is the limit: {first}, {second}{}", limit.told(), nobody_knows(unknown))
 }
 
-/// Losses by a host below this, one packet of 2000, are what any system has now and then.
+/// Smaller losses by a host, one packet in 2000, occur on any system now and then.
 const HOST_MIN: f64 = 0.000_5;
 
-/// Who sends less of what is allowed is held by something else; controllers themselves vary by a quarter, and by half at the start.
+/// A sender that uses a smaller share of the allowed rate is limited by something else. Controllers
+/// themselves vary by a quarter, and by half at the start.
 const USED_MIN: f64 = 0.5;
 
-/// A thread that computes, or waits for a processor, for this share of its time has none to send faster: what is left goes to its neighbours.
+/// A thread that computes or waits for a processor for this share of its time cannot send faster:
+/// the rest of the time goes to its neighbours.
 const BUSY_FULL: f64 = 0.9;
 
-/// Who waits less for what is read loses next to nothing by it: even reading in good time leaves a gap now and then.
+/// Shorter waits for the reading thread cost next to nothing: even a thread that reads in time
+/// leaves a gap now and then.
 const LACKED_MIN: f64 = 0.05;
 
 #[cfg(test)]
@@ -172,7 +175,7 @@ mod tests {
         );
         assert_eq!(
             line(Limit::Path, Losses { network: 0.0052, unknown: 0.001, ..Losses::default() }, true),
-            "network is the limit: 0.52 % lost there, 0.00 % by the receiver's CPU, 0.10 % nobody knows where"
+            "network is the limit: 0.52 % lost there, 0.00 % by the receiver's CPU, 0.10 % by an unknown cause"
         );
         assert_eq!(
             line(Limit::Sender, Losses::default(), true),
@@ -180,7 +183,7 @@ mod tests {
         );
         assert_eq!(
             line(Limit::Path, losses, false),
-            "network is the limit: 3.1 % lost, by whom was not asked"
+            "network is the limit: 3.1 % lost, causes not classified"
         );
         assert_eq!(Losses::of(&Stats::default()), Losses::default());
     }

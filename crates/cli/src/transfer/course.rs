@@ -1,4 +1,5 @@
-//! One transfer as it is seen on its way, and the lines that show it. Pure: the caller has the clock and the terminal.
+//! State of one transfer, and the lines that show its progress. Pure: the caller has the clock and
+//! the terminal.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,41 +12,41 @@ use barograph_transfer::io::Seen;
 use super::causes::{self, Limit, Losses, Second};
 use super::left::{Left, Rates};
 
-/// A transfer on its way.
+/// State of a transfer in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
-    /// Where it comes from or goes to, once it is known.
+    /// Address of the other end, once it is known.
     pub(crate) peer: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) files: u64,
     pub(crate) bytes: u64,
-    /// Bytes that were there from before.
+    /// Bytes that the receiver had at the start.
     pub(crate) before_bytes: u64,
-    /// Data went, perhaps to another receiver.
+    /// Whether data was sent, perhaps to another receiver.
     has_begun: bool,
-    /// What was seen last.
+    /// Counts of the latest event.
     pub(crate) seen: Seen,
     rates: Rates,
-    /// A second ago, when what limits was last looked at.
+    /// Time and counts when the limit was last determined.
     mark: Option<(f64, Seen)>,
-    /// How many seconds each limit has held.
+    /// Number of seconds for which each limit held.
     limits: BTreeMap<Limit, u64>,
     limit: Option<Limit>,
     mode: Mode,
 }
 
-/// What of a transfer its counts do not tell.
+/// Properties of a transfer that its counts do not show.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mode {
-    /// The counts of losses are there, and this end sends.
+    /// This end sends, so it has the counts of losses.
     pub(crate) is_sender: bool,
-    /// Losses are told apart.
+    /// Losses are classified by cause.
     pub(crate) has_ear: bool,
     /// The rate is fixed.
     pub(crate) is_fixed: bool,
 }
 
-/// How far it is.
+/// Phase of a transfer, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Phase {
     #[default]
@@ -60,7 +61,7 @@ impl Course {
         Self { mode, ..Self::default() }
     }
 
-    /// Something happened at `now_s` (seconds from any origin).
+    /// Updates the state with an event at `now_s` (seconds from any origin).
     pub(crate) fn learn(&mut self, now_s: f64, event: &Event) {
         match event {
             Event::Connected { peer, .. } => {
@@ -74,7 +75,7 @@ impl Course {
                 (self.has_begun, self.files, self.bytes) = (true, *files, *bytes);
                 self.phase = Phase::Moving;
                 self.rates.update(now_s, *held_bytes);
-                // With another receiver, counts go on.
+                // Counts continue with another receiver.
                 self.mark = Some((now_s, self.seen));
             }
             Event::Progress(seen) => {
@@ -88,7 +89,7 @@ impl Course {
         }
     }
 
-    /// Once a second, what held it back in that second.
+    /// Determines, once a second, what limited the transfer in that second.
     fn look(&mut self, now_s: f64) {
         let Some((marked_s, before)) = self.mark else { return };
         let (seconds, seen) = (now_s - marked_s, self.seen);
@@ -117,7 +118,7 @@ impl Course {
         *self.limits.entry(limit).or_default() += 1;
     }
 
-    /// What limited it for most of the seconds, and their share.
+    /// The limit of most seconds, and their share.
     pub(crate) fn main_limit(&self) -> Option<(Limit, f64)> {
         let all: u64 = self.limits.values().sum();
         let (limit, held) = self.limits.iter().max_by_key(|(_, held)| **held)?;
@@ -144,23 +145,23 @@ impl Course {
         self.mode.has_ear
     }
 
-    /// Bytes that are there, which never seem fewer than there were.
+    /// Bytes that the receiver has: at least those of the start.
     pub(crate) fn there(&self) -> u64 {
         self.seen.held_bytes.max(self.before_bytes).min(self.bytes)
     }
 
-    /// Of all bytes; an object without bytes is there.
+    /// Share of the bytes that the receiver has; 1 for an empty object.
     fn share(&self) -> f64 {
         if self.bytes == 0 { 1.0 } else { self.there() as f64 / self.bytes as f64 }
     }
 
-    /// What a terminal shows of it, in lines of at most `width` columns.
+    /// Progress for a terminal, in lines of at most `width` columns.
     pub(crate) fn lines(&self, width: usize) -> Vec<String> {
         match self.phase {
             Phase::Connecting => wrapped("connecting …", width),
-            Phase::Agreeing => wrapped("connected; both ends agree on what is to come …", width),
+            Phase::Agreeing => wrapped("connected; exchanging the list of files …", width),
             Phase::Verifying => {
-                let text = format!("all of {} came; comparing BLAKE3 …", size(self.bytes));
+                let text = format!("all {} received; verifying BLAKE3 …", size(self.bytes));
                 wrapped(&text, width)
             }
             Phase::Moving => {
@@ -174,10 +175,10 @@ impl Course {
         }
     }
 
-    /// The first line, with a bar where there is room for one.
+    /// The first line, with a bar if there is room for one.
     fn head(&self, width: usize) -> Vec<String> {
         let text = self.amount();
-        // Both brackets, and a space.
+        // Room for the brackets and a space.
         let room = width.saturating_sub(text.chars().count() + 3);
         if room < BAR_MIN {
             return wrapped(&text, width);
@@ -201,13 +202,13 @@ impl Course {
             (Some((number, unit)), Some((_, same))) if unit == same => format!("{number} of {all}"),
             _ => format!("{there} of {all}"),
         };
-        // Not all of it is there before all of it is.
+        // Rounded down: 100 % means all bytes.
         let percent = (100.0 * self.share()).floor();
         let rate = self.rates.latest_bytes_s().map_or("…".into(), rate);
         format!("{percent:.0} %, {both}, {rate}")
     }
 
-    /// `1 min 52 s (1 min 40 s – 2 min 10 s)`, or that it is too early to tell.
+    /// `1 min 52 s (1 min 40 s – 2 min 10 s)`, or an ellipsis while there is no forecast.
     fn left_text(&self) -> String {
         match self.left() {
             None => "…".into(),
@@ -219,7 +220,7 @@ impl Course {
         Some(causes::line(self.limit?, self.losses()?, self.mode.has_ear))
     }
 
-    /// What a log shows of it, on one line.
+    /// Progress for a log, on one line.
     pub(crate) fn line(&self) -> String {
         match self.phase {
             Phase::Moving => {
@@ -231,12 +232,12 @@ impl Course {
     }
 }
 
-/// An IPv4 address as one, also where the socket is of both families.
+/// Converts an IPv4-mapped address, as sockets of both families have it, to IPv4.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// A time with its interval. The ends are said only where they can be told from the middle.
+/// A time with its interval; the ends are left out if they print as the same time.
 fn told(left: Left) -> String {
     let middle = time(left.s);
     let Some((lower_s, upper_s)) = left.ends_s else { return format!("{middle} (calibrating)") };
@@ -248,7 +249,7 @@ fn told(left: Left) -> String {
     if lower == middle && upper == middle { middle } else { format!("{middle} ({lower} – {upper})") }
 }
 
-/// `text` in lines of at most `width` columns, broken between words; a word that is longer is cut.
+/// Wraps `text` between words into lines of at most `width` columns; a longer word is cut.
 pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let mut lines: Vec<String> = Vec::new();
@@ -271,9 +272,9 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A shorter bar shows less than the percentage before it.
+/// Shortest bar (columns): a shorter one shows less than the percentage.
 const BAR_MIN: usize = 10;
-/// A longer one shows nothing more.
+/// Longest bar (columns): a longer one shows nothing more.
 const BAR_MAX: usize = 40;
 
 #[cfg(test)]
@@ -343,7 +344,7 @@ mod tests {
         course.learn(0.0, &Event::Begun { files: 1, bytes: 0, held_bytes: 0 });
         assert_eq!(course.line(), "100 %, 0 of 0 B, …, … left");
         course.learn(0.0, &Event::Verifying);
-        assert_eq!(course.line(), "all of 0 B came; comparing BLAKE3 …");
+        assert_eq!(course.line(), "all 0 B received; verifying BLAKE3 …");
     }
 
     #[test]

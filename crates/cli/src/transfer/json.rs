@@ -1,4 +1,4 @@
-//! What happens, for programs: one JSON object a line (docs/transfers.md).
+//! Events of transfers for programs: one JSON object a line (docs/transfers.md).
 
 use barograph_forecast::Interval;
 use barograph_transfer::io::{Event, Summary};
@@ -8,7 +8,7 @@ use super::course::{Course, plain};
 use super::summary::Figures;
 use super::trouble::{Trouble, elsewhere};
 
-/// An event of a transfer; `None` for what programs are not told. Non-finite numbers are `null`.
+/// An event of a transfer; `None` for an event that is not reported. Non-finite numbers are `null`.
 pub(crate) fn event(course: &Course, event: &Event) -> Option<Value> {
     Some(match event {
         Event::Notice(notice) => json!({ "event": "notice", "message": super::show::told(notice) }),
@@ -52,7 +52,7 @@ fn progress(course: &Course) -> Value {
     line
 }
 
-/// What only a sender knows.
+/// Adds the values that only a sender has.
 fn sent(course: &Course, line: &mut Map<String, Value>) {
     let Some(losses) = course.losses() else { return };
     let stats = &course.seen.stats;
@@ -96,7 +96,7 @@ pub(crate) fn done(summary: &Summary, course: &Course) -> Value {
     line
 }
 
-/// The last line of one that did not: why, and what was there when it ended.
+/// The last line of a transfer that failed: the reason, and the bytes that the receiver had.
 pub(crate) fn failed(trouble: &Trouble, course: &Course) -> Value {
     json!({
         "event": "failed",

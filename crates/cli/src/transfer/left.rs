@@ -1,11 +1,13 @@
-//! How long a transfer will still take: forecasts of its rate, with their interval. Pure: the caller has the clock.
+//! Remaining time of a transfer, by forecasts of its rate with their interval. Pure: the caller has
+//! the clock.
 
 use barograph_forecast::{Battery, Config, Interval, Loss};
 
-/// The rates of a transfer so far, and what they say of the rest.
+/// The rates of a transfer so far, and forecasts from them.
 ///
-/// Rates of a second each are averaged in pairs, again and again, each length with a battery of its own: who has ten minutes to go cares
-/// for the mean rate of minutes, which is steadier than that of the next second.
+/// Rates over one second are averaged in pairs, again and again, and each length has a battery of
+/// its own. If ten minutes remain, the mean rate over minutes matters, which is steadier than that
+/// of the next second.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
     begun: Option<(f64, u64)>,
@@ -13,29 +15,29 @@ pub(crate) struct Rates {
     latest_bytes_s: Option<f64>,
 }
 
-/// All rates of one length.
+/// The rates over periods of one length.
 #[derive(Debug)]
 struct Span {
     battery: Battery,
     values: u64,
     /// The largest absolute error of its forecasts (bytes a second).
     error_max: f64,
-    /// The first of a pair.
+    /// First rate of a pair that is not complete.
     waits: Option<f64>,
 }
 
-/// A time to come, and the interval in which at least nine of ten such times should lie.
+/// A remaining time, and the interval in which at least nine of ten such times should lie.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Left {
     /// Seconds by the median forecast of the rate.
     pub(crate) s: f64,
-    /// The earlier and the later end of the interval (s). The later one is infinite if the rate may fall to 0. `None`
-    /// while no interval is calibrated.
+    /// Earlier and later end of the interval (s). The later one is infinite if the rate may fall to
+    /// zero. `None` until an interval is calibrated.
     pub(crate) ends_s: Option<(f64, f64)>,
 }
 
 impl Rates {
-    /// So many bytes were there at `now_s` (seconds from any origin).
+    /// Records that the receiver had `bytes` at `now_s` (seconds from any origin).
     pub(crate) fn update(&mut self, now_s: f64, bytes: u64) {
         let Some((begun_s, begun_bytes)) = self.begun else {
             self.begun = Some((now_s, bytes));
@@ -48,7 +50,7 @@ impl Rates {
         self.begun = Some((now_s, bytes));
         let value = bytes.saturating_sub(begun_bytes) as f64 / seconds;
         self.latest_bytes_s = Some(value);
-        // Who was not asked for long saw one mean of many seconds: it counts once.
+        // After a long gap, the mean of many seconds counts as one rate.
         let mut next = Some(value);
         for at in 0..SPANS {
             let Some(value) = next else { break };
@@ -59,12 +61,12 @@ impl Rates {
         }
     }
 
-    /// Bytes a second, over the last second that is over.
+    /// Rate over the last complete second (bytes a second).
     pub(crate) fn latest_bytes_s(&self) -> Option<f64> {
         self.latest_bytes_s
     }
 
-    /// What is to be expected for `bytes` more; `None` while too little was seen, or nothing moves.
+    /// Forecast of the time for `bytes` more; `None` after too few rates, or while nothing moves.
     pub(crate) fn left(&self, bytes: u64) -> Option<Left> {
         let next_bytes_s = self.spans.first()?.forecast()?.value;
         let horizon_s = bytes as f64 / next_bytes_s;
@@ -74,8 +76,9 @@ impl Rates {
         let mut fitting: Vec<Ahead> = self.spans.iter().zip(lengths_s).filter_map(fits).collect();
         let calibrated = fitting.iter().rev().find_map(|span| span.ends);
         let ahead = fitting.pop().or(self.spans.first()?.forecast())?;
-        // With too few errors for its own interval, the longest length widens that of a shorter one by its largest error:
-        // a shorter one alone covered 0.81 of wandering rates, not 0.9.
+        // If the longest length has too few errors for an interval of its own, it widens that of a
+        // shorter length by its largest error: the shorter one alone covered 0.81 of wandering
+        // rates, not 0.9.
         let (least, most) = (ahead.value - ahead.error_max, ahead.value + ahead.error_max);
         let wide = || calibrated.map(|(lower, upper)| (lower.min(least.max(0.0)), upper.max(most)));
         let left = Left {
@@ -103,12 +106,12 @@ impl Span {
         Self { battery: Battery::new(&config), values: 0, error_max: 0.0, waits: None }
     }
 
-    /// Takes a value in; the mean of each two goes on to the next length.
+    /// Adds a rate; returns the mean of each pair, which is for the next length.
     fn learn(&mut self, value: f64) -> Option<f64> {
         if let Some(forecast) = self.battery.forecast(Loss::Absolute) {
             self.error_max = self.error_max.max((value - forecast.value).abs());
         }
-        // A finite number of bytes in a second or more is a rate that a battery takes.
+        // Always accepted: a finite number of bytes in at least a second is in a battery's range.
         self.battery.update(value).ok()?;
         self.values += 1;
         match self.waits.take() {
@@ -130,13 +133,13 @@ impl Span {
     }
 }
 
-/// Length of the shortest rates (s): as often as a person looks, and many round trips of any path.
+/// Length of the shortest rates (s): as often as a person reads, and many round trips of any path.
 const TICK_S: f64 = 1.0;
 
-/// Lengths up to 2^12 s, over an hour; what takes longer is told no better by an hour's mean than by the next.
+/// Number of lengths, up to 2^12 s, over an hour; even longer means would forecast no better.
 const SPANS: usize = 13;
 
-/// Values behind a forecast that is shown; its interval takes ten errors.
+/// Fewest rates for a forecast; its interval takes ten errors.
 const VALUES_MIN: u64 = 5;
 
 #[cfg(test)]
@@ -145,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// After one value a second.
+    /// The state after one value a second.
     fn after(rates_bytes_s: impl IntoIterator<Item = f64>) -> Rates {
         let (mut rates, mut bytes) = (Rates::default(), 0.0);
         rates.update(0.0, 0);
@@ -190,7 +193,8 @@ mod tests {
         assert!(often.left(1 << 30).is_some());
     }
 
-    /// 400 transfers each, of rates that have no memory or wander: the interval of rates over less time than is left is rather too wide.
+    /// 400 transfers each, with rates that are independent or wander. An interval of rates over
+    /// less time than is left is rather too wide.
     #[test]
     fn intervals_hold_what_they_promise_on_rates_of_two_kinds() {
         for (kind, memory) in [("independent", 0.0), ("wandering", 0.9)] {
@@ -210,7 +214,7 @@ mod tests {
                     took_s += 1.0;
                 }
                 let left = rates.left(bytes).expect("60 values");
-                // The last second is not all needed.
+                // The last second is not needed completely.
                 let (lower_s, upper_s) = left.ends_s.expect("ten errors were made");
                 inside += u32::from((lower_s..=upper_s + 1.0).contains(&took_s));
             }

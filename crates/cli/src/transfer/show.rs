@@ -1,4 +1,4 @@
-//! Transfers on their way, for whoever looks: a terminal, a log, a program, or nobody.
+//! Shows transfers in progress: on a terminal, in a log, as JSON, or not at all.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -16,25 +16,25 @@ use super::{json, summary, trouble};
 use crate::client::printable;
 use crate::exit::{print, say};
 
-/// Shows transfers; several at once, each by its number.
+/// Shows one or several transfers, each by its number.
 pub(crate) struct Show {
     how: How,
     mode: Mode,
-    /// Numbers are told: there may be more than one.
+    /// Whether output names the transfer: there may be more than one.
     is_numbered: bool,
     began: Instant,
     transfers: Mutex<BTreeMap<u64, Transfer>>,
 }
 
-/// To whom.
+/// Form in which transfers are shown.
 enum How {
     /// One JSON object a line on standard output.
     Json,
-    /// Lines that change, on standard error.
+    /// Lines that change in place, on standard error.
     Terminal(MultiProgress),
     /// A line now and then on standard error.
     Log,
-    /// Errors alone.
+    /// Errors on standard error only.
     Quiet,
 }
 
@@ -55,7 +55,7 @@ impl Show {
         Self { how, mode, is_numbered, began: Instant::now(), transfers: Mutex::default() }
     }
 
-    /// Something happened to a transfer.
+    /// Shows an event of a transfer.
     pub(crate) fn event(&self, number: u64, event: &Event) {
         let mut transfers = self.lock();
         let transfer = transfers.entry(number).or_insert_with(|| Transfer {
@@ -92,7 +92,7 @@ impl Show {
                     if transfer.told.is_some() && transfer.is_due(LOG_EVERY) {
                         say(transfer.named(&transfer.course.line(), self.is_numbered));
                     }
-                    // The first is not news yet.
+                    // The first event only starts the interval.
                     transfer.told.get_or_insert_with(Instant::now);
                 }
                 Event::Verifying => say(transfer.named(&transfer.course.line(), self.is_numbered)),
@@ -101,10 +101,10 @@ impl Show {
         }
     }
 
-    /// A transfer ended well.
+    /// Shows a transfer that ended well.
     pub(crate) fn done(&self, number: u64, summary: &Summary) {
         let mut transfer = self.remove(number);
-        // Of a short transfer there was no progress to learn from.
+        // A short transfer has no progress events.
         transfer.course.seen = summary.seen;
         match &self.how {
             How::Json => self.print_json(number, json::done(summary, &transfer.course)),
@@ -121,7 +121,7 @@ impl Show {
         }
     }
 
-    /// A transfer did not end well.
+    /// Shows a transfer that failed.
     pub(crate) fn failed(&self, number: u64, trouble: &Trouble) {
         let transfer = self.remove(number);
         if matches!(self.how, How::Json) {
@@ -130,25 +130,25 @@ impl Show {
         self.say(transfer.named(&trouble.sentence, self.is_numbered));
     }
 
-    /// How many are under way.
+    /// Number of transfers in progress.
     pub(crate) fn under_way(&self) -> usize {
         self.lock().len()
     }
 
-    /// A sentence on standard error.
+    /// Prints a sentence on standard error.
     pub(crate) fn say(&self, text: impl std::fmt::Display) {
         self.beside(|| say(&text));
     }
 
-    /// Something else that happened, for programs.
+    /// Prints another event for programs.
     pub(crate) fn tell(&self, value: impl FnOnce() -> Value) {
         if matches!(self.how, How::Json) {
-            // Nobody need read it: the transfer goes on.
+            // A closed standard output does not stop the transfer.
             print(value());
         }
     }
 
-    /// Writes without lines that change in between.
+    /// Writes while the changing lines are cleared.
     fn beside(&self, write: impl FnOnce()) {
         match &self.how {
             How::Terminal(bars) => suspended(bars, write),
@@ -173,14 +173,14 @@ impl Show {
         transfer
     }
 
-    /// A thread that panicked over a line leaves the counts as good as they were.
+    /// Locks the transfers; the panic of another thread leaves the counts valid.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Transfer>> {
         self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Transfer {
-    /// Whether so long has gone by since it was last told.
+    /// Whether `every` has passed since the last output; if so, the time starts again.
     fn is_due(&mut self, every: Duration) -> bool {
         let is_due = self.told.is_none_or(|told| every <= told.elapsed());
         if is_due {
@@ -213,34 +213,34 @@ impl Transfer {
     }
 }
 
-/// Clears the bars and writes; the next event draws the bars again. `MultiProgress::suspend` panics if the terminal is
-/// gone.
+/// Clears the bars and writes; the next event draws the bars again. `MultiProgress::suspend` panics
+/// if the terminal is gone.
 fn suspended(bars: &MultiProgress, write: impl FnOnce()) {
     let _ = bars.clear();
     write();
 }
 
-/// What was left out, and why.
+/// Sentence about a file that is skipped, with the reason.
 pub(crate) fn told(notice: &Notice) -> String {
     let text = match notice {
-        Notice::Special(path, what) => format!("{} is {what}, and left out", path.display()),
+        Notice::Special(path, what) => format!("skipped {}: it is {what}", path.display()),
         Notice::Link(path) => {
-            format!("{} is a symbolic link, and left out; --links sends it", path.display())
+            format!("skipped {}: it is a symbolic link; pass --links to send it", path.display())
         }
         Notice::Outward(path, target) => {
             format!(
-                "{} is a symbolic link to {}, out of what is sent, and left out",
+                "skipped {}: it is a symbolic link to {}, outside of the files to send",
                 path.display(),
                 target.display()
             )
         }
-        Notice::Unfinished(path) => format!("{} is an unfinished transfer, and left out", path.display()),
-        other => format!("left out: {other:?}"),
+        Notice::Unfinished(path) => format!("skipped {}: it is an unfinished transfer", path.display()),
+        other => format!("skipped: {other:?}"),
     };
     printable(&text)
 }
 
-/// Columns of the terminal, but one: some terminals break a line that is full.
+/// Columns of the terminal minus one: some terminals wrap a line that is full.
 fn width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr());
     match size {
@@ -249,11 +249,11 @@ fn width() -> usize {
     }
 }
 
-/// Where the terminal does not say.
+/// Columns if the terminal does not report them, minus one.
 const WIDTH: usize = 79;
-/// As often as rates are measured.
+/// Interval of JSON progress: as often as rates are measured.
 const JSON_EVERY: Duration = Duration::from_millis(950);
-/// A log is read afterwards.
+/// Interval of log lines, which are read afterwards.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -264,8 +264,11 @@ mod tests {
     fn what_is_left_out_is_named_without_what_steers_a_terminal() {
         assert_eq!(
             told(&Notice::Special("/a\u{1b}[2J".into(), "a FIFO")),
-            "/a\\u{1b}[2J is a FIFO, and left out"
+            "skipped /a\\u{1b}[2J: it is a FIFO"
         );
-        assert_eq!(told(&Notice::Link("/b".into())), "/b is a symbolic link, and left out; --links sends it");
+        assert_eq!(
+            told(&Notice::Link("/b".into())),
+            "skipped /b: it is a symbolic link; pass --links to send it"
+        );
     }
 }

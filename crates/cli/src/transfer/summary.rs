@@ -1,4 +1,4 @@
-//! What came of a transfer, when it is over.
+//! Summary of a transfer that ended well.
 
 use barograph_study::units::{count, lasted, rate, share, size};
 use barograph_transfer::io::Summary;
@@ -8,11 +8,12 @@ use super::course::{Course, plain, wrapped};
 /// Figures of a transfer that ended well.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Figures {
-    /// Bytes that travelled, each once.
+    /// Bytes that were transferred, each counted once.
     pub(crate) moved_bytes: u64,
-    /// Of those a second, from the first datagram to the last acknowledgement; none if none travelled.
+    /// Those bytes per second, from the first datagram to the last acknowledgement; `None` if there
+    /// are none.
     pub(crate) goodput_bytes_s: Option<f64>,
-    /// Bytes that travelled more than once.
+    /// Bytes that were sent again.
     pub(crate) again_bytes: u64,
 }
 
@@ -28,7 +29,7 @@ impl Figures {
     }
 }
 
-/// The summary for people; `course` is the same transfer as it was seen on its way.
+/// The summary as text; `course` is the state of the same transfer.
 pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
     let figures = Figures::of(summary);
     let losses = course.losses();
@@ -50,15 +51,15 @@ pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
                 plain(summary.peer)
             )
         }
-        None => format!("{verb} {what}, {towards} {}: no byte had to travel", plain(summary.peer)),
+        None => format!("{verb} {what}, {towards} {}: no data had to be transferred", plain(summary.peer)),
     }];
     let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
     if BESIDE_S_MIN <= beside_s {
-        lines.push(row("beside", &format!("{} to connect, agree and verify", lasted(beside_s))));
+        lines.push(row("overhead", &format!("{} to connect, agree and verify", lasted(beside_s))));
     }
     if 0 < summary.held_bytes {
         let part = summary.held_bytes as f64 / summary.bytes.max(1) as f64;
-        lines.push(row("from before", &format!("{} ({})", size(summary.held_bytes), share(part))));
+        lines.push(row("resumed", &format!("{} ({})", size(summary.held_bytes), share(part))));
     }
     if let (Some(losses), 0..) = (losses, figures.moved_bytes) {
         let part = figures.again_bytes as f64 / figures.moved_bytes.max(1) as f64;
@@ -78,7 +79,8 @@ fn row(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}")
 }
 
-/// The same for a terminal of `width` columns: what does not fit goes on below, behind the names.
+/// The same lines for a terminal of `width` columns: values continue on the next line, in their
+/// column.
 pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
     let fit = |line: &String| {
         let names: String = line.chars().take(NAMES).collect();
@@ -93,10 +95,10 @@ pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
     lines.iter().flat_map(fit).collect()
 }
 
-/// Columns of the names of rows.
+/// Width of the column of names.
 const NAMES: usize = 15;
 
-/// Less than this beside the bytes' own time is nobody's concern (s).
+/// Shorter overhead is not shown (s).
 const BESIDE_S_MIN: f64 = 1.0;
 
 #[cfg(test)]
@@ -129,7 +131,7 @@ mod tests {
         }
     }
 
-    /// A sender's or a receiver's, after what `summary` says and two seconds that looked at it.
+    /// State of a sender or a receiver with the counts of `summary`, after one second.
     fn seen_by(is_sender: bool, summary: &Summary) -> Course {
         let mut course = Course::new(Mode { is_sender, has_ear: true, is_fixed: false });
         let Summary { files, bytes, held_bytes, .. } = *summary;
@@ -143,10 +145,10 @@ mod tests {
         let summary = summary(400_000_000, Duration::from_secs(10));
         let shown = [
             "sent 3 files, 1.40 GB, to 192.0.2.7:4000 in 10.0 s: 800 Mbit/s on average",
-            "  beside       2.00 s to connect, agree and verify",
-            "  from before  400 MB (29 %)",
+            "  overhead     2.00 s to connect, agree and verify",
+            "  resumed      400 MB (29 %)",
             "  sent again   13.0 MB (1.3 %)",
-            "  losses       0.00 % lost by the receiver's CPU, 0.52 % in the network, 0.10 % nobody knows where",
+            "  losses       0.00 % lost by the receiver's CPU, 0.52 % in the network, 0.10 % by an unknown cause",
             "  limit        network, for 100 % of the time",
             "  verified     BLAKE3 of each file, by the receiver",
         ];
@@ -161,7 +163,7 @@ mod tests {
             "sent 3 files, 1.40 GB, to",
             "192.0.2.7:4000 in 10.0 s: 800 Mbit/s on",
             "average",
-            "  beside       2.00 s to connect, agree",
+            "  overhead     2.00 s to connect, agree",
             "               and verify",
         ];
         assert_eq!(lines[..5], shown);

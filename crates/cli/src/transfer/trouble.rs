@@ -1,4 +1,4 @@
-//! Why a transfer ended too early, and what to do about it, in a sentence.
+//! Why a transfer failed, and what to do about it, as a sentence.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,14 @@ use barograph_transfer::io::{ControlError, Reason};
 
 use crate::client::printable;
 
-/// What is told of it.
+/// An error of a transfer as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
-    /// For programs.
+    /// Code of the error in JSON output.
     pub(crate) word: &'static str,
-    /// For people; fit for a terminal.
+    /// Text for people; safe to print on a terminal.
     pub(crate) sentence: String,
-    /// Whether the same command goes on where this ended.
+    /// Whether the same command resumes the transfer.
     pub(crate) is_resumable: bool,
 }
 
@@ -43,7 +43,7 @@ impl Trouble {
         }
     }
 
-    /// No connection came about.
+    /// The control connection failed.
     fn of_control(error: &ControlError) -> Self {
         let told = error.to_string();
         match error {
@@ -53,7 +53,7 @@ impl Trouble {
                 Self::new(
                     "unreachable",
                     true,
-                    format!("{} is good on one link only: add which, such as [{0}%eth0]", peer.ip()),
+                    format!("{} is a link-local address: add the interface, such as [{0}%eth0]", peer.ip()),
                 )
             }
             ControlError::Connect(peer, _) => Self::new(
@@ -65,19 +65,17 @@ impl Trouble {
                 ),
             ),
             ControlError::Name(..) => {
-                Self::new("unreachable", true, format!("{told}; an address does as well"))
+                Self::new("unreachable", true, format!("{told}; check the name, or use an address"))
             }
-            ControlError::Alpn | ControlError::Frame(_) | ControlError::Order(_) => Self::new(
-                "protocol",
-                false,
-                format!("{told}; is it `barograph recv`, and of the same version?"),
-            ),
+            ControlError::Alpn | ControlError::Frame(_) | ControlError::Order(_) => {
+                Self::new("protocol", false, format!("{told}; is it `barograph recv` of the same version?"))
+            }
             ControlError::Tls(_) | ControlError::Identity(_) => Self::new(
                 "identity",
                 true,
                 format!(
-                    "{told}; `barograph recv` has another certificate each time it starts, unless it has --identity: \
-                     use what it shows now"
+                    "{told}; `barograph recv` has a new certificate each time it starts, unless it has --identity: \
+                     use the receiver address that it shows now"
                 ),
             ),
             _ => Self::new("failed", true, told),
@@ -85,7 +83,7 @@ impl Trouble {
     }
 
     fn stopped(how: &str) -> Self {
-        Self::new("stopped", true, format!("{how}; the same command goes on where it was"))
+        Self::new("stopped", true, format!("{how}. Run the same command again to resume"))
     }
 
     fn of_file(error: &FileError) -> Self {
@@ -93,29 +91,29 @@ impl Trouble {
         match error {
             FileError::Full { .. } => Self::new("full", true, told),
             FileError::NoRoom { .. } => {
-                Self::new("full", true, format!("{told}; make some, and start the transfer again"))
+                Self::new("full", true, format!("{told}; free some space, and start the transfer again"))
             }
             FileError::Exists(_) => Self::new(
                 "exists",
                 true,
-                format!("{told}; `barograph recv --replace` replaces what is there"),
+                format!("{told}; `barograph recv --replace` replaces existing files"),
             ),
             FileError::Link(_) => {
-                Self::new("quota", true, format!("{told}; `barograph recv --links` takes them"))
+                Self::new("quota", true, format!("{told}; `barograph recv --links` accepts them"))
             }
             FileError::Quota { .. } => Self::new(
                 "quota",
                 true,
-                format!("{told}; `barograph recv` sets how much with --quota and --max-files"),
+                format!("{told}; the limits are --quota and --max-files of `barograph recv`"),
             ),
             FileError::Changed(_) | FileError::Shrank { .. } => {
-                Self::new("changed", false, format!("{told}; send it again once nobody writes to it"))
+                Self::new("changed", false, format!("{told}; send it again when no program writes to it"))
             }
             FileError::Manifest(ManifestError::Order(path)) => Self::new(
                 "file",
                 false,
                 format!(
-                    "two paths are to be called {path:?} at the receiver: send them one after the other, to two directories"
+                    "two paths would have the name {path:?} at the receiver: send them separately, to two directories"
                 ),
             ),
             FileError::Digest(_) => Self::new("digest", true, told),
@@ -124,46 +122,46 @@ impl Trouble {
         }
     }
 
-    /// The other end ended it, and says why in `text`.
+    /// The other end ended the transfer, with its reason in `text`.
     fn refused(reason: Reason, text: &str) -> Self {
-        let said = format!("the other end says: {text}");
+        let said = format!("the other end reports: {text}");
         let (word, is_resumable, advice) = match reason {
             Reason::NotAllowed => (
                 "not_allowed",
                 true,
-                "`barograph recv` prints another line each time it starts: use the one it shows now",
+                "`barograph recv` prints a new receiver address each time it starts: use the one it shows now",
             ),
             Reason::Protocol => ("protocol", false, "both ends need the same version of Barograph"),
             Reason::Quota => {
-                ("quota", true, "`barograph recv` sets what it takes with --quota, --max-files and --links")
+                ("quota", true, "the limits are --quota, --max-files and --links of `barograph recv`")
             }
-            Reason::Exists => ("exists", true, "`barograph recv --replace` replaces what is there"),
-            Reason::Full => {
-                ("full", true, "make room there and use the same command again, it goes on where it was")
+            Reason::Exists => ("exists", true, "`barograph recv --replace` replaces existing files"),
+            Reason::Full => ("full", true, "free some space there, and run the same command again to resume"),
+            Reason::Changed => ("changed", false, "send it again when no program writes to it"),
+            Reason::Digest => ("digest", true, "run the same command again: the damaged data is sent again"),
+            Reason::Busy => {
+                ("busy", true, "wait until the other transfer has ended, and run the same command again")
             }
-            Reason::Changed => ("changed", false, "send it again once nobody writes to it"),
-            Reason::Digest => ("digest", true, "use the same command again: what is wrong comes anew"),
-            Reason::Busy => ("busy", true, "wait until it is over, and use the same command again"),
             Reason::Stopped => return Self::stopped("the other end was stopped"),
-            _ => ("failed", true, "use the same command again, it goes on where it was"),
+            _ => ("failed", true, "run the same command again to resume"),
         };
-        // Files say themselves what helps.
+        // The text of a file error contains advice already.
         let is_advised = text.contains("start the transfer again");
         let sentence = if is_advised { said } else { format!("{said} – {advice}") };
         Self::new(word, is_resumable, sentence)
     }
 }
 
-/// What ended it with one receiver of several, and who has the rest.
+/// Why the transfer to one of several receivers ended, and the receiver that gets the rest.
 pub(crate) fn elsewhere(why: &SessionError, host: &str, port: u16) -> String {
     let why = match why {
-        SessionError::Lost(error) => format!("the connection to the other end is lost ({error})"),
+        SessionError::Lost(error) => format!("lost the connection to the other end ({error})"),
         other => other.to_string(),
     };
-    printable(&without_numbers(&format!("{why}; going on with {host}, port {port}")))
+    printable(&without_numbers(&format!("{why}; continuing with {host}, port {port}")))
 }
 
-/// What systems say without its number, which tells a reader nothing.
+/// Removes the numbers of system errors, which mean nothing to a reader.
 fn without_numbers(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
@@ -183,7 +181,7 @@ mod tests {
             (
                 Trouble::of(&SessionError::Flow(FlowError::Stopped)),
                 "stopped",
-                "stopped; the same command goes on where it was",
+                "stopped. Run the same command again to resume",
             ),
             (
                 Trouble::of(&SessionError::Flow(FlowError::Silent(Duration::from_secs(20), 4000))),
@@ -193,18 +191,18 @@ mod tests {
             (
                 refused(Reason::Exists, "\"a\" exists already and is not replaced"),
                 "exists",
-                "the other end says: \"a\" exists already and is not replaced – \
-                 `barograph recv --replace` replaces what is there",
+                "the other end reports: \"a\" exists already and is not replaced – \
+                 `barograph recv --replace` replaces existing files",
             ),
             (
                 refused(Reason::Full, "there is no room for \"a\"; make some and start the transfer again"),
                 "full",
-                "the other end says: there is no room for \"a\"; make some and start the transfer again",
+                "the other end reports: there is no room for \"a\"; make some and start the transfer again",
             ),
             (
                 refused(Reason::Failed, "\u{1b}[2J"),
                 "failed",
-                "the other end says: \\u{1b}[2J – use the same command again, it goes on where it was",
+                "the other end reports: \\u{1b}[2J – run the same command again to resume",
             ),
             (
                 Trouble::of(&SessionError::Control(ControlError::Connect(
@@ -221,12 +219,12 @@ mod tests {
                     std::io::Error::from_raw_os_error(22),
                 ))),
                 "unreachable",
-                "fe80::1 is good on one link only: add which, such as [fe80::1%eth0]",
+                "fe80::1 is a link-local address: add the interface, such as [fe80::1%eth0]",
             ),
             (
                 Trouble::of(&SessionError::File(FileError::Link("a/b".into()))),
                 "quota",
-                "\"a/b\" is a symbolic link, and links are not taken here; `barograph recv --links` takes them",
+                "\"a/b\" is a symbolic link, and links are not taken here; `barograph recv --links` accepts them",
             ),
         ] {
             assert_eq!((trouble.word, trouble.sentence.as_str()), (word, sentence));
@@ -234,7 +232,7 @@ mod tests {
         assert_eq!(
             elsewhere(&SessionError::Contended { lost: 0.1234 }, "north\u{1b}", 4000),
             "the CPU of the receiver's host was the limit in nine of ten seconds; 12.34 % of the packets were lost there; \
-             going on with north\\u{1b}, port 4000"
+             continuing with north\\u{1b}, port 4000"
         );
     }
 }

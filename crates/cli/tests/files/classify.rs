@@ -21,7 +21,7 @@ fn piped(arguments: &[&str], input: &[u8]) -> Output {
     super::piped(command(&[arguments, &["-"]].concat()), input)
 }
 
-/// The rows of a run that went well, by their columns, each of which is checked for what holds of every row.
+/// The rows of a successful run as columns; each is checked for what holds for every row.
 fn rows(arguments: &[&str], input: &str) -> Vec<Vec<String>> {
     let output = piped(arguments, input.as_bytes());
     assert!(output.status.success(), "{input:?}: {}", text(&output.stderr));
@@ -107,7 +107,7 @@ fn bits_and_runs_give_the_same_row() {
         let of_bits = rows(&[], &format!("{bits}{evidence}\n"));
         assert_eq!(of_bits, rows(&["--window", "1000"], &format!("400,60,100,1{evidence}\n")));
         assert_eq!(of_bits[0][..3], ["1", "1000", "61"]);
-        // Told where it was used, and the count did not decide.
+        // Named if it was used, and the drop counter did not decide.
         assert_eq!(of_bits[0][13].contains("burst"), evidence.contains("burst"), "{evidence}");
     }
 }
@@ -123,7 +123,7 @@ fn the_kernels_count_decides_unless_it_is_passed_over() {
         let rows = rows(&[&["--window", "1000"], ignored].concat(), input);
         assert!(rows.iter().all(|row| row[1..] == told[2][1..]), "{rows:?}");
     }
-    // The paper knows the pattern alone.
+    // The paper's method uses the pattern only.
     let paper = rows(&["--window", "1000", "--method", "paper"], input);
     assert!(paper.iter().all(|row| row[1..] == paper[2][1..]));
 }
@@ -136,7 +136,7 @@ fn a_window_that_nothing_is_known_of_is_inconclusive() {
             assert_eq!(row[12], "inconclusive", "{input}");
         }
     }
-    // More drops than losses is no claim to be believed.
+    // More drops than losses is not plausible.
     let row = &rows(&["--window", "1000"], "400,60\thost_drops=61\n")[0];
     assert!(row[13].split(';').any(|name| name == "disbelieved"), "{row:?}");
 }
@@ -173,7 +173,7 @@ fn bad_lines_are_one_sentence_and_exit_2_and_lose_nothing() {
         (&b""[..], "no windows"),
         (b"# nothing\n\n", "no windows"),
         (b"10\n\xff0\n", "line 2: expected UTF-8 text"),
-        (b"\x1f\x8b\x08 no gzip", "is no gzip, or is cut off"),
+        (b"\x1f\x8b\x08 no gzip", "is not a gzip file, or is cut off"),
     ] {
         let output = piped(&[], input);
         assert_refused(&output, message, ());
@@ -277,7 +277,7 @@ fn each_window_is_answered_as_it_arrives() {
     assert_eq!(lines.next().unwrap().unwrap(), HEADER);
     for number in 1..4 {
         stdin.write_all(b"1111101111101111111\n").unwrap();
-        // This read would wait for ever if the row came only at the end of the input.
+        // This read would never return if the row came only at the end of the input.
         assert!(lines.next().unwrap().unwrap().starts_with(&format!("{number},19,2,")));
     }
     drop(stdin);
@@ -307,7 +307,7 @@ fn a_table_of_labelled_windows_is_told_from_lines() {
         let output = piped(arguments, b"# label\trun\trle\nnet\tr1\t3,1\n");
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2));
-        assert!(error.contains("line 2: ") && error.contains("`barograph classify fit` reads"), "{error}");
+        assert!(error.contains("line 2: ") && error.contains("use `barograph classify fit`"), "{error}");
     }
     assert!(!text(&piped(&[], b"# labels\nnet\n").stderr).contains("classify fit"));
 }
@@ -317,7 +317,7 @@ fn windows_beyond_what_the_model_was_fitted_on_are_told() {
     let named = |arguments: &[&str], input: &str| {
         rows(arguments, input).remove(0)[13].split(';').map(str::to_owned).collect::<Vec<_>>()
     };
-    // 1200 of 20 000, in runs that are no outage.
+    // 1200 losses of 20 000 packets, in runs too short for an outage.
     let lossy = ["900,200"; 6].join(",");
     for method in ["default", "paper"] {
         let of = |window: &str, line: &str| named(&["--method", method, "--window", window], line);
@@ -325,12 +325,12 @@ fn windows_beyond_what_the_model_was_fitted_on_are_told() {
         for (window, line) in [("1000", "400,9"), ("200000", "4000,200"), ("20000", lossy.as_str())] {
             assert_eq!(of(window, line), ["pattern", "extrapolated"], "{method} {window} {line}");
         }
-        // Too little to look at, and nothing to extrapolate.
+        // Too few packets, and nothing to extrapolate.
         assert_eq!(of("16", "4,7"), [""], "{method}");
         assert_eq!(of("16", "0,16"), [""], "{method}");
     }
     let by_default = |line: &str| named(&["--window", "1000"], line);
     assert_eq!(by_default("400,60\thost_drops=60"), ["host_drops"]);
-    // Where nothing arrived no pattern tells.
+    // If nothing arrived, there is no pattern.
     assert_eq!(by_default("0,1000"), ["outage"]);
 }

@@ -68,7 +68,7 @@ fn everything_is_told_in_words() {
         "coefficient A ÷ B (least squares through the origin; below 1: B reports worse): ",
         "; without outliers: 1.0000",
         "outliers (≥ 100 × median): 1",
-        "time 60 s: A 2000 ms (outlier), 3 sent again; B 11 ms: network",
+        "time 60 s: A 2000 ms (outlier), 3 retransmitted; B 11 ms: network",
         "forecast errors (measured − forecast by full, blend):",
         "Kolmogorov–Smirnov distance of the errors: 0.",
         "error < ms         A    up to         B    up to",
@@ -104,9 +104,9 @@ fn what_cannot_be_compared_is_one_sentence_and_exit_2() {
         (&good, "", "b.csv: no values"),
         ("0,1\n5,1\n4,1\n", &good, "a.csv: line 3: expected times that do not decrease"),
         ("0,1\n1,NaN\n", &good, "a.csv: line 2: value is NaN"),
-        ("0,1\n", "0,1\n", "expected --better, or a column `quantity`"),
+        ("0,1\n", "0,1\n", "pass --better, or add a column `quantity`"),
         ("time_s,value,quantity\n0,1,rtt\n1,1,goodput\n", &good, "it holds \"rtt\" and \"goodput\""),
-        (&good, "time_s,goodput\n0,1\n", "smaller is better of one, larger of the other"),
+        (&good, "time_s,goodput\n0,1\n", "smaller is better for one, larger for the other"),
         ("time_s,value,x\n0,1\n", &good, "line 2: expected a field for each column of the header"),
     ];
     for (a, b, message) in cases {
@@ -136,7 +136,7 @@ fn the_drawing_shows_all_and_replaces_no_series() {
     let before = std::fs::read(&a).unwrap();
     let output = command(&["--plot", a.to_str().unwrap()], &a, &b);
     assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("is one of the series; draw into another file"));
+    assert!(text(&output.stderr).contains("is one of the series; pass another file to --plot"));
     assert_eq!(std::fs::read(&a).unwrap(), before);
 }
 
@@ -160,7 +160,7 @@ fn odd_series_are_drawn() {
 
 #[test]
 fn zero_on_an_axis_is_labelled_so() {
-    // Around zero, in steps that `f64` has not: the labels come of adding them up.
+    // Around zero, in steps that `f64` cannot represent: labels are sums of such steps.
     let around = |factor: f64| {
         let line = |i: i32| format!("{i},{}\n", factor * (f64::from(i * 7 % 13) / 6.0 - 1.0));
         (0..60).map(line).collect::<String>()

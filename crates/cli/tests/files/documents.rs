@@ -1,4 +1,4 @@
-//! The shell lines of the documents can be typed as they stand.
+//! The shell lines of the documents can be run as they are.
 
 use std::path::{Path, PathBuf};
 

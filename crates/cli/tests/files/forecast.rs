@@ -57,7 +57,7 @@ fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
     }
 }
 
-/// What the page's "Save CSV" writes: every quantity, in the order of time.
+/// Output of the page's "Save CSV": every quantity, in the order of time.
 fn page_csv(target: impl Fn(i32) -> &'static str) -> String {
     let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
     let rows = |i: i32| {
@@ -69,7 +69,7 @@ fn page_csv(target: impl Fn(i32) -> &'static str) -> String {
     header.to_owned() + &(0..20).map(rows).collect::<String>()
 }
 
-/// What `barograph probe --json` prints for a station, again and again.
+/// Output of repeated `barograph probe --json` for a station.
 fn probe_lines() -> String {
     let line = |i: i32, at: i32, quantity: &str, value: &str| {
         format!(
@@ -167,7 +167,7 @@ fn each_step_is_printed_as_its_value_arrives() {
     stdin.write_all(b"5\n").unwrap();
     for i in 1..4 {
         stdin.write_all(b"7\n").unwrap();
-        // This read would wait for ever if the row came only at the end of the input.
+        // This read would never return if the row came only at the end of the input.
         let row = lines.next().unwrap().unwrap();
         assert!(row.starts_with(&format!("{i},{i},7,")), "{row}");
     }
@@ -290,7 +290,7 @@ fn a_drawing_does_not_replace_its_series() {
             assert_eq!(std::fs::read_to_string(&series).unwrap(), "0,5\n10,6\n", "{}", plot.display());
         }
     }
-    // A drawing made before is replaced.
+    // An older drawing is replaced.
     let plot = folder.path().join("plot.svg");
     std::fs::write(&plot, "old").unwrap();
     assert!(command(&["--plot"]).arg(&plot).arg(&series).output().unwrap().status.success());

@@ -1,7 +1,7 @@
 //! The steps of `--preset nws` equal, row by row, those of the independent model of NWS 2.x.
 //!
-//! The golden files are not part of this repository. They are looked for in `../shared` beside the
-//! workspace, or in the folder that BAROGRAPH_SHARED names.
+//! The golden files are not part of this repository. They are in `../shared` beside the workspace,
+//! or in the folder that BAROGRAPH_SHARED names.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -49,11 +49,11 @@ fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
     assert!(ties <= ties_max, "{ties} methods differ by a tie, and {ties_max} are known");
 }
 
-/// Compares the rows of one trace; how many there were, and how many methods differ by a tie.
+/// Compares the rows of one trace; returns the number of rows, and of methods that differ by a tie.
 ///
-/// Another method than golden's is accepted only where a selector that may be in force may name it,
-/// for the errors tie to within rounding; from there on, golden's mean error differs by what golden's
-/// other forecasts cost or saved. Ours must be one of those methods in every row.
+/// A method other than golden's is accepted only if a selector that may be in force may name it,
+/// because the errors tie to within rounding. From there on, golden's mean error differs by the
+/// cost of its other forecasts. Ours must be one of the tied methods in every row.
 fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     let output = Command::new(env!("CARGO_BIN_EXE_barograph"))
         .args(["forecast", "--preset", "nws", "--select", rule, "--steps"])
@@ -107,8 +107,8 @@ fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
     (rows, ties)
 }
 
-/// Every method of the preset with the costs of its forecasts so far, and the selectors over them: a
-/// second, slow account of the rule that knows what rounding may decide.
+/// Every method of the preset with the costs of its forecasts so far, and the selectors over them:
+/// a second, slow implementation of the rule that knows what rounding may decide.
 struct Bank {
     battery: Battery,
     /// For each loss and value, the sums of each method's costs up to there.
@@ -119,7 +119,7 @@ struct Bank {
 /// Names the methods that cost least, by one loss over one span.
 struct Selector {
     loss: usize,
-    /// Forecasts looked back on; 0 = all.
+    /// Number of latest forecasts that count; 0 = all.
     span: usize,
     /// The methods that it may name for the next value: those that tie.
     names: Vec<usize>,
@@ -143,7 +143,7 @@ impl Bank {
         }
     }
 
-    /// Takes in the first value of a series, of which there was no forecast.
+    /// Adds the first value of a series, for which there was no forecast.
     fn start(&mut self, value: f64) {
         self.battery.update(value).unwrap();
     }
@@ -175,8 +175,8 @@ impl Bank {
         self.battery.update(value).unwrap();
     }
 
-    /// The methods that may speak for the next value under this loss: those that are named by
-    /// selectors of which no other is certain to have cost less.
+    /// The methods that may forecast the next value under this loss: those named by selectors,
+    /// unless another selector certainly cost less.
     fn admissible(&self, loss: usize) -> BTreeSet<usize> {
         let bound = self.selectors.iter().map(|selector| selector.cost[loss].1).fold(f64::INFINITY, f64::min);
         let in_force =
@@ -202,17 +202,17 @@ impl Selector {
     }
 }
 
-/// What a forecast that is wrong by `error` costs: its square, or its size.
+/// Cost of a forecast with this `error`: its square, or its size.
 fn cost(loss: usize, error: f64) -> f64 {
     if loss == 0 { error * error } else { error.abs() }
 }
 
-/// Equal to the digits that the golden files print.
+/// Whether two numbers are equal in the digits of the golden files.
 fn near(ours: f64, golden: f64) -> bool {
     (ours - golden).abs() <= TOLERANCE * golden.abs()
 }
 
-/// Where the traces and golden files are, if they are there.
+/// The folder of the traces and golden files, if it exists.
 fn shared() -> Option<PathBuf> {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     let shared = std::env::var_os("BAROGRAPH_SHARED").map_or_else(beside, PathBuf::from);
@@ -223,7 +223,7 @@ fn shared() -> Option<PathBuf> {
     None
 }
 
-/// A line where the test harness does not swallow it, as it does with `println!` of a test that passes.
+/// Prints a line on standard error; the test harness hides `println!` of a test that passes.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Runs the built binary: the output, messages and exit codes of `plan` and of the commands that read
+//! Runs the built binary: output, messages and exit codes of `plan` and of the commands that read
 //! files.
 #![allow(missing_docs, clippy::unwrap_used)]
 
@@ -13,14 +13,14 @@ mod tradeoff;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
-/// `barograph VERB`, with its output on pipes.
+/// `barograph VERB` with its output on pipes.
 fn barograph(verb: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
     command.arg(verb).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
 
-/// Runs it with `input` on a pipe.
+/// Runs a command with `input` on a pipe.
 fn piped(mut command: Command, input: &[u8]) -> Output {
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
     // The child may stop reading at the first error.
@@ -28,7 +28,7 @@ fn piped(mut command: Command, input: &[u8]) -> Output {
     child.wait_with_output().unwrap()
 }
 
-/// Runs it, and reads no more than a line of what it prints.
+/// Runs a command, and reads only the first line of its output.
 fn read_one_line(mut command: Command) -> Output {
     let mut child = command.spawn().unwrap();
     let mut first = String::new();
@@ -40,13 +40,13 @@ fn text(bytes: &[u8]) -> &str {
     str::from_utf8(bytes).unwrap()
 }
 
-/// The answer of a run that went well.
+/// The JSON output of a successful run.
 fn json(output: &Output) -> serde_json::Value {
     assert!(output.status.success(), "{}", text(&output.stderr));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// It ended for wrong input, and says this.
+/// Asserts exit code 2, and a message on standard error.
 fn assert_refused(output: &Output, message: &str, case: impl std::fmt::Debug) {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{case:?}: {told}");

@@ -23,7 +23,7 @@ fn ten_hosts_are_revisited_after_90_minutes_as_the_paper_counts() {
     let told = told("--hosts 10 --paper");
     assert!(told.contains("revisit of a pair                   90 min\n"), "{told}");
     assert!(told.contains("one for bandwidth and one for latency"), "{told}");
-    // Gloperf §3 cuts it to "1.6 %".
+    // Gloperf §3 truncates it to "1.6 %".
     assert!(told.contains("would spend 1.67 % of its time"), "{told}");
     let answer = json("--hosts 10 --paper");
     assert_eq!((answer["revisit_s"].as_f64(), answer["policy"].as_str()), (Some(5400.0), Some("paper")));
@@ -60,7 +60,7 @@ fn the_budget_bounds_what_a_host_spends() {
     {
         let answer = json(arguments);
         let share = if arguments.contains("0.5") { 0.005 } else { 0.01 };
-        // Both ends of a test count, and a host is asked for as many as it starts.
+        // Both ends of a test count, and peers start as many tests with a host as it starts.
         assert!(2.0 * answer["host"]["seconds_per_hour"].as_f64().unwrap() <= 3600.0 * share, "{answer}");
         assert!(2.0 * answer["host"]["bytes_per_hour"].as_f64().unwrap() <= 1.25e9, "{answer}");
     }
@@ -76,12 +76,12 @@ fn sites_have_representatives() {
     assert!(told.contains("revisit by a site's representative  105 min"), "{told}");
     assert!(json("--hosts 60")["representative_revisit_s"].is_null());
     assert!(told.contains("a site's representative starts"), "{told}");
-    assert!(told.contains("* while none refuses"), "{told}");
-    // One host a site: only these test.
+    assert!(told.contains("* if no peer refuses"), "{told}");
+    // With one host a site, only representatives test.
     let alone = json("--hosts 5 --sites 5");
     assert_eq!(alone["pairs"], 20);
     assert!(alone["revisit_s"].is_null() && alone["representative_revisit_s"].is_f64(), "{alone}");
-    // With full tests a representative leaves room for both its groups.
+    // With full tests, a representative divides its budget between its two groups.
     let full = json("--hosts 60 --sites 3");
     let tests = |who: &str| full[who]["tests_per_hour"].as_f64().unwrap();
     assert!((tests("representative") * 2.0 - tests("host")).abs() < 1e-6, "{full}");
@@ -99,15 +99,15 @@ fn the_papers_plan_is_refused_where_its_tests_do_not_fit() {
 #[test]
 fn what_is_impossible_is_refused_with_its_reason() {
     for (arguments, reason) in [
-        ("--hosts 1", "1 hosts are no mesh"),
+        ("--hosts 1", "--hosts must be 2–1,000,000"),
         ("--hosts 5 --sites 6", "5 hosts cannot stand at 6 sites"),
-        ("--hosts 5 --share 0", "0 per cent; it must be above 0 and at most 100"),
-        ("--hosts 5 --share 200", "200 per cent;"),
+        ("--hosts 5 --share 0", "--share must be above 0 and at most 100 percent, found 0"),
+        ("--hosts 5 --share 200", "at most 100 percent, found 200"),
         ("--hosts 5 --share 0.1", "a test of 5s does not fit: 0.001 of the time is 3.6s an hour"),
-        ("--hosts 5 --share NaN", "NaN per cent;"),
+        ("--hosts 5 --share NaN", "at most 100 percent, found NaN"),
         ("--hosts 5 --rate -1", "unexpected argument '-1'"),
-        ("--hosts 5 --rate 0", "0 Mbit/s is no rate"),
-        ("--hosts 5 --rate inf", "inf Mbit/s is no rate"),
+        ("--hosts 5 --rate 0", "--rate: expected a finite rate above 0 Mbit/s, found 0"),
+        ("--hosts 5 --rate inf", "--rate: expected a finite rate above 0 Mbit/s, found inf"),
         ("--hosts 5 --every 0", "expected minutes"),
         ("--hosts 5 --test-seconds nan", "expected seconds"),
         ("--hosts 5 --bytes-per-hour 0", "expected 1 byte to 1000 TB"),

@@ -5,7 +5,7 @@ use std::process::Output;
 
 use super::{barograph, json, text};
 
-/// Files in a folder of their own, and the command run there.
+/// Files in a folder of their own; the command runs there.
 struct Desk {
     folder: tempfile::TempDir,
 }
@@ -69,7 +69,7 @@ fn a_series_computed_by_hand() {
     // 10 → 14; 11.4 → 12; 11.61 → 20; 14.5465 → 8.
     let average = row(&answer, 0, 300.0, "exponential")["mae"]["mean"].as_f64().unwrap();
     assert!((average - (4.0 + 0.6 + 8.39 + 6.5465) / 4.0).abs() < 1e-12, "{average}");
-    // Of two hours no two measurements are apart.
+    // No two measurements are so far apart.
     assert_eq!(series["too_long_s"].as_array().unwrap()[0], 1800.0);
 }
 

@@ -3,11 +3,11 @@
 use crate::{barograph, receive_here, send, tree};
 use std::fs;
 
-/// It takes eight seconds at this rate, which is slower than any disk.
+/// Size of the object: eight seconds at [`RATE`], which is slower than any disk.
 const BYTES: usize = 24_000_000;
 const RATE: &str = "24M";
-/// So much is there when the first is killed, which makes what came durable at least once a second: half of it is a second of the rate, and
-/// another for a busy machine.
+/// Bytes that the first receiver has when it is killed. It makes them durable at least once a
+/// second: half of them are one second at the rate, and one more for a busy machine.
 const KILLED_BYTES: u64 = 12_000_000;
 
 #[test]
@@ -18,7 +18,7 @@ fn the_rest_goes_to_another_receiver_when_the_first_is_killed() {
     fs::create_dir(&to).unwrap();
     let (first, line) = receive_here(&to, &[]);
     let (mut second, other) = receive_here(&to, &["--once"]);
-    let options = ["--or", &other, "--controller", "fixed", "--rate", RATE];
+    let options = ["--fallback", &other, "--controller", "fixed", "--rate", RATE];
     let mut sender = send(&mut barograph(), &file, &line, &options);
     sender.until("begun");
     while sender.until("progress")["held_bytes"].as_u64().unwrap() < KILLED_BYTES {}
@@ -43,5 +43,5 @@ fn receivers_of_one_directory_are_known_alike() {
     let (_recv, line) = receive_here(tempfile::tempdir().unwrap().path(), &[]);
     let (code, _, stderr) = send(&mut barograph(), "/dev/null", &line, &["--or", "host"]).end();
     assert_eq!(code, Some(2), "{stderr}");
-    assert!(stderr.contains("by lines, or all by hosts"), "{stderr}");
+    assert!(stderr.contains("by receiver address, or all by host"), "{stderr}");
 }

@@ -1,4 +1,5 @@
-//! Between two hosts (network namespaces), both ends an ordinary user's. Skipped loudly without root, which only making the hosts needs.
+//! Transfers between two hosts (network namespaces); an ordinary user runs both ends. Skipped with
+//! a message without root, which only creating the hosts needs.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -11,10 +12,11 @@ use barograph_sim::{Link, LinkSpec, Network, network_or_skip};
 
 use crate::{Running, of, tree};
 
-/// `nobody`: an ordinary user whom every system has.
+/// An ordinary user that every system has.
 const USER: u32 = 65_534;
 
-/// Gives all below a directory to an ordinary user, and a copy of the program that such a user can reach.
+/// Gives everything below a directory to an ordinary user, and copies the program to where that
+/// user can run it.
 pub(crate) fn prepare(directory: &Path) -> PathBuf {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("barograph");
@@ -43,7 +45,7 @@ fn a_tree_goes_from_host_to_host_by_the_line_that_is_printed_first() {
     let program = prepare(directory.path());
     let refused = ordinary(&program).args(["recv", "/proc"]).output().unwrap();
     let told = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && told.contains("/proc cannot be written to"), "{told}");
+    assert!(refused.status.code() == Some(2) && told.contains("cannot write to /proc"), "{told}");
     let mut recv = network
         .b
         .run(|| Running::start(ordinary(&program).arg("recv").arg(&to).args(["--once", "--links"])))

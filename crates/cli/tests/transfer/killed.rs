@@ -1,4 +1,4 @@
-//! Either end killed (SIGKILL) at moments drawn by a seed, and the same command again.
+//! Kills either end (SIGKILL) at random moments from a seed, and runs the same command again.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -11,16 +11,16 @@ use barograph_transfer::io::identity::Identity;
 
 use crate::{Running, barograph, hosts, tree};
 
-/// Object of a trial.
+/// Size of the object in a trial.
 const BYTES: usize = 6_000_000;
-/// It takes two seconds at this rate.
+/// The object takes two seconds at this rate.
 const RATE: &str = "24M";
 
-/// What one trial saw.
+/// Counts of one trial.
 #[derive(Debug, Default)]
 struct Seen {
     kills: u32,
-    /// What the surviving end had for moved, and was not there when it went on.
+    /// Bytes that the surviving end counted as moved, and that were missing when it resumed.
     moved_again_bytes: u64,
 }
 
@@ -29,13 +29,14 @@ struct Ends<'a> {
     recv: &'a dyn Fn() -> Command,
     send: &'a dyn Fn() -> Command,
     spawn: &'a dyn Fn(&mut Command, bool) -> Running,
-    /// Where the receiver listens; the same in all its lives.
+    /// Address of the receiver, the same at every start.
     at: SocketAddr,
-    /// Of the receiver and of the sender, as the other end knows them.
+    /// Fingerprints of the receiver and of the sender.
     fingerprints: [String; 2],
 }
 
-/// Sends a file, kills an end once or twice at moments of its own, and goes on until it is there.
+/// Sends a file, kills an end once or twice at random moments, and resumes until the file has
+/// arrived.
 fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
     let mut chance = Chance::new(seed, 1);
     let (file, to) = (directory.join("from/object"), directory.join("to"));
@@ -88,7 +89,7 @@ fn trial(seed: u64, directory: &Path, ends: &Ends<'_>) -> Seen {
     seen
 }
 
-/// Runs trials, and tells how much moved twice.
+/// Runs trials, and prints how many bytes moved twice.
 fn trials(seeds: std::ops::Range<u64>, directory: &Path, ends: &Ends<'_>) {
     let count = seeds.end - seeds.start;
     let all: Vec<Seen> = seeds.map(|seed| trial(seed, directory, ends)).collect();
@@ -102,13 +103,13 @@ fn trials(seeds: std::ops::Range<u64>, directory: &Path, ends: &Ends<'_>) {
     assert!(mean <= WINDOW_BYTES, "more than the last unsynced window on average");
 }
 
-/// A receiver makes what came durable at least once a second: a second of the rate.
+/// A receiver makes data durable at least once a second: one second at the rate.
 const WINDOW_BYTES: u64 = 3_000_000;
 
 /// Identities of the receiver and of the sender: with them, both commands stay the same.
 const PEMS: [&str; 2] = ["there.pem", "here.pem"];
 
-/// Makes what trials need, and tells the fingerprints.
+/// Creates the directories and identities of trials; returns the fingerprints.
 fn prepare(directory: &Path) -> [String; 2] {
     fs::create_dir(directory.join("from")).unwrap();
     fs::create_dir(directory.join("to")).unwrap();

@@ -1,4 +1,4 @@
-//! On loopback.
+//! Transfers on loopback.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -59,7 +59,7 @@ fn people_are_told_in_sentences() {
     assert_eq!(output.status.code(), Some(0), "the same again: {told}");
     let shown = String::from_utf8(output.stdout).unwrap();
     assert!(shown.starts_with("already there: 1 file, identical (500 kB, to 127.0.0.1:"), "{shown}");
-    // What is there is replaced by nobody who was not asked.
+    // Existing files are replaced only on request.
     fs::write(&file, tree::bytes(3, 500_000)).unwrap();
     let output = barograph().args(["send", "--quiet"]).arg(&file).arg(&line).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -88,15 +88,15 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
     let stranger = format!("{start}{}", if end == "AAAA" { "BBBB" } else { "AAAA" });
     let gone = line.replacen(line.split('/').nth(2).unwrap(), &nobody.to_string(), 1);
     for (arguments, code, words) in [
-        (vec!["recv", "/nowhere/at/all"], 2, "does not exist; --create makes it"),
-        (vec!["recv", file], 2, "is no directory"),
+        (vec!["recv", "/nowhere/at/all"], 2, "does not exist; pass --create to create it"),
+        (vec!["recv", file], 2, "is not a directory"),
         (vec!["recv", there, "--quota", "much"], 2, "700MB"),
         (vec!["recv", there, "--udp-ports", "9-8"], 2, "40000-40007"),
         (vec!["recv", there, "--identity", "/nowhere/a.pem"], 2, "/nowhere/a.pem"),
-        (vec!["send", file, "north"], 2, "how is north to be known?"),
-        (vec!["send", file, "brg://nonsense"], 2, "copy the whole line"),
-        (vec!["send", &line, file], 2, "the line comes last"),
-        (vec!["send", file, file, &line], 1, "two paths are to be called \"file\""),
+        (vec!["send", file, "north"], 2, "Cannot authenticate north: pass "),
+        (vec!["send", file, "brg://nonsense"], 2, "copy the whole address"),
+        (vec!["send", &line, file], 2, "the receiver address comes last"),
+        (vec!["send", file, file, &line], 1, "two paths would have the name \"file\""),
         (vec!["send", kept, &line], 1, "an unfinished transfer, which cannot be sent"),
         (vec!["recv", there, "--identity", file], 2, "chmod 600"),
         (vec!["send", file, &line, "--controller", "cubic"], 2, "highspeed"),
@@ -142,16 +142,16 @@ fn a_signal_stops_either_end_and_the_same_command_goes_on() {
     let (file, to) = (directory.path().join("a"), directory.path().join("in"));
     fs::write(&file, tree::bytes(5, 8_000_000)).unwrap();
     fs::create_dir(&to).unwrap();
-    // Two seconds and more, so that there is something to stop.
+    // The transfer takes over two seconds, so that there is something to stop.
     let slowly = ["--controller", "fixed", "--rate", "30M"];
     let (recv, line) = receive_here(&to, &[]);
     let mut stopped = send(&mut barograph(), &file, &line, &slowly);
-    // On a busy computer nothing may have come by the first of them.
+    // On a busy computer, the first progress events may have no bytes.
     while stopped.until("progress")["held_bytes"] == 0 {}
     stopped.signal("INT");
     let (code, events, stderr) = stopped.end();
     assert_eq!(code, Some(1), "{stderr}");
-    assert!(stderr.contains("the same command goes on where it was"), "{stderr}");
+    assert!(stderr.contains("Run the same command again to resume"), "{stderr}");
     assert_eq!(events.last().unwrap()["error"], "stopped");
 
     let mut again: Running = send(&mut barograph(), &file, &line, &slowly);
@@ -183,6 +183,6 @@ fn nothing_is_sealed_where_both_ends_say_so() {
     let (_recv, line) = receive_here(&to, &["--clear"]);
     let (code, _, stderr) = send(&mut barograph(), &file, &line, &["--clear"]).end();
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(stderr.contains("not sealed"), "{stderr}");
+    assert!(stderr.contains("not encrypted"), "{stderr}");
     assert_eq!(fs::read(to.join("a")).unwrap(), fs::read(&file).unwrap());
 }

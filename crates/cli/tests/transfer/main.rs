@@ -1,4 +1,5 @@
-//! `barograph recv` and `barograph send` as people run them: on loopback, between two hosts, stopped, killed and started again.
+//! `barograph recv` and `barograph send` as people run them: on loopback, between two hosts,
+//! stopped, killed and started again.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -22,7 +23,7 @@ fn barograph() -> Command {
     of(Path::new(env!("CARGO_BIN_EXE_barograph")))
 }
 
-/// The program at this path, without the settings of whoever runs the tests.
+/// The program at this path, without settings of the user that runs the tests.
 fn of(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().stdin(Stdio::null());
@@ -41,7 +42,7 @@ impl Running {
         let mut program = Program::start(piped);
         let stdout = program.take_stdout().unwrap();
         let (sender, events) = channel();
-        // It ends with the command, which ends with this value.
+        // The thread ends with the command, which ends with this value.
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 if sender.send(serde_json::from_str(&line).unwrap_or(Value::String(line))).is_err() {
@@ -69,19 +70,19 @@ impl Running {
         self.program.signal(name);
     }
 
-    /// SIGKILL: no farewell.
+    /// Kills the program with SIGKILL.
     fn kill(mut self) {
         self.program.kill();
     }
 
-    /// Waits for the end; gives the exit code, the events that were left, and standard error.
+    /// Waits for the end; returns the exit code, the remaining events, and standard error.
     fn end(mut self) -> (Option<i32>, Vec<Value>, String) {
         let (code, stderr) = self.program.end();
         (code, self.events.iter().collect(), stderr)
     }
 }
 
-/// A receiver, and its first line.
+/// A receiver, and its first receiver address.
 fn receive(command: &mut Command, directory: &Path, options: &[&str]) -> (Running, String) {
     let mut recv = Running::start(command.arg("recv").arg(directory).args(options));
     let line = recv.until("listening")["lines"][0].as_str().unwrap().to_owned();
@@ -97,7 +98,7 @@ fn send(command: &mut Command, path: impl AsRef<OsStr>, line: &str, options: &[&
     Running::start(command.arg("send").arg(path).arg(line).args(options))
 }
 
-/// Sends all of it: the last event.
+/// Sends everything; returns the last event.
 fn send_all(path: &Path, line: &str, options: &[&str]) -> Value {
     let (code, events, stderr) = send(&mut barograph(), path, line, options).end();
     assert_eq!(code, Some(0), "{stderr}");

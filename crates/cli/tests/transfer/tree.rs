@@ -1,4 +1,4 @@
-//! Trees of files to move, and whether they are the same afterwards.
+//! Trees of files to transfer, and their comparison afterwards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use barograph_sim::Chance;
 
-/// Bytes that nobody guesses, the same for the same seed.
+/// Random bytes, the same for the same seed.
 pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let mut chance = Chance::new(seed, 0);
     let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| chance.bits().to_le_bytes()).collect();
@@ -15,7 +15,8 @@ pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A directory with all that there is: large and small files, an empty one, one with holes, odd names, a program, a link.
+/// A directory with all kinds of entries: large and small files, an empty one, one with holes, odd
+/// names, a program, a link.
 pub(crate) fn mixed(at: &Path, seed: u64, large_bytes: usize) {
     fs::create_dir_all(at.join("deep/er")).unwrap();
     fs::create_dir(at.join("hollow")).unwrap();
@@ -36,7 +37,7 @@ pub(crate) fn mixed(at: &Path, seed: u64, large_bytes: usize) {
 /// Mode, modification time, and content or target.
 type Node = (u32, (i64, i64), Vec<u8>);
 
-/// All below a directory, but for what `is_left_out`.
+/// All entries below a directory.
 pub(crate) fn read(root: &Path) -> BTreeMap<PathBuf, Node> {
     let mut nodes = BTreeMap::new();
     let mut open = vec![PathBuf::new()];
@@ -48,7 +49,7 @@ pub(crate) fn read(root: &Path) -> BTreeMap<PathBuf, Node> {
             open.extend(fs::read_dir(&at).unwrap().map(|entry| path.join(entry.unwrap().file_name())));
             (metadata.mode() & 0o777, times, Vec::new())
         } else if metadata.is_symlink() {
-            // Nobody sets a link's own mode and time.
+            // A link's own mode and time are not transferred.
             (0, (0, 0), fs::read_link(&at).unwrap().into_os_string().into_encoded_bytes())
         } else {
             (metadata.mode() & 0o777, times, fs::read(&at).unwrap())

@@ -1,4 +1,5 @@
-//! `barograph classify fit`: what is learned from which files, what is told of it, and what is kept when something fails.
+//! `barograph classify fit`: the model from different files, the report, and what failures leave
+//! behind.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +12,8 @@ use flate2::write::GzEncoder;
 use super::{checked, command};
 use crate::{assert_refused, text};
 
-/// Windows of 2000 packets whose cause is plain: the host's come in bursts of 60 to 159, the network's one by one; every 50th is of both.
+/// Windows of 2000 packets with a clear cause: the host loses bursts of 60 to 159, the network
+/// single packets; every 50th window has both.
 fn labelled(as_table: bool) -> String {
     let mut text = if as_table {
         "# window 2000\n# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n".to_owned()
@@ -71,7 +73,7 @@ fn a_model_is_learned_from_tables_and_from_lines() {
             command(&["fit", "--method", method, "--window", "2000", &path("lines")]).output().unwrap();
         assert!(of_lines.status.success(), "{}", text(&of_lines.stderr));
         assert_eq!(fs::read(path("model")).unwrap(), of_lines.stdout, "both forms teach the same");
-        // Labels are passed over.
+        // Classification ignores the labels.
         let asked = &["--window", "2000", "--method", method, "--model", &path("model"), &path("lines")];
         let output = command(asked).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -84,7 +86,7 @@ fn what_nothing_can_be_learned_from_is_named() {
     let folder = tempfile::tempdir().unwrap();
     for (name, input, message) in [
         ("empty", "# label\trle\n", "no windows"),
-        ("table", "# label\trle\nnet\t3,1\n", "the length of the windows is not known"),
+        ("table", "# label\trle\nnet\t3,1\n", "the length of the windows is unknown"),
         ("w20_table", "# label\trle\nnet\t3,1\ncpu\t30,1\n", "line 3: runs of 30 packets and more"),
         ("unlabelled", "1110\n", "line 1: cause is missing"),
         (
@@ -101,7 +103,7 @@ fn what_nothing_can_be_learned_from_is_named() {
     }
 }
 
-/// The shipped models are what the script makes of the open signatures.
+/// The script makes the shipped models from the open signatures.
 #[test]
 fn the_shipped_models_are_made_by_the_script() {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -158,7 +160,7 @@ fn kinds_and_lengths_are_chosen_by_name() {
     let random = made.replace("kind=made", "kind=random");
     fs::write(path("random"), &random).unwrap();
     fs::write(path("both"), made.replace("run=r", "run=m") + &random).unwrap();
-    // A length of which there is too little.
+    // A length with too few windows.
     let long = |cause: &str| format!("9000,90\tcause={cause}\tkind=random\trun=l{cause}\n");
     fs::write(path("long"), format!("# window 20000\n{}{}", long("cpu"), long("network"))).unwrap();
     let fit = |arguments: &[&str]| {
@@ -181,8 +183,8 @@ fn kinds_and_lengths_are_chosen_by_name() {
     let without = fit(&["--lengths", "2000", &path("random"), &path("long")]);
     assert_eq!((text(&without.stdout), text(&without.stderr)), (text(&alone.stdout), text(&alone.stderr)));
     for (arguments, message) in [
-        (&["--kinds", "randon"][..], "no window has kind \"randon\"; there are: made, random"),
-        (&["--lengths", "1000"], "no window has 1000 packets; there are: 2000"),
+        (&["--kinds", "randon"][..], "no window has kind \"randon\"; available: made, random"),
+        (&["--lengths", "1000"], "no window has 1000 packets; available: 2000"),
         (&["--lengths", "0"], "0 is not in 1..=16777216"),
     ] {
         let output = fit(&[arguments, &[&path("both")]].concat());
@@ -206,7 +208,7 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
             error.contains("too few windows with losses of the ") && error.contains(" are needed"),
             "{error}"
         );
-        // Words, and no names of the program's parts.
+        // Plain words, no names from the code.
         assert!(!["Host", "FitError", "Cause", "{", "::"].iter().any(|name| error.contains(name)), "{error}");
     }
     assert_eq!(fs::read_to_string(path("model")).unwrap(), "before");
@@ -219,7 +221,7 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
     assert_eq!(a_folder.status.code(), Some(1), "{}", text(&a_folder.stderr));
     assert!(fit(&path("model")).status.success());
     assert!(fs::read_to_string(path("model")).unwrap().starts_with("# The default classifier"));
-    // What is no file is written to, and not replaced.
+    // A device is written to, not replaced.
     assert!(fit("/dev/null").status.success());
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
     let mut left: Vec<_> =
@@ -235,7 +237,7 @@ fn no_window_counts_twice() {
     fs::write(path("table"), labelled(true)).unwrap();
     fs::write(path("lines"), labelled(false)).unwrap();
     let rows: Vec<_> = labelled(true).lines().map(str::to_owned).collect();
-    // The second row of the table, the number of its window in another run, and in another length.
+    // The second row of the table; the same window number in another run, and in another length.
     let again = format!("{}\n{}\n", rows[1], rows[3]);
     fs::write(path("again"), format!("# window 2000\n{again}")).unwrap();
     fs::write(path("elsewhere"), format!("# window 2000\n{}", again.replace("\tr1\t", "\telse\t"))).unwrap();
