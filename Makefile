@@ -1,5 +1,5 @@
 # `make up` needs git, a C compiler and cargo; `make test` installs what tests need. See CONTRIBUTING.md.
-.PHONY: up test lint fuzz web bench lab
+.PHONY: up test lint docs fuzz web bench lab
 
 # Build and run a station on its defaults; stop it with Ctrl-C. ARGS="--target host:port" adds to them.
 # The build is a quick one (profile `up` in Cargo.toml), without NATS and `classify fit`.
@@ -13,6 +13,10 @@ test:
 # What CI checks besides the tests.
 lint:
 	scripts/lint
+
+# Build the documentation site, target/docs/index.html; installs mdbook into target/tools.
+docs:
+	scripts/docs
 
 # Run the fuzzers for SECONDS each; needs a nightly toolchain, see fuzz/README.md.
 fuzz:
