@@ -1,4 +1,4 @@
-//! What a NATS server sends, as the relay passes it on.
+//! Bytes of a NATS server, as the relay forwards them.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_engine::fuzz_relay(data));

@@ -1,4 +1,4 @@
-//! Scenarios of the simulator, and the weather that they make.
+//! Scenarios of the simulator, and the link conditions that they generate.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! The line that a transfer's receiver prints.
+//! The receiver address that a transfer's receiver prints.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_line(data));

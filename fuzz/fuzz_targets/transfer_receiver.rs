@@ -1,4 +1,4 @@
-//! A transfer's receiver, by operations.
+//! A transfer's receiver, driven by a sequence of operations.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_receiver(data));

@@ -1,4 +1,4 @@
-//! A transfer's sender, by operations.
+//! A transfer's sender, driven by a sequence of operations.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_transfer::testkit::fuzz::fuzz_sender(data));

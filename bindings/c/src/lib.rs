@@ -1,14 +1,22 @@
-//! The classifier of `barograph-loss` for C: `barograph_loss.h` beside this crate says what each function does.
+//! The loss classifier of `barograph-loss` for C. The header `barograph_loss.h` beside this crate
+//! documents each function.
+//!
+//! A window of packets goes in, a diagnosis comes out. The crate reads no socket and no kernel
+//! counter: the caller passes everything in.
+//!
+//! Three types matter: [`Window`], [`Evidence`] and [`Diagnosis`]. C sees the first as an opaque
+//! pointer and the others as structs of the header.
 //!
 //! # Safety
-//! One rule holds for all functions: a pointer is null, which each of them answers harmlessly, or it points to what its type says –
-//! a window to one that [`barograph_loss_new`] made, that was not freed, and that no other thread uses meanwhile.
-// Exported names, and pointers that only the caller can answer for.
+//! One rule holds for all functions: a pointer is null, which every function handles without harm,
+//! or it points to what its type says. A window must come from [`barograph_loss_new`], must not be
+//! freed yet, and must not be in use by another thread.
+// Exported names, and pointers that only the caller can guarantee.
 #![allow(unsafe_code)]
 
 use barograph_loss::{Classifier, Meter, Shape, Signature, Verdict};
 
-/// A window of packets, and what it takes to judge it.
+/// A window of packets, with the meter and classifier for its diagnosis.
 #[derive(Debug)]
 pub struct Window {
     signature: Signature,
@@ -16,7 +24,7 @@ pub struct Window {
     classifier: Classifier,
 }
 
-/// What is known of a window beside its pattern; less than 0, or NaN, = not known.
+/// What is known about a window beside its pattern; a value below 0, or NaN, = not known.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Evidence {
@@ -26,7 +34,7 @@ pub struct Evidence {
     delay_s: f64,
 }
 
-/// Who lost the packets of a window.
+/// The cause of a window's losses, with the numbers of the header.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Diagnosis {
@@ -41,7 +49,7 @@ pub struct Diagnosis {
     flags: u32,
 }
 
-/// A window without packets, with the model that comes with the library.
+/// Creates a window without packets, with the model that comes with the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn barograph_loss_new() -> *mut Window {
     let window =
@@ -52,55 +60,57 @@ pub extern "C" fn barograph_loss_new() -> *mut Window {
 /// Frees a window.
 ///
 /// # Safety
-/// As the crate says; it is not used afterwards.
+/// See the crate; the window must not be used afterwards.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn barograph_loss_free(window: *mut Window) {
     if !window.is_null() {
-        // SAFETY: it came from `Box::into_raw` in `barograph_loss_new`, and the caller frees it once.
+        // SAFETY: `window` came from `Box::into_raw` in `barograph_loss_new`, and the caller frees
+        // it once.
         drop(unsafe { Box::from_raw(window) });
     }
 }
 
-/// Forgets the packets, and keeps the memory.
+/// Removes the packets, and keeps the memory.
 ///
 /// # Safety
-/// As the crate says.
+/// See the rule of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn barograph_loss_clear(window: *mut Window) {
-    // SAFETY: null, or a window of the caller's that nobody else uses.
+    // SAFETY: null, or a window of the caller that no other thread uses.
     if let Some(window) = unsafe { window.as_mut() } {
         window.signature.clear();
     }
 }
 
-/// So many packets more that were received, and then so many that were lost. False = they do not fit, and nothing is added.
+/// Appends `received` packets that were received, then `lost` packets that were lost. Returns false
+/// if they do not fit, or if there is no window; then nothing is appended.
 ///
 /// # Safety
-/// As the crate says.
+/// See the rule of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn barograph_loss_push(window: *mut Window, received: u32, lost: u32) -> bool {
-    // SAFETY: null, or a window of the caller's that nobody else uses.
+    // SAFETY: null, or a window of the caller that no other thread uses.
     let Some(window) = (unsafe { window.as_mut() }) else { return false };
     let room = Signature::PACKETS_MAX - window.signature.packets();
     let is_room = received.checked_add(lost).is_some_and(|more| more <= room);
     is_room && window.signature.push_received(received).is_ok() && window.signature.push_lost(lost).is_ok()
 }
 
-/// Says who lost the packets. False = there is no window, or no place for the answer.
+/// Writes the cause of the losses to `diagnosis`. Returns false if `window` or `diagnosis` is null.
 ///
 /// # Safety
-/// As the crate says.
+/// See the rule of the crate.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn barograph_loss_diagnose(
     window: *mut Window,
     evidence: *const Evidence,
     diagnosis: *mut Diagnosis,
 ) -> bool {
-    // SAFETY: each is null, or the caller's and of its type. What `diagnosis` points to is only written.
+    // SAFETY: each is null, or belongs to the caller and has its type. `diagnosis` is only written.
     let (window, evidence) = unsafe { (window.as_mut(), evidence.as_ref()) };
     let Some(window) = window.filter(|_| !diagnosis.is_null()) else { return false };
     let answer = window.diagnose(evidence);
-    // SAFETY: it is not null, and the caller's.
+    // SAFETY: `diagnosis` is not null and belongs to the caller.
     unsafe { diagnosis.write(answer) };
     true
 }
@@ -133,7 +143,7 @@ impl Window {
     }
 }
 
-/// What the answer rests on, and what is to be said of it: a bit each, in the order of the header.
+/// The evidence that was used and the remarks on it, one bit each, in the order of the header.
 fn flags(diagnosis: &barograph_loss::Diagnosis) -> u32 {
     let found = diagnosis.found;
     [
@@ -154,7 +164,7 @@ fn flags(diagnosis: &barograph_loss::Diagnosis) -> u32 {
 
 impl Evidence {
     fn known(&self) -> barograph_loss::Evidence {
-        // Counts above those of the longest window say no more than its length does.
+        // A count above the length of the longest window means no more than that length.
         let count = |value: i64| u32::try_from(value.min(i64::from(u32::MAX))).ok();
         barograph_loss::Evidence {
             burst: count(self.burst).filter(|burst| *burst > 0),

@@ -1,8 +1,8 @@
-//! A timeout with the grounds for it.
+//! A timeout, with the reason for it.
 
 use pyo3::prelude::*;
 
-/// A timeout, what it is based on, and why it is not another.
+/// A timeout, the forecast behind it, and the reason for it.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Decision {
     inner: barograph_timeout::Decision,
@@ -22,31 +22,33 @@ impl Decision {
         self.inner.timeout.as_secs_f64()
     }
 
-    /// The forecast of the response time in seconds, if there is one.
+    /// The forecast of the response time, in seconds; None if there is none.
     #[getter]
     fn forecast(&self) -> Option<f64> {
         self.inner.forecast.map(|forecast| forecast.as_secs_f64())
     }
 
-    /// The forecast's typical error in seconds, if one was scored.
+    /// Typical error of the forecast, in seconds; None if none was scored.
     #[getter]
     fn error(&self) -> Option<f64> {
         self.inner.error.map(|error| error.as_secs_f64())
     }
 
-    /// The share of such attempts that is expected to run into this timeout, 0 to 1, if it is known.
+    /// The share of such attempts that is expected to reach this timeout, 0 to 1; None if not
+    /// known.
     #[getter]
     fn expected_timeouts(&self) -> Option<f64> {
         known(self.inner.expected_timeouts)
     }
 
-    /// How likely a retry is to be a fresh draw rather than to meet the same slowness, 0 to 1, if that is asked.
+    /// The probability that a retry is quick, that is, answered before the first attempt's timeout,
+    /// 0 to 1; None if the strategy does not learn it.
     #[getter]
     fn help(&self) -> Option<f64> {
         known(self.inner.help)
     }
 
-    /// Why, in a few words.
+    /// The reason for this timeout, in a few words.
     #[getter]
     fn reason(&self) -> String {
         self.inner.reason.to_string()
@@ -67,7 +69,7 @@ impl Decision {
     }
 }
 
-/// The core says NaN where Python says `None`.
+/// `None` for the NaN of the core.
 fn known(share: f64) -> Option<f64> {
     (!share.is_nan()).then_some(share)
 }

@@ -1,4 +1,4 @@
-//! `Forecaster`: a battery over one series.
+//! `Forecaster`: a battery of methods over one series.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use pyo3::types::{PyByteArray, PyDict};
 
 use crate::values::values;
 
-/// A battery of forecasters over one series, and the rule that chooses among them.
+/// A battery of forecasting methods over one series, and the rule that combines them.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Forecaster {
     inner: Mutex<Battery>,
@@ -30,7 +30,7 @@ impl Forecaster {
         let preset = preset_named(preset)?;
         let rule = match (rule, preset) {
             (Some(name), _) => rule_named(name)?,
-            // What each preset is made for.
+            // The rule that each preset is made for.
             (None, Preset::Full) => Rule::Blend,
             (None, Preset::Nws) => Rule::TwoLevel,
             (None, Preset::Classic) => Rule::Flat,
@@ -38,9 +38,9 @@ impl Forecaster {
         Ok(Self { inner: Mutex::new(Battery::new(&Config { preset, rule, levels })) })
     }
 
-    /// Learns a value, or all of a sequence, an array or an iterator, in order. If one of them is not
-    /// finite, ValueError names it and nothing is learnt. `times` is when each was measured (s). Values
-    /// after gaps in time have their own forecasts and intervals.
+    /// Learns a value, or all values of a sequence, an array or an iterator, in order. If a value
+    /// is not finite, ValueError names it and none is learned. `times` are the times of
+    /// measurement, in seconds. Values after gaps in time have their own forecasts and intervals.
     #[pyo3(signature = (series, times=None))]
     fn update(
         &self,
@@ -57,8 +57,8 @@ impl Forecaster {
         Ok(())
     }
 
-    /// Learns a series, and gives for each of its values the forecast that was issued before it was seen
-    /// (NaN where there was none).
+    /// Learns a series, and returns for each value the forecast that was issued before it was seen
+    /// (NaN if there was none).
     #[pyo3(signature = (series, loss="squared", times=None))]
     fn predict<'py>(
         &self,
@@ -82,27 +82,28 @@ impl Forecaster {
         like(series, issued)
     }
 
-    /// The forecast of the next value, or of one at the time `at` (s); None before the first.
+    /// Returns the forecast of the next value, or of the value at the time `at` (seconds); None
+    /// before the first value.
     #[pyo3(signature = (loss="squared", at=None))]
     fn forecast(&self, py: Python<'_>, loss: &str, at: Option<f64>) -> PyResult<Option<Forecast>> {
         let loss = loss_named(loss)?;
         Ok(self.battery(py).forecast_at(loss, at.unwrap_or(f64::NAN)).map(|inner| Forecast { inner }))
     }
 
-    /// The interval that the next value should fall into with probability `level` (0.01 to 0.999), or None
-    /// until ten forecasts were scored.
+    /// Returns the interval that holds the next value with probability `level` (0.01 to 0.999), or
+    /// None until ten forecasts were scored.
     #[pyo3(signature = (level=0.9, at=None))]
     fn interval(&self, py: Python<'_>, level: f64, at: Option<f64>) -> PyResult<Option<Interval>> {
         in_range(level)?;
         Ok(self.battery(py).interval_at(level, at.unwrap_or(f64::NAN)).map(|inner| Interval { inner }))
     }
 
-    /// Every method with its own forecast of the next value; empty before the first value.
+    /// Returns every method with its own forecast of the next value; empty before the first value.
     fn method_forecasts<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         by_name(py, self.battery(py).method_forecasts())
     }
 
-    /// Every method with its weight (0 to 1, sum 1); empty before the first value.
+    /// Returns every method with its weight (0 to 1, sum 1); empty before the first value.
     #[pyo3(signature = (loss="squared"))]
     fn weights<'py>(&self, py: Python<'py>, loss: &str) -> PyResult<Bound<'py, PyDict>> {
         let loss = loss_named(loss)?;
@@ -116,7 +117,8 @@ impl Forecaster {
     }
 }
 
-/// The forecast of the next value, with the errors of those issued so far (None until one is scored).
+/// The forecast of the next value, with the errors of the forecasts issued so far (None until one
+/// is scored).
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Forecast {
     inner: barograph_forecast::Forecast,
@@ -130,25 +132,25 @@ impl Forecast {
         self.inner.value
     }
 
-    /// Mean squared error.
+    /// Mean squared error, in the unit squared.
     #[getter]
     fn mse(&self) -> Option<f64> {
         self.scored(self.inner.mse)
     }
 
-    /// Mean absolute error.
+    /// Mean absolute error, in the series' unit.
     #[getter]
     fn mae(&self) -> Option<f64> {
         self.scored(self.inner.mae)
     }
 
-    /// Mean squared error in which old errors fade (half-life 100 values).
+    /// Mean squared error in which old errors fade (half-life 100 values), in the unit squared.
     #[getter]
     fn recent_mse(&self) -> Option<f64> {
         self.scored(self.inner.recent_mse)
     }
 
-    /// Mean absolute error in which old errors fade (half-life 100 values).
+    /// Mean absolute error in which old errors fade (half-life 100 values), in the series' unit.
     #[getter]
     fn recent_mae(&self) -> Option<f64> {
         self.scored(self.inner.recent_mae)
@@ -160,25 +162,25 @@ impl Forecast {
         self.scored(self.inner.mse.sqrt())
     }
 
-    /// The method that made it; of a blend, the one with the largest weight.
+    /// The method that made the forecast; in a blend, the one with the largest weight.
     #[getter]
     fn method(&self) -> &'static str {
         self.inner.method.0
     }
 
-    /// The method's weight in a blend, 0 to 1; None where the rule picks one method.
+    /// The method's weight in a blend, 0 to 1; None if the rule picks one method.
     #[getter]
     fn weight(&self) -> Option<f64> {
         self.inner.weight
     }
 
-    /// What made it, for people: a method, or a blend and its largest member.
+    /// A text for people: the method, or a blend and its largest member.
     #[getter]
     fn made_by(&self) -> String {
         self.inner.made_by().to_string()
     }
 
-    /// How many values have been learnt.
+    /// Number of values that were learned.
     #[getter]
     fn count(&self) -> u64 {
         self.inner.count
@@ -202,7 +204,7 @@ impl Forecast {
     }
 }
 
-/// A prediction interval.
+/// A range that holds the next value with a given probability.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Interval {
     inner: barograph_forecast::Interval,
@@ -210,7 +212,7 @@ pub(crate) struct Interval {
 
 #[pymethods]
 impl Interval {
-    /// The share of values that should fall inside.
+    /// The probability that a value falls inside, 0 to 1.
     #[getter]
     fn level(&self) -> f64 {
         self.inner.level
@@ -234,7 +236,7 @@ impl Interval {
     }
 }
 
-/// A time for each of `count` values, NaN where none is given: that says nothing to a battery.
+/// A time for each of `count` values, NaN if none is given; a battery ignores NaN.
 fn times_of(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<f64>> {
     let Some(given) = given else { return Ok(vec![f64::NAN; count]) };
     let times = values(given)?;
@@ -248,10 +250,11 @@ fn learn(battery: &mut Battery, value: f64, time_s: f64) {
     battery.update_at(value, time_s).expect("values() lets only values through that a battery takes");
 }
 
-/// `values` as what `given` is: a NumPy array if that was one, else a list.
+/// Converts `values` to the kind of `given`: a NumPy array if it is one, else a list.
 fn like<'py>(given: &Bound<'py, PyAny>, values: Vec<f64>) -> PyResult<Bound<'py, PyAny>> {
     let py = given.py();
-    // Who has no NumPy has no array of it: it is not imported for the question's sake.
+    // If NumPy is not imported yet, `given` is not one of its arrays; this check does not import
+    // it.
     let numpy = py.import("sys")?.getattr("modules")?.call_method1("get", ("numpy",))?;
     if numpy.is_none() || !given.is_instance(&numpy.getattr("ndarray")?)? {
         return Ok(values.into_pyobject(py)?.into_any());

@@ -1,9 +1,13 @@
-//! The native half of the Python package `barograph`: each class is a thin shell around a type of the core
-//! crates. What calls, retries, asyncio and HTTP clients need is written in Python, beside it.
+//! The native half of the Python package `barograph`: each class is a thin shell around a type of
+//! the core crates. Calls, retries, asyncio and HTTP clients are written in Python, beside it.
 //!
-//! Times are seconds, as everywhere in Python. Every class may be used from several threads at once: what
-//! learns is behind a mutex, which is waited for without holding the interpreter back.
-// The macros of pyo3 write the unsafe code that an extension module consists of; we write none.
+//! Three classes matter: `AdaptiveTimeout` and its `Decision`, and `Forecaster`. The crate opens no
+//! socket and reads no clock.
+//!
+//! Times are in seconds, as everywhere in Python. Every class may be used from several threads at
+//! once: state that learns is behind a mutex, and waiting for the mutex does not block the
+//! interpreter.
+// The macros of pyo3 generate the unsafe code of an extension module; this crate has none.
 #![deny(unsafe_code)]
 
 mod decision;

@@ -14,7 +14,7 @@ use pyo3::types::PyBytes;
 use crate::decision::Decision;
 use crate::seconds::{not_negative, positive};
 
-/// What the links of this host learn together.
+/// What all links of this host learn together.
 #[pyclass(frozen, module = "barograph")]
 pub(crate) struct Host {
     inner: barograph_timeout::Host,
@@ -32,13 +32,13 @@ impl Host {
 #[pyclass(frozen, subclass, module = "barograph._native")]
 pub(crate) struct AdaptiveTimeout {
     inner: Mutex<Estimator>,
-    /// Attempts of an exchange, unless it says otherwise.
+    /// Attempts of an exchange, unless a call gives another number.
     #[pyo3(get)]
     tries: u32,
     limit: Duration,
 }
 
-/// The default, which can do more, or another.
+/// The default estimator, which can do more, or another one.
 enum Estimator {
     Adaptive(Box<Adaptive>),
     Other(Box<dyn Timeout + Send>),
@@ -127,7 +127,7 @@ impl AdaptiveTimeout {
         Ok(self.estimator(py).as_timeout().timeout(&attempt).min(self.limit).as_secs_f64())
     }
 
-    /// How long an attempt may take, on what grounds.
+    /// The timeout of an attempt, with the reason for it.
     #[pyo3(signature = (bytes=0, number=0, tries=None, elapsed=0.0))]
     fn decide(
         &self,
@@ -143,7 +143,7 @@ impl AdaptiveTimeout {
         Ok(barograph_timeout::Decision { timeout, ..decision }.into())
     }
 
-    /// The answer came after so many seconds.
+    /// Records that the response came after `seconds`.
     #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
     fn answered(
         &self,
@@ -159,7 +159,7 @@ impl AdaptiveTimeout {
         Ok(())
     }
 
-    /// The attempt was cut off after so many seconds, because its timeout had passed.
+    /// Records that the attempt was cut off after `seconds`, because its timeout had passed.
     #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
     fn timed_out(
         &self,
@@ -175,7 +175,7 @@ impl AdaptiveTimeout {
         Ok(())
     }
 
-    /// The attempt was given up after so many seconds for another reason than its timeout.
+    /// Records that the attempt was abandoned after `seconds`, for another reason than its timeout.
     #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
     fn superseded(
         &self,
@@ -191,7 +191,7 @@ impl AdaptiveTimeout {
         Ok(())
     }
 
-    /// The attempt failed after so many seconds: refused, reset, broken.
+    /// Records that the attempt failed after `seconds`: refused, reset, broken.
     #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
     fn failed(
         &self,
@@ -207,15 +207,15 @@ impl AdaptiveTimeout {
         Ok(())
     }
 
-    /// Setting up a connection took so many seconds, which are no part of any attempt.
+    /// Records that a connection took `seconds` to open; this is not part of any attempt.
     fn connected(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let took = positive("seconds", seconds)?;
         self.estimator(py).as_timeout_mut().connected(took);
         Ok(())
     }
 
-    /// Starts from a forecast made elsewhere, and its error, both in seconds; ignored once this link has
-    /// answers of its own.
+    /// Starts from a forecast made elsewhere, and its error, both in seconds. It is ignored once
+    /// this link has responses of its own.
     fn start_from(&self, py: Python<'_>, forecast: f64, error: f64) -> PyResult<()> {
         let (forecast, error) = (positive("forecast", forecast)?, not_negative("error", error)?);
         match &mut *self.estimator(py) {
@@ -225,7 +225,7 @@ impl AdaptiveTimeout {
         Ok(())
     }
 
-    /// All that the link has learned, for `AdaptiveTimeout.load`.
+    /// Returns all that the link has learned, for `AdaptiveTimeout.load`.
     fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         match &*self.estimator(py) {
             Estimator::Adaptive(adaptive) => Ok(PyBytes::new(py, &adaptive.save())),
@@ -233,7 +233,7 @@ impl AdaptiveTimeout {
         }
     }
 
-    /// The longest that any attempt may take, in seconds.
+    /// The longest time that any attempt may take, in seconds.
     #[getter]
     fn limit(&self) -> f64 {
         self.limit.as_secs_f64()
@@ -258,7 +258,7 @@ impl AdaptiveTimeout {
     }
 }
 
-/// The default estimator, as new or as it was saved.
+/// Creates the default estimator, new or from a saved state.
 fn adaptive(
     budget: Option<f64>,
     start: Duration,

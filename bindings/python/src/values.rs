@@ -1,4 +1,4 @@
-//! Values from Python: a number, a buffer such as a NumPy array, or anything that can be iterated.
+//! Values from Python: a number, a buffer such as a NumPy array, or any iterable.
 
 use barograph_forecast::{Battery, NotFinite};
 use pyo3::buffer::{Element, PyBuffer};
@@ -6,9 +6,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyString};
 
-/// One value or many, each one that a battery takes.
+/// One value or many; a battery accepts each of them.
 pub(crate) fn values(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
-    // Text and bytes can be iterated too, but were hardly meant.
+    // Text and bytes can be iterated, too, but are hardly intended.
     if given.is_instance_of::<PyString>()
         || given.is_instance_of::<PyBytes>()
         || given.is_instance_of::<PyByteArray>()
@@ -31,7 +31,8 @@ pub(crate) fn values(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
     }
 }
 
-/// Whether `given` has elements: a NumPy scalar or an array of no dimension has none, though it has a buffer.
+/// Whether `given` has elements. A NumPy scalar or an array without dimensions has none, although
+/// it has a buffer.
 fn is_many(given: &Bound<'_, PyAny>) -> PyResult<bool> {
     match given.getattr_opt("ndim")? {
         Some(dimensions) => match dimensions.extract::<u32>()? {
@@ -43,12 +44,12 @@ fn is_many(given: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
 }
 
-/// All elements; those of the usual arrays without making a Python object of each.
+/// All elements; those of common arrays without a Python object for each.
 fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
     if let Some(values) = buffer::<f64>(given, |value| value)
         .or_else(|| buffer::<f32>(given, f64::from))
         .or_else(|| buffer::<i32>(given, f64::from))
-        // As Python's own float(): the nearest there is.
+        // The nearest double, as from Python's own float().
         .or_else(|| buffer::<i64>(given, |value| value as f64))
     {
         return values;
@@ -58,7 +59,7 @@ fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
         .enumerate()
         .map(|(index, value)| {
             let value = value?;
-            // Of these NumPy would drop the imaginary part, and only warn.
+            // NumPy would drop the imaginary part, and only warn.
             if value.get_type().name()?.to_string().starts_with("complex") {
                 return Err(PyTypeError::new_err(format!("value {index} is a complex number")));
             }
@@ -70,17 +71,17 @@ fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
         .collect()
 }
 
-/// The elements of a buffer of `T`, however it is laid out; `None` if this is no such buffer.
+/// The elements of a buffer of `T`, in any memory layout; `None` if `given` is no such buffer.
 fn buffer<T: Element>(given: &Bound<'_, PyAny>, float: impl Fn(T) -> f64) -> Option<PyResult<Vec<f64>>> {
     let buffer = PyBuffer::<T>::get(given).ok().filter(|buffer| buffer.dimensions() == 1)?;
-    // A byte order may be named before the type; another than this machine's must not be read as if it were.
+    // The format may name a byte order before the type; only that of this machine is read.
     if !matches!(buffer.format().to_bytes(), [_] | [b'@', _]) {
         return None;
     }
     Some(buffer.to_vec(given.py()).map(|values| values.into_iter().map(float).collect()))
 }
 
-/// Whether a battery takes `value`; NaN fails the comparison.
+/// Whether a battery accepts `value`; NaN fails the comparison.
 fn takes(value: f64) -> bool {
     value.abs() <= Battery::VALUE_MAX
 }

@@ -1,8 +1,13 @@
-//! The battery of `barograph-forecast` for a page: numbers in, numbers out, no generated glue.
+//! The battery of `barograph-forecast` for a web page: numbers in, numbers out, no generated glue.
 //!
-//! A page holds batteries by number. Results lie in one block of `f64` at [`numbers`], valid until the
-//! next call; a caller copies them at once. `web/src/weather/forecaster.js` is the other side.
-// Exported names are unsafe to the compiler because two of one name would collide; nothing else here is.
+//! A page refers to each battery by a number. [`battery_new`] creates one, [`battery_update`]
+//! learns a value, and [`battery_forecast`] writes the forecasts to one block of `f64` at
+//! [`numbers`]. The block is valid until the next call, so a caller copies it at once.
+//! `web/src/weather/forecaster.js` is the caller.
+//!
+//! The module draws and stores nothing, and reads no clock.
+// Exported names are unsafe to the compiler, because two equal ones would collide; nothing else
+// here is unsafe.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -20,9 +25,10 @@ struct State {
     methods: [&'static str; 2],
 }
 
-/// A new battery; its number, from 1 on. 0 = there are [`BATTERIES_MAX`].
+/// Creates a battery and returns its number, from 1 on; 0 = there are [`BATTERIES_MAX`] already.
 ///
-/// `kind` 1 is the Network Weather Service 2.x, whose forecasters JavaNws had; any other the default.
+/// `kind` 1 is the Network Weather Service 2.x, with the forecasters of JavaNws; any other value is
+/// the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_new(kind: u32) -> u32 {
     let config = match kind {
@@ -43,7 +49,7 @@ pub extern "C" fn battery_new(kind: u32) -> u32 {
     })
 }
 
-/// Forgets a battery; one that is not there is none.
+/// Frees a battery; does nothing if it does not exist.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_free(battery: u32) {
     STATE.with_borrow_mut(|state| {
@@ -53,8 +59,9 @@ pub extern "C" fn battery_free(battery: u32) {
     });
 }
 
-/// Scores the issued forecasts on `value`, measured at `time_s` (seconds; NaN = unknown), and learns it.
-/// Returns 1; or 0 and changes nothing if the battery does not exist or takes no such value.
+/// Scores the issued forecasts on `value`, measured at `time_s` (seconds; NaN = unknown), and
+/// learns it. Returns 1, or 0 without any change if the battery does not exist or rejects the
+/// value.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_update(battery: u32, value: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
@@ -63,12 +70,14 @@ pub extern "C" fn battery_update(battery: u32, value: f64, time_s: f64) -> u32 {
     })
 }
 
-/// Writes the forecast of the value at `time_s` (seconds; NaN = the next one in time) and its interval at `level`
-/// (0.01 to 0.999) to [`numbers`] and [`method`]. Returns 0 if there is no forecast.
+/// Writes the forecast of the value at `time_s` (seconds; NaN = the next one, without a gap) and
+/// its interval at `level` (0.01 to 0.999) to [`numbers`] and [`method`]. Returns 0 if there is no
+/// forecast.
 ///
-/// The numbers: `count`; of the forecast of the mean `value, mse, mae, recent_mse, recent_mae`;
-/// the same five of the forecast of the median; `lower, upper`; the weights of their largest members,
-/// NaN where no blend made them. Errors before the first scored forecast and ends before ten are NaN.
+/// The numbers are `count`; `value, mse, mae, recent_mse, recent_mae` of the mean forecast; the
+/// same five of the median forecast; `lower, upper`; and the weights of the largest members of
+/// both, NaN if there is no blend. Errors are NaN before the first scored forecast, `lower` and
+/// `upper` before ten.
 #[unsafe(no_mangle)]
 pub extern "C" fn battery_forecast(battery: u32, level: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
@@ -93,25 +102,27 @@ pub extern "C" fn battery_forecast(battery: u32, level: f64, time_s: f64) -> u32
     })
 }
 
-/// Where the numbers of the last [`battery_forecast`] lie.
+/// Address of the numbers of the last [`battery_forecast`].
 #[unsafe(no_mangle)]
 pub extern "C" fn numbers() -> *const f64 {
     STATE.with_borrow(|state| state.numbers.as_ptr())
 }
 
-/// Where the name of a method of the last [`battery_forecast`] lies, as ASCII: 0 = of the mean, 1 = of the median.
+/// Address of the name, in ASCII, of a method of the last [`battery_forecast`]: 0 = of the mean
+/// forecast, 1 = of the median forecast.
 #[unsafe(no_mangle)]
 pub extern "C" fn method(which: u32) -> *const u8 {
     STATE.with_borrow(|state| state.name(which).as_ptr())
 }
 
-/// How many bytes that name has.
+/// Length of the name at [`method`], in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn method_length(which: u32) -> usize {
     STATE.with_borrow(|state| state.name(which).len())
 }
 
-/// More than a page has series; an endless loop in a script must not take all memory.
+/// Most batteries: more than a page has series. It bounds the memory that an endless loop in a
+/// script can take.
 pub const BATTERIES_MAX: usize = 1024;
 
 const NUMBERS: usize = 15;

@@ -1,75 +1,85 @@
-//! `/v1/best` (docs/spec/best.md).
+//! `/v1/best`: hosts ranked by the expected time of a transfer (docs/spec/best.md).
 
 use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// Hosts in the order in which a transfer from one host is expected to be over.
+/// Hosts, ordered by the expected time of a transfer from one host.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Best {
-    /// Host that sends.
+    /// Name of the host that sends.
     pub from: String,
+    /// Size of the transfer, in bytes.
     pub bytes: u64,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
-    /// First host; `None` = too close to call, or nothing is known.
+    /// Host with the shortest time; `None` = too close to call, or nothing is known.
     pub best: Option<String>,
-    /// Hosts that cannot be told from the first one, and that one; empty where `best` is known.
+    /// Hosts that cannot be told from the first one, including it; empty if `best` is known.
     pub too_close_to_call: Vec<String>,
     /// Hosts with a forecast, the fastest first.
     pub hosts: Vec<BestHost>,
+    /// Hosts without a forecast, with the reason.
     pub unknown: Vec<UnknownHost>,
 }
 
-/// One host with its forecast.
+/// One host, with the forecast of its transfer time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BestHost {
+    /// Name of the host.
     pub host: String,
-    /// Forecast of the transfer's time, seconds.
+    /// Forecast of the transfer time, in seconds.
     pub forecast: f64,
-    /// Lower end of its interval, seconds.
+    /// Lower end of the interval of that time, in seconds.
     pub lower: f64,
-    /// Upper end of its interval, seconds.
+    /// Upper end of the interval of that time, in seconds.
     pub upper: f64,
-    /// Whether it may be as fast as the first.
+    /// Whether its time cannot be told from that of the first host; true for the first.
     pub is_close: bool,
-    /// `measured`, or `composed` if a part is.
+    /// `measured`, or `composed` if its round-trip time or goodput is composed.
     pub basis: Word,
-    /// Round-trip time, seconds.
+    /// Round-trip time, in seconds.
     pub rtt: BestPart,
-    /// Goodput, bit/s; `None` = not known.
+    /// Goodput, in bit/s; `None` = not known.
     pub goodput: Option<BestPart>,
     /// Share of datagrams lost, 0 to 1; `None` = not known.
     pub loss: Option<BestPart>,
 }
 
-/// A forecast that a [`BestHost`]'s time rests on, in the unit of its quantity.
+/// A forecast of one quantity, from which the time of a [`BestHost`] follows.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BestPart {
+    /// Forecast, in the unit of the quantity.
     pub forecast: f64,
+    /// Lower end of its interval, in the unit of the quantity.
     pub lower: f64,
+    /// Upper end of its interval, in the unit of the quantity.
     pub upper: f64,
-    /// `measured` or `composed`.
+    /// How it is known: `measured` or `composed`.
     pub basis: Word,
-    /// Age of the newest measurement, seconds.
+    /// Age of the newest measurement, in seconds; `None` if its time label is ahead of now, or if
+    /// the forecast is composed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s: Option<f64>,
-    /// How far its time label is ahead of the station's clock, seconds.
+    /// How far the time label of the newest measurement is ahead of now, or was ahead of its
+    /// arrival, in seconds; `None` = it is not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead_s: Option<f64>,
-    /// Hosts of the path that it was composed along, both ends included.
+    /// Hosts of the path that it was composed along, both ends included; `None` = measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub via: Option<Vec<String>>,
 }
 
-/// A host of which nothing can be said.
+/// A host without a forecast.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnknownHost {
+    /// Name of the host.
     pub host: String,
+    /// Why there is no forecast, as a sentence.
     pub reason: String,
 }
 
@@ -77,7 +87,10 @@ pub struct UnknownHost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Estimate {
+    /// Forecast, in that unit.
     pub forecast: f64,
+    /// Lower end of its interval, in that unit.
     pub lower: f64,
+    /// Upper end of its interval, in that unit.
     pub upper: f64,
 }

@@ -4,99 +4,108 @@ use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// The newest tests, and what further ones may cost.
+/// The newest bulk tests, and the budget for further ones.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestList {
-    /// Whether the station takes part in tests.
+    /// Whether the station takes part in bulk tests.
     pub bulk: bool,
+    /// What bulk tests may cost, and have cost.
     pub budget: TestBudget,
-    /// Time until the station's next turn, seconds; `None` = there is no peer to test.
+    /// Time until the station's next turn, in seconds; `None` = there is no peer to test.
     pub next_turn_s: Option<f64>,
+    /// Number of turns in which every peer refused.
     pub turns_skipped: u64,
+    /// Number of turns put off because this host had no place or budget for a test.
     pub turns_deferred: u64,
     /// Tests, the newest first.
     pub tests: Vec<Test>,
 }
 
-/// What tests may cost.
+/// What bulk tests may cost, and have cost.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestBudget {
+    /// Most time and bytes of all tests in an hour.
     pub per_hour: TestCost,
+    /// Most time and bytes of one test.
     pub per_test: TestCost,
-    /// Spent in the last hour.
+    /// Time and bytes spent in the last hour.
     pub spent: TestSpent,
-    /// Left of `per_hour`.
+    /// What is left of `per_hour`.
     pub left: TestCost,
 }
 
-/// What was spent, by this station's role.
+/// What bulk tests have cost, by this station's role.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestSpent {
     /// Tests in which this station was the source, which sends.
     pub source: TestCost,
-    /// Tests in which it was the target, which receives.
+    /// Tests in which this station was the target, which receives.
     pub target: TestCost,
 }
 
-/// What tests took, all together.
+/// Time and bytes of one or more bulk tests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TestCost {
-    /// Time under way, seconds.
+    /// Duration of the tests, in seconds.
     pub seconds: f64,
     /// Bytes sent or received.
     pub bytes: u64,
 }
 
-/// One test, at this end.
+/// One bulk test, as this end saw it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Test {
-    /// When it began, seconds since 1970-01-01 UTC; of refusals when the latest was.
+    /// When it began, in seconds since 1970-01-01 UTC; for refusals, when the latest was.
     pub time_s: f64,
-    /// `source` (this station sent) or `target`.
+    /// `source` (this station sends) or `target` (this station receives).
     pub role: Word,
+    /// Name of the station at the other end.
     pub peer: String,
+    /// Progress or result of the test.
     pub state: TestState,
-    /// Whether `POST /v1/tests` asked for it.
+    /// Whether `POST /v1/tests` requested it.
     pub on_demand: bool,
-    /// How long it was meant to be at most, seconds.
+    /// Its longest intended duration, in seconds.
     pub test_s: f64,
-    /// What it took in the end, seconds.
+    /// Its real duration, in seconds; `None` = not known, or it still runs.
     pub duration_s: Option<f64>,
-    /// Bytes sent or received.
+    /// Bytes sent or received; `None` = not known, or it still runs.
     pub bytes: Option<u64>,
-    /// Goodput of the test, bit/s.
+    /// Goodput of the test, in bit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goodput_bit_s: Option<f64>,
-    /// Why the stream ended: `full`, `bytes`, `early`.
+    /// Why the stream ended: `full`, `bytes` or `early`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Word>,
-    /// Program that makes it, if that is not the station's own stream: `iperf3`.
+    /// Program that made it, if not the station's own stream: `iperf3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with: Option<Word>,
     /// Why it failed or was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// When to ask again, seconds.
+    /// Time after which to retry, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_s: Option<f64>,
-    /// How many refusals in a row it stands for.
+    /// Number of refusals in a row that this entry stands for; otherwise 1.
     pub times: u64,
 }
 
-/// What became of a test.
+/// Progress or result of a bulk test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TestState {
+    /// It has begun and not ended.
     Running,
-    /// It gave a rate; as target, bytes came.
+    /// It gave a rate; at the target, bytes arrived.
     Done,
+    /// It began and gave no rate.
     Failed,
-    /// It did not begin: one end gave no permission.
+    /// It did not begin, because one end refused it.
     Refused,
     /// A state that this version does not have.
     #[default]
@@ -104,20 +113,22 @@ pub enum TestState {
     Unknown,
 }
 
-/// A request for a test.
+/// A request for a bulk test.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTest {
+    /// Name of the peer that receives.
     pub to: String,
-    /// Its length, seconds; `None` = the station's.
+    /// Duration of the test, in seconds; `None` = the station's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds: Option<f64>,
 }
 
-/// The answer when no test may begin now.
+/// The response if no bulk test may begin now.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TestRefused {
+    /// Why no test may begin, as a sentence.
     pub error: String,
-    /// When to ask again, seconds.
+    /// Time after which to retry, in seconds.
     pub retry_after_s: f64,
 }

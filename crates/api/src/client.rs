@@ -1,7 +1,8 @@
-//! One HTTP client: [`Client`] for asynchronous callers, [`BlockingClient`] for others.
+//! An HTTP client: [`Client`] for asynchronous callers, [`BlockingClient`] for others.
 //!
-//! Each request has a deadline, and each answer a largest size. Redirects are not followed. A request is sent once,
-//! unless the caller sends it again. The client speaks HTTP/1.1, plain or through TLS.
+//! Each request has a deadline, and each response a largest size. Redirects are not followed. A
+//! request is sent once, unless the caller sends it again. The client speaks HTTP/1.1, with or
+//! without TLS.
 
 mod blocking;
 mod tls;
@@ -31,32 +32,33 @@ pub struct Client {
     http: legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     scheme: Scheme,
     authority: Authority,
-    /// Path before every request's, without its last `/`.
+    /// Prefix of every request's path, without its last `/`.
     prefix: String,
     authorization: Option<HeaderValue>,
 }
 
-/// How a server is reached.
+/// Configuration of a client for one server.
 #[derive(Clone)]
 pub struct ClientConfig {
     /// `http://host:port/` or `https://host:port/`, without query.
     pub url: String,
-    /// Token that is shown; `None` = none.
+    /// API token that each request carries; `None` = none.
     pub token: Option<String>,
     /// Certificates that are trusted.
     pub tls: Tls,
-    /// Idle connections that are kept for 10 s; 0 = each request has a connection of its own.
+    /// Number of idle connections that are kept for 10 s; 0 = a connection for each request.
     pub idle_connections: usize,
-    /// Longest wait for a connection. Default 5 s.
+    /// Longest time to open a connection. Default 5 s.
     pub connect_timeout: Duration,
-    /// Most bytes of an answer's head, 8 KiB at least. Default 64 KiB: a station sends about 1 KiB.
+    /// Most bytes of a response's head, at least 8 KiB. Default 64 KiB; a station sends about 1
+    /// KiB.
     pub head_bytes_max: usize,
 }
 
 /// A request to the server of a [`Client`].
 #[derive(Clone, Debug, Default)]
 pub struct Ask<'a> {
-    /// `GET` by default.
+    /// HTTP method, by default `GET`.
     pub method: Method,
     /// Path with its query.
     pub path: &'a str,
@@ -68,33 +70,33 @@ pub struct Ask<'a> {
     pub body: Bytes,
 }
 
-/// An answer whose head has come.
+/// A response; its head has arrived, and its body can be read.
 #[derive(Debug)]
 pub struct Answer {
-    /// Status.
+    /// HTTP status code of the response.
     pub status: StatusCode,
-    /// Headers.
+    /// All headers of the response.
     pub headers: HeaderMap,
     body: Incoming,
 }
 
-/// Why there is no answer.
+/// Why a request has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// There is no connection: nothing was sent.
+    /// No connection was opened: nothing was sent.
     Unreached(Cause),
-    /// The request may have arrived.
+    /// The connection failed after the request was sent, so the server may have received it.
     Lost(Cause),
-    /// Nothing came in time; the request may have arrived.
+    /// The deadline passed; the server may have received the request.
     Late,
 }
 
-/// What went wrong, in words.
+/// The error, as text for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cause {
-    /// Each error and the one that caused it, separated by `: `.
+    /// Each error, followed by its cause, separated by `: `.
     pub chain: String,
-    /// The last of them.
+    /// The last cause of the chain.
     pub root: String,
 }
 
@@ -110,7 +112,7 @@ impl Cause {
         Self { chain, root }
     }
 
-    /// Whether TLS was answered by a server that does not speak it.
+    /// Whether the server responded to TLS without TLS.
     pub fn is_plain(&self) -> bool {
         self.root.ends_with(NO_TLS)
     }
@@ -129,7 +131,7 @@ impl fmt::Display for Cause {
 }
 
 impl ClientConfig {
-    /// Without a token, and with a connection for each request.
+    /// The configuration without a token, and with a connection for each request.
     pub fn new(url: impl Into<String>, tls: Tls) -> Self {
         Self {
             url: url.into(),
@@ -143,7 +145,7 @@ impl ClientConfig {
 }
 
 impl Client {
-    /// A client that has not connected yet.
+    /// Creates a client; it does not connect yet.
     ///
     /// # Errors
     /// A sentence about the URL, the token or the certificates.
@@ -177,7 +179,7 @@ impl Client {
         self.authority.as_str()
     }
 
-    /// Sends a request once, and waits for the answer's head.
+    /// Sends a request once, and waits for the head of the response.
     ///
     /// # Errors
     /// [`Trouble`], at `until` at the latest.
@@ -212,17 +214,17 @@ impl Client {
 }
 
 impl Answer {
-    /// The next bytes of the body; `None` = it has ended.
+    /// The next bytes of the body; `None` = the body has ended.
     ///
     /// # Errors
-    /// [`Trouble::Lost`] when it is cut short, [`Trouble::Late`] at `until`.
+    /// [`Trouble::Lost`] if the body is cut short, [`Trouble::Late`] at `until`.
     pub async fn next(&mut self, until: Instant) -> Result<Option<Bytes>, Trouble> {
         loop {
             let frame = timeout_at(until, self.body.frame()).await.map_err(|_| Trouble::Late)?;
             match frame {
                 None => return Ok(None),
                 Some(Err(error)) => return Err(Trouble::Lost(Cause::of(&error))),
-                // Trailers say nothing.
+                // Trailers are ignored.
                 Some(Ok(frame)) => {
                     if let Ok(bytes) = frame.into_data() {
                         return Ok(Some(bytes));
@@ -232,10 +234,10 @@ impl Answer {
         }
     }
 
-    /// The whole body.
+    /// The whole body, `bytes_max` bytes at most.
     ///
     /// # Errors
-    /// As [`next`](Self::next), and [`Trouble::Lost`] when it has more than `bytes_max` bytes.
+    /// As [`next`](Self::next), and [`Trouble::Lost`] if the body has more than `bytes_max` bytes.
     pub async fn whole(mut self, bytes_max: usize, until: Instant) -> Result<Vec<u8>, Trouble> {
         let mut text = Vec::new();
         while let Some(bytes) = self.next(until).await? {
@@ -270,13 +272,14 @@ fn bearer(token: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
-/// What rustls says of a first answer that is no TLS.
+/// The error of rustls for a first response that is not TLS.
 const NO_TLS: &str = "InvalidContentType";
 
-/// A host that does not take a connection for so long is not there.
+/// A host that does not accept a connection for this long is taken for unreachable.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Shorter than a station keeps an idle connection (20 s), so that it does not close one that is about to be used.
+/// Shorter than the 20 s for which a station keeps an idle connection, so that the station does not
+/// close one that is about to be used.
 const IDLE: Duration = Duration::from_secs(10);
 
 const HEAD_BYTES_MAX: usize = 64 << 10;

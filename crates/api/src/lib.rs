@@ -1,13 +1,30 @@
-//! Requests and answers of a station's HTTP API (docs/spec/api.md), as JSON holds them.
+//! Types of a station's HTTP API (docs/spec/api.md): requests and responses, as JSON holds them.
 //!
-//! The station writes what clients read: each shape is stated once, and a test compares all of them with
-//! [`OPENAPI`]. Field order is the order on the wire. Start with [`Forecasts`], [`Best`] and [`Measurements`].
+//! The station serialises the types that clients deserialise, so each shape is defined once. A test
+//! compares all of them with the OpenAPI document, [`OPENAPI`]. The order of the fields is the
+//! order in JSON.
 //!
-//! A reader takes answers of older and newer stations: keys it lacks are their defaults, keys it does not have are
-//! ignored. Requests are strict: an unknown key is an error.
+//! Three types matter:
 //!
-//! Fields have a comment where the name does not say it: a unit, the words that occur, the meaning of `None`. `source`,
-//! `target`, `quantity` and `unit` are those of [`Series`].
+//! - [`Forecasts`]: what a station expects of the next value of a series.
+//! - [`Best`]: hosts, ranked by the expected time of a transfer.
+//! - [`Measurements`]: values that an application sends to a station.
+//!
+//! ```
+//! use barograph_api::Best;
+//!
+//! let best: Best = serde_json::from_str(r#"{"from": "north", "bytes": 1000, "best": "south"}"#)?;
+//! assert_eq!(best.best.as_deref(), Some("south"));
+//! assert!(best.hosts.is_empty());
+//! # Ok::<(), serde_json::Error>(())
+//! ```
+//!
+//! Responses of older and newer stations can be read: an unknown key is ignored, and in types with
+//! `#[serde(default)]` a missing key has its default. Requests are strict: an unknown key is an
+//! error.
+//!
+//! The feature `client` adds the module `client`: an HTTP client for asynchronous and for blocking
+//! callers. Without it the crate has no networking. It does not validate values: the station does.
 #![allow(missing_docs)]
 
 mod best;
@@ -48,16 +65,17 @@ pub use transfers::{
 /// The OpenAPI document that a station serves at `/v1/openapi.json`.
 pub const OPENAPI: &str = include_str!("../openapi.json");
 
-/// A word of a fixed vocabulary; a newer station may use one more.
+/// A word of a fixed vocabulary; a newer station may use further words.
 pub type Word = Cow<'static, str>;
 
-/// The answer to a request that is refused.
+/// The response to a rejected request.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ErrorAnswer<'a> {
+    /// What is wrong, as a sentence.
     pub error: Cow<'a, str>,
 }
 
-/// The answer to a removal.
+/// The response to a removal.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Removed {

@@ -1,4 +1,4 @@
-//! `/v1/invitations` and `/v1/members`: stations that may use this one's engine.
+//! `/v1/invitations` and `/v1/members`: the stations that may use this station's engine.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewInvitation {
-    /// Name of the station; `None` = the first name that uses the invitation.
+    /// Name of the station to invite; `None` = the first name that uses the invitation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
-/// An invitation.
+/// An invitation: the token with which one station joins the mesh.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Invitation {
-    /// Secret that the new member shows.
+    /// Secret that the new member shows; it is sent only once.
     pub token: String,
-    /// Withdraws the invitation while it is open and names no station.
+    /// ID that withdraws the invitation while it is open.
     pub id: String,
-    /// Name of the station that it is for.
+    /// Name of the invited station; `None` = any name.
     pub name: Option<String>,
     /// Name of the inviting station.
     pub host: String,
-    /// Address on which it listens.
+    /// Address on which the inviting station listens.
     pub address: String,
-    /// Addresses at which others reach it.
+    /// Addresses at which other hosts reach the inviting station.
     pub addresses: Vec<String>,
 }
 
@@ -33,6 +33,7 @@ pub struct Invitation {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberList {
+    /// Members by name, then open invitations.
     pub members: Vec<Member>,
 }
 
@@ -40,12 +41,12 @@ pub struct MemberList {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Member {
-    /// Name; `None` = an open invitation for any name.
+    /// Name of the member; `None` = an open invitation for any name.
     pub name: Option<String>,
-    /// Names the invitation.
+    /// ID of the invitation.
     pub id: String,
-    /// When it was invited, seconds since 1970-01-01 UTC.
+    /// When it was invited, in seconds since 1970-01-01 UTC.
     pub created_s: u64,
-    /// Whether it is in the directory now.
+    /// Whether the station is in the directory now.
     pub registered: bool,
 }

@@ -1,59 +1,67 @@
-//! `/v1/mesh`, `/v1/peers` and `/v1/peers/events` (docs/spec/mesh.md).
+//! `/v1/mesh`, `/v1/peers` and `/v1/peers/events`: the mesh of a station (docs/spec/mesh.md).
 
 use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// A station's own part in its mesh.
+/// The part of a station in its mesh.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Mesh {
+    /// Name of this station.
     pub host: String,
-    /// `host`, `member` or `archive`.
+    /// `host` (it serves the mesh), `member` or `archive`.
     pub role: Word,
-    /// `local`, `remote` or `nats`.
+    /// Engine of the mesh: `local`, `remote` or `nats`.
     pub engine: Word,
-    /// URL of the station whose mesh was joined.
+    /// URL of the station that was joined; `None` = none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub joined: Option<String>,
+    /// Name of this station's site.
     pub site: String,
+    /// Names of this station's groups.
     pub groups: Vec<String>,
-    /// How long a peer may be silent before it is lost, seconds.
+    /// Time that a peer may be silent before it is lost, in seconds.
     pub lease_s: f64,
+    /// Connection of the station to the directory.
     pub directory: Directory,
+    /// Number of peers in each state.
     pub peers: PeerCounts,
-    /// Records that wait for the mesh; `None` = there is nothing to wait for.
+    /// Records that wait for the mesh's archive; `None` = this station needs no spool.
     pub spool: Option<Spool>,
-    /// Events that no hook was given.
+    /// Number of events dropped because the hooks were too slow.
     pub hooks_dropped: u64,
 }
 
-/// How a station reaches its directory.
+/// Connection of a station to the directory of its mesh.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Directory {
+    /// Whether the station is registered and receives all its groups.
     pub connected: bool,
+    /// Why it is not connected, or cannot write, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// How long it has been away, seconds.
+    /// Time for which the directory has been unreachable, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_s: Option<f64>,
-    /// How long it could be read and took no writes, seconds.
+    /// Time for which the directory could be read but took no writes, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only_s: Option<f64>,
-    /// Set if another station has this one's name.
+    /// Set if another station uses this one's name; a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub conflict: Option<String>,
 }
 
-/// Peers by state.
+/// Number of peers in each state.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerCounts {
-    /// Registered and measured.
+    /// Peers that are registered and measured.
     pub up: usize,
+    /// Peers with a lease that ended.
     pub lost: usize,
-    /// Registered and not measured.
+    /// Stations that are registered but not measured.
     pub ignored: usize,
 }
 
@@ -61,31 +69,34 @@ pub struct PeerCounts {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Spool {
-    /// Records that wait.
+    /// Number of records that wait.
     pub records: u64,
     /// Most records that may wait.
     pub records_max: u64,
-    /// Whether new records are turned away.
+    /// Whether the station rejects new records because the spool is full.
     pub is_full: bool,
-    /// Records turned away.
+    /// Number of appends that were rejected because the spool was full.
     pub turned_away: u64,
-    /// Records that the archive has taken.
+    /// Number of records that the archive acknowledged; repetitions count again.
     pub forwarded: u64,
-    /// Records that the archive has refused.
+    /// Number of the station's own records that the archive does not take.
     pub refused: u64,
-    /// Records whose numbers the archive had passed.
+    /// Number of records that the archive may never get, because it has those of another station
+    /// under their numbers.
     pub overtaken: u64,
-    /// Whether the archive has asked to wait.
+    /// Whether the archive limits the rate at which the records are sent.
     pub is_paced: bool,
-    /// Sequence number up to which the archive misses nothing.
+    /// Sequence number up to which the archive misses nothing; `None` = not known yet.
     pub watermark: Option<u64>,
+    /// Why records are not forwarded, as a sentence; `None` = they are.
     pub error: Option<String>,
 }
 
-/// All peers.
+/// All peers of a station.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PeerList {
+    /// Peers, ordered by name.
     pub peers: Vec<Peer>,
 }
 
@@ -93,62 +104,72 @@ pub struct PeerList {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Peer {
+    /// Name of the peer.
     pub host: String,
     /// `up`, `lost` or `ignored`.
     pub state: Word,
-    /// Why it is ignored, or what is wrong although it is up.
+    /// Why it is ignored, or what is wrong although it is up, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// When its state began, seconds since 1970-01-01 UTC.
+    /// When its state began, in seconds since 1970-01-01 UTC.
     pub since_s: f64,
-    /// Addresses that it registered.
+    /// Addresses that the peer registered.
     pub addresses: Vec<String>,
+    /// Registered addresses that cannot be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<DroppedAddress>,
-    /// Address that answered; `None` = none yet.
+    /// Address in use, at which the peer answered; `None` = none has answered yet.
     pub address: Option<String>,
+    /// Version of Barograph that it runs.
     pub version: String,
+    /// Names of its groups.
     pub groups: Vec<String>,
-    /// `responder`, `bulk`, `archive`, `iperf3`.
+    /// What it offers: `responder`, `bulk`, `archive`, `iperf3`.
     pub capabilities: Vec<Word>,
-    /// How long it may be silent before this station calls it lost, seconds.
+    /// Time that the peer may be silent before this station calls it lost, in seconds.
     pub lease_s: f64,
 }
 
-/// An address that cannot be used.
+/// A registered address that cannot be used.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DroppedAddress {
+    /// IP address and port.
     pub address: String,
+    /// Why it cannot be used.
     pub reason: Word,
 }
 
 /// One change of a peer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PeerEvent {
-    /// Number of the event; numbers rise, also over a restart of the station.
+    /// Number of the event. Numbers rise, also over a restart of the station.
     pub id: u64,
+    /// What happened to the peer.
     pub event: PeerChange,
-    /// Time of the change, seconds since 1970-01-01 UTC.
+    /// Time of the change, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
+    /// Name of the peer.
     pub host: String,
-    /// Addresses that it registered.
+    /// Addresses that the peer registered.
     pub addresses: Vec<String>,
+    /// Version of Barograph that it runs.
     #[serde(default)]
     pub version: String,
+    /// Names of its groups.
     #[serde(default)]
     pub groups: Vec<String>,
 }
 
-/// What became of a peer.
+/// What happened to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerChange {
-    /// It is registered for the first time.
+    /// It registered for the first time.
     Joined,
-    /// Its lease is over, or it left.
+    /// Its lease ended, or it left.
     Lost,
-    /// It is registered again.
+    /// It registered again after it was lost.
     Returned,
     /// An administrator removed it from the mesh.
     Removed,
@@ -158,7 +179,7 @@ pub enum PeerChange {
 }
 
 impl PeerChange {
-    /// The word on the wire.
+    /// The change as its JSON string.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Joined => "joined",

@@ -1,90 +1,102 @@
-//! `/v1/sites` (docs/spec/mesh.md).
+//! `/v1/sites`: which stations form a site, by their forecasts (docs/spec/mesh.md §6).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Estimate, Word};
 
-/// Sites as the forecasts show them, and the station's own position.
+/// Sites according to the forecasts, and the station's own position.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sites {
+    /// Name of this station.
     pub host: String,
-    /// `propose` or `auto`.
+    /// `propose`, or `auto` if the station takes a proposal by itself.
     pub mode: Word,
-    /// How long a proposal must hold before `auto` takes it, seconds.
+    /// Time that a proposal must hold before `auto` takes it, in seconds.
     pub hold_s: f64,
+    /// Present position of the station, and where it was set.
     pub now: SiteOrigin,
-    /// Position that can be accepted.
+    /// Position that can be accepted; `None` = there is no proposal.
     pub proposed: Option<Position>,
-    /// Position that the station is about to take.
+    /// Position that the station will take soon; `None` = there is none.
     pub pending: Option<PendingPosition>,
-    /// Whose forecasts these are from: those of `all` stations, or the station's `own`.
+    /// Origin of the forecasts: `all` stations, or the station's `own`.
     pub sees: Word,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
+    /// Sites, with their hosts and the reason.
     pub sites: Vec<Site>,
-    /// Hosts without a forecast round trip.
+    /// Hosts without a usable forecast of a round trip.
     pub unknown: Vec<String>,
-    /// Hosts beyond those that are looked at.
+    /// Number of hosts beyond the most that are considered.
     pub left_out: usize,
 }
 
-/// A station's site, and whether it represents it.
+/// The site of a station, and whether it represents the site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Position {
+    /// Name of the site.
     pub site: String,
-    /// Whether the station represents the site to others.
+    /// Whether the station represents the site to other sites.
     pub represents: bool,
 }
 
-/// A station's position, and where it is set.
+/// The position of a station, and where it was set.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SiteOrigin {
+    /// Name of the site.
     pub site: String,
-    /// Whether the station represents the site to others.
+    /// Whether the station represents the site to other sites.
     pub represents: bool,
-    /// `configured`, `accepted`, `auto` or `default`.
+    /// Where it was set: `configured`, `accepted`, `auto` or `default`.
     pub from: Word,
 }
 
-/// A position that is taken after a wait.
+/// A position that the station takes after a wait.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PendingPosition {
+    /// Name of the site.
     pub site: String,
-    /// Whether the station will represent the site to others.
+    /// Whether the station will represent the site to other sites.
     pub represents: bool,
-    /// Time until it is taken, seconds.
+    /// Time until the station takes it, in seconds.
     pub in_s: f64,
 }
 
-/// Hosts that are near each other.
+/// Hosts that are close to each other.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Site {
+    /// Name of the site.
     pub site: String,
+    /// Names of its hosts.
     pub hosts: Vec<String>,
-    /// Host that represents it; `None` = round trips between its hosts are not known.
+    /// Host that represents the site; `None` = not all round trips between its hosts are known.
     pub representative: Option<String>,
-    /// Why these hosts, one sentence.
+    /// Why these hosts form a site, as a sentence.
     pub reason: String,
-    /// Longest round trip between two of them, seconds.
+    /// Longest round trip between two of its hosts, in seconds; `None` = not known.
     pub within: Option<Estimate>,
-    /// Nearest host that is not in it.
+    /// Nearest host outside the site; `None` = not known.
     pub next: Option<NextHost>,
-    /// Hosts that might as well be in it.
+    /// Hosts outside the site that may as well be in it.
     pub too_close_to_call: Vec<String>,
 }
 
-/// The host nearest to a site, with the round trip to it in seconds.
+/// The host nearest to a site, with the round trip to it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NextHost {
+    /// Name of the host.
     pub host: String,
+    /// Forecast of the round trip, in seconds.
     pub forecast: f64,
+    /// Lower end of its interval, in seconds.
     pub lower: f64,
+    /// Upper end of its interval, in seconds.
     pub upper: f64,
 }
 
@@ -92,7 +104,7 @@ pub struct NextHost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
-    /// Take it only if this is its site.
+    /// The only site to accept; `None` = whichever is proposed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
 }

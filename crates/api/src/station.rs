@@ -1,33 +1,36 @@
-//! `/v1/station` and `/healthz`.
+//! `/v1/station` and `/healthz`: the state of a station, and the use of its limits.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// A station.
+/// A station, and what it serves to this caller.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Station {
+    /// Name of the station.
     pub host: String,
+    /// Version of Barograph that it runs.
     pub version: Word,
-    /// Time since the start, seconds.
+    /// Time since the start, in seconds.
     pub uptime_s: f64,
-    /// Time of the start, seconds since 1970-01-01 UTC.
+    /// Time of the start, in seconds since 1970-01-01 UTC.
     pub started_s: f64,
-    /// How often a page that cannot stream asks, seconds.
+    /// How often a page that cannot stream requests again, in seconds.
     pub page_period_s: f64,
+    /// Number of series in memory.
     pub series: usize,
-    /// Most series that are kept.
+    /// Most series in memory.
     pub series_max: usize,
     /// Whether the request comes from the station's own host.
     pub from_this_host: bool,
-    /// Work refused lately because of limits, one sentence each.
+    /// Work refused in the last ten minutes because of limits, one sentence each.
     pub refusing: Vec<String>,
-    /// Echo for pages; `None` = pages cannot measure this station.
+    /// Echo sessions for pages; `None` = pages cannot measure this station.
     pub echo: Option<Echo>,
 }
 
-/// Echo sessions of a station.
+/// Echo sessions of a station, with which pages measure it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Echo {
@@ -35,7 +38,7 @@ pub struct Echo {
     pub path: Word,
     /// Most bytes of one transfer.
     pub transfer_bytes_max: u64,
-    /// Whether the station keeps what pages report.
+    /// Whether the station stores what pages report.
     pub keeps: bool,
 }
 
@@ -43,26 +46,30 @@ pub struct Echo {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Health {
-    /// `ok` or `degraded`.
+    /// `ok` or `degraded` (with HTTP status 503).
     pub status: Word,
     /// Why it is degraded, one sentence each.
     pub reasons: Vec<String>,
-    /// Trouble elsewhere, or refused to callers, that does not keep this station from its work.
+    /// Trouble of other stations, or work refused to callers, one sentence each; it does not
+    /// degrade this station.
     pub warnings: Vec<String>,
-    /// Time since the start, seconds.
+    /// Time since the start, in seconds.
     pub uptime_s: f64,
-    /// Age of the newest measurement, seconds.
+    /// Age of the newest measurement, in seconds; `None` = there is none.
     pub last_measurement_age_s: Option<f64>,
-    /// Time since the archive last took records, seconds.
+    /// Time since the archive last acknowledged records, in seconds; `None` = it has not yet.
     pub last_append_age_s: Option<f64>,
-    /// Records that wait for the archive.
+    /// Number of records in memory that wait for the archive.
     pub spool_records: u64,
-    /// Records dropped because too many waited.
+    /// Number of records dropped because too many waited.
     pub spool_dropped: u64,
-    /// Measurements dropped because the recorder was too slow.
+    /// Number of measurements dropped because the recorder was too slow.
     pub inbox_dropped: u64,
+    /// Number of series in memory.
     pub series: usize,
+    /// Number of measurements and series refused because there were too many series.
     pub series_refused: u64,
+    /// All limits, with their use.
     pub limits: Vec<LimitUsage>,
 }
 
@@ -70,12 +77,17 @@ pub struct Health {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitUsage {
+    /// Name of the limit, such as `connections`.
     pub limit: Word,
-    /// Setting that changes it; `None` = it is fixed.
+    /// Setting that changes it, such as `limits.connections_max`; `None` = it is fixed.
     pub setting: Option<Word>,
+    /// Value of the limit; `None` = no single number states it.
     pub max: Option<u64>,
+    /// How much of it is used now; `None` = no single number states it.
     pub now: Option<u64>,
+    /// How much work was refused since the start.
     pub refused: u64,
-    /// When the refusals began that go on, seconds since 1970-01-01 UTC.
+    /// When the present refusals began, in seconds since 1970-01-01 UTC; `None` = none in the last
+    /// ten minutes.
     pub since: Option<f64>,
 }

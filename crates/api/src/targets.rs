@@ -4,24 +4,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// All targets.
+/// All targets of a station.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TargetList {
+    /// Targets, in any order.
     pub targets: Vec<Target>,
 }
 
-/// One target.
+/// What a station measures, and how often.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Target {
-    /// Its name, as its series have it.
+    /// Name of the target, as in its series.
     pub target: String,
-    /// Quantities measured; empty = those that it answers.
+    /// Quantities to measure; empty = those that it answers.
     pub quantities: Vec<String>,
-    /// Time between measurements, seconds.
+    /// Time between measurements, in seconds.
     pub period_s: f64,
-    /// `default`, `config`, `added` or `mesh`.
+    /// Where it was set: `default`, `config`, `added` or `mesh`.
     pub from: Word,
 }
 
@@ -29,12 +30,12 @@ pub struct Target {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTarget {
-    /// `host:port`, `http://…` or `https://…`.
+    /// Address to measure: `host:port`, `http://…` or `https://…`.
     pub target: String,
     /// Quantities to measure; empty = those that it answers.
     #[serde(default)]
     pub quantities: Vec<String>,
-    /// Time between measurements, seconds; `None` = the station's.
+    /// Time between measurements, in seconds, at least 0.1; `None` = the station's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_s: Option<f64>,
 }

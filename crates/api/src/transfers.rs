@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Word;
 
-/// The newest transfers.
+/// The newest transfers of a station.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferList {
@@ -14,64 +14,71 @@ pub struct TransferList {
     pub transfers: Vec<Transfer>,
 }
 
-/// One transfer, at this end.
+/// One transfer, as this end sees it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Transfer {
-    /// Names it in requests.
+    /// ID of the transfer in requests.
     pub id: String,
-    /// `sender` or `receiver`.
+    /// `sender` or `receiver`, the part of this station.
     pub role: Word,
-    /// What it does, or what became of it.
+    /// Progress or result of the transfer.
     pub state: TransferState,
-    /// When it was asked for, seconds since 1970-01-01 UTC.
+    /// When it was requested, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
-    /// The other end: a station of the mesh by its name, else an address.
+    /// The other end: the name of a station of the mesh, else an address; `None` = not known yet.
     pub peer: Option<String>,
+    /// Number of files; `None` = not known yet.
     pub files: Option<u64>,
+    /// Size of all files, in bytes; `None` = not known yet.
     pub bytes: Option<u64>,
-    /// Bytes that were there from before.
+    /// Bytes that the receiver had from an earlier attempt; `None` = not known yet.
     pub held_bytes: Option<u64>,
-    /// Bytes that are there now.
+    /// Bytes that the receiver has now.
     pub there_bytes: u64,
-    /// From the first datagram to the last acknowledgement, seconds.
+    /// Time from the first datagram to the last acknowledgement, in seconds.
     pub duration_s: Option<f64>,
-    /// Bytes of files that came in this session, in that time; bit/s.
+    /// Bits of files that arrived in this attempt, divided by `duration_s`; bit/s.
     pub goodput_bit_s: Option<f64>,
-    /// Packets lost, at a sender.
+    /// Packets lost, if this station is the sender.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostPackets>,
+    /// Why it failed or was refused, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Packets lost, by where they were lost.
+/// Lost packets of a transfer, by where they were lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LostPackets {
+    /// Number of packets sent.
     pub sent_packets: u64,
-    /// Lost in the receiving host.
+    /// Packets lost in the receiving host.
     pub host: u64,
-    /// Lost in the network.
+    /// Packets lost in the network.
     pub network: u64,
-    /// Lost at an unknown place.
+    /// Packets lost at an unknown place.
     pub unknown: u64,
 }
 
-/// What a transfer does, or what became of it.
+/// Progress or result of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferState {
-    /// For its sender, or for the receiver's answer.
+    /// It waits for its sender, or for the receiver's response.
     Waiting,
+    /// Data is on its way.
     Running,
-    /// All came; it is verified and files get their names.
+    /// All data has arrived; it is verified, and the files get their names.
     Verifying,
+    /// All files arrived and have their names.
     Done,
-    /// It ended too early; what came is kept, and the same transfer resumes there.
+    /// It ended too early. What arrived is kept, and the same transfer resumes there.
     Failed,
     /// A request ended it.
     Cancelled,
+    /// No sender came in time.
     Expired,
     /// A state that this version does not have.
     #[default]
@@ -80,12 +87,12 @@ pub enum TransferState {
 }
 
 impl TransferState {
-    /// Whether nothing more happens.
+    /// Whether the transfer has ended.
     pub fn is_ended(self) -> bool {
         !matches!(self, Self::Waiting | Self::Running | Self::Verifying)
     }
 
-    /// The word on the wire.
+    /// The state as its JSON string.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -104,27 +111,30 @@ impl TransferState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTransferLine {
-    /// The station's directory, a whole path.
+    /// Absolute path of the station's directory for the files.
     pub directory: PathBuf,
-    /// Name or address by which the sender reaches the station; `None` = the station's first address.
+    /// Name or address by which the sender reaches the station; `None` = the first address at which
+    /// other hosts reach it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
 
-/// A transfer that waits, and the line for its sender.
+/// A transfer that waits, and the receiver address for its sender.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferLine {
+    /// Receiver address, `brg://…`; it is valid for one sender.
     pub line: String,
+    /// The transfer that waits.
     pub transfer: Transfer,
 }
 
-/// A request to send.
+/// A request to send files.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTransfer {
-    /// The station's files and directories, whole paths.
+    /// Absolute paths of the station's files and directories.
     pub paths: Vec<PathBuf>,
-    /// The line that the receiver printed.
+    /// Receiver address, `brg://…`, that the receiver gave.
     pub line: String,
 }

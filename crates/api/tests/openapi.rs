@@ -1,4 +1,4 @@
-//! The OpenAPI document and the types state the same properties.
+//! The OpenAPI document and the types have the same properties.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor};
 use serde::{Deserialize, Serialize, forward_to_deserialize_any};
 use serde_json::{Value, json};
 
-/// Notes the fields that a struct asks for, and ends there.
+/// A deserializer that records the fields of a struct, then stops with an error.
 struct Fields<'a>(&'a mut BTreeSet<String>);
 
 impl<'de> Deserializer<'de> for Fields<'_> {
@@ -48,14 +48,14 @@ fn keys(value: &Value) -> BTreeSet<String> {
     value.as_object().unwrap().keys().cloned().collect()
 }
 
-/// A struct without flattened parts.
+/// The properties of a struct without flattened parts.
 fn of<'de, T: Deserialize<'de> + Serialize + Default>() -> Object {
     let mut properties = BTreeSet::new();
     let _ = T::deserialize(Fields(&mut properties));
     Object { properties, required: keys(&serde_json::to_value(T::default()).unwrap()) }
 }
 
-/// What is written of these values, taken together.
+/// The properties of these JSON texts together; required are those in all of them.
 fn written(texts: &[String]) -> Object {
     let all = texts.iter().map(|text| keys(&serde_json::from_str(text).unwrap()));
     let required = all.clone().reduce(|one, other| &one & &other).unwrap();
@@ -152,7 +152,7 @@ fn shapes() -> BTreeMap<String, Object> {
     .collect()
 }
 
-/// What `barograph-engine` writes itself.
+/// The properties of objects that `barograph-engine` serialises.
 fn engine_shapes() -> [(&'static str, Object); 6] {
     let name = || Name::new("a").unwrap();
     let entry = |key| Entry {
@@ -186,7 +186,7 @@ fn engine_shapes() -> [(&'static str, Object); 6] {
     ]
 }
 
-/// Each object with properties below `value`, by its place.
+/// Collects each object with properties below `value`, by its place in the document.
 fn documented(place: &str, value: &Value, found: &mut BTreeMap<String, Object>) {
     if let Some(properties) = value.get("properties") {
         let required = value["required"].as_array().into_iter().flatten();
@@ -220,7 +220,7 @@ fn every_property_is_in_a_type_and_every_field_in_the_document() {
     }
 }
 
-/// What requests send and answers hold is one of the schemas.
+/// Each reference of a request or response is to one of the schemas.
 #[test]
 fn every_path_refers_to_a_schema_with_a_type() {
     let document: Value = serde_json::from_str(OPENAPI).unwrap();

@@ -1,9 +1,12 @@
-//! What a value costs: time warm and cold, callgrind instructions, and bytes of state.
+//! Cost of one value: time with warm and with cold caches, callgrind instructions, bytes of state.
 //!
-//! `cargo bench -p barograph-forecast` prints one row a preset and rule. Times are wall-clock times of
-//! one thread per value, both forecasts read, and the best of many short runs, because other work on
-//! the machine can only add to them; building the series is not in them. Instruction counts do not
-//! depend on other work, but they foretell times badly: what costs is waiting and wrong guesses. Instructions need `valgrind`; without it the column says so.
+//! `cargo bench -p barograph-forecast` prints one row for each preset and rule. Times are
+//! wall-clock times of one thread per value, with both forecasts read. Each time is the best of
+//! many short runs, because other work on the machine can only add to it. Building the series is
+//! not included.
+//!
+//! Instruction counts do not depend on other work, but predict times badly, because memory stalls
+//! and branch mispredictions dominate. They need `valgrind`; without it the column says so.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -12,7 +15,7 @@ use std::time::Instant;
 
 use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
 
-/// The presets and rules that are promised a cost, and the papers' own rule.
+/// Combinations with a promised cost, and `nws flat`, the rule of the papers.
 const CASES: [(&str, Preset, Rule); 5] = [
     ("nws two-level", Preset::Nws, Rule::TwoLevel),
     ("nws flat", Preset::Nws, Rule::Flat),
@@ -20,17 +23,17 @@ const CASES: [(&str, Preset, Rule); 5] = [
     ("full blend", Preset::Full, Rule::Blend),
     ("full two-level", Preset::Full, Rule::TwoLevel),
 ];
-/// Values a warm run feeds: enough that start-up is lost in it, and few enough that some runs are
-/// not interrupted.
+/// Values of a warm run: enough that start-up does not count, few enough that some runs are not
+/// interrupted.
 const VALUES: usize = 20_000;
 const WARM_RUNS: usize = 50;
 const COLD_RUNS: usize = 5;
-/// Series fed in turn for the cold column: their state is far larger than any cache.
+/// Series of the cold column, updated in turn: their state is far larger than any cache.
 const SERIES: usize = 10_000;
-/// Values each of them has seen before the timed rounds: every window is full.
+/// Values of each series before the timed rounds: every window is full.
 const FILLED: usize = 130;
 const ROUNDS: usize = 4;
-/// Values of the two runs under callgrind, whose difference is reported.
+/// Values of the two runs under callgrind; the difference of their counts is reported.
 const COUNTED: [usize; 2] = [2_000, 12_000];
 
 fn main() {
@@ -63,7 +66,7 @@ fn battery(case: usize) -> Battery {
     Battery::new(&Config { preset, rule, levels: vec![0.9] })
 }
 
-/// Feeds every value and reads both forecasts, as a station does.
+/// Learns every value and reads both forecasts after it, as a station does.
 fn feed(battery: &mut Battery, values: &[f64]) {
     for value in values {
         battery.update(*value).expect("the series is finite");
@@ -79,7 +82,7 @@ fn warm_ns(case: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / VALUES as f64
 }
 
-/// One value to each of many series in turn, so that each finds its state gone from the cache.
+/// Time for a value if each series is updated in turn, so that its state has left the cache.
 fn cold_ns(case: usize) -> f64 {
     let values = series(FILLED + ROUNDS);
     let mut filled = battery(case);
@@ -116,8 +119,9 @@ fn callgrind(case: usize, values: usize) -> Option<u64> {
     count.split_whitespace().next()?.parse().ok()
 }
 
-/// A series like a round-trip time in ms: a level that shifts, noise, and a heavy tail; from a
-/// fixed linear congruential generator (Knuth's MMIX), so that every run has the same.
+/// A series like a round-trip time in ms: a level that shifts, noise, and a heavy tail. The random
+/// numbers come from a fixed linear congruential generator (Knuth's MMIX), so every run has the
+/// same series.
 fn series(length: usize) -> Vec<f64> {
     let mut state = 42u64;
     let mut uniform = move || {

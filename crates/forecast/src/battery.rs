@@ -1,4 +1,4 @@
-//! A battery of methods over one series, and the rule that chooses among them.
+//! A battery: the methods of one series, and the rule that combines them.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -14,25 +14,26 @@ use crate::rules::{Blend, Choose, Flat, TwoLevel};
 pub enum Preset {
     /// The 18 methods of the Network Weather Service 2.x.
     Nws,
-    /// The 8 methods of the 1.x generation.
+    /// The 8 methods of the Network Weather Service 1.x.
     Classic,
-    /// What earns its place on real traces.
+    /// 16 methods that were chosen on real traces.
     #[default]
     Full,
 }
 
-/// How the methods' forecasts become one.
+/// How the methods' forecasts become one forecast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// The selectors of NWS 2.x, and the selector that has been least wrong.
+    /// The rule of NWS 2.x: 16 selectors each pick a method, and the selector with the least error
+    /// so far decides.
     TwoLevel,
     /// The method with the least cumulative error.
     Flat,
-    /// Online aggregation of all methods.
+    /// Weighted combination of all methods (online aggregation of experts).
     Blend,
 }
 
-/// Which error a forecast is meant to make small.
+/// The error that a forecast is to minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Squared error: the forecast aims at the mean.
@@ -41,15 +42,16 @@ pub enum Loss {
     Absolute,
 }
 
-/// What a battery consists of.
+/// Methods, rule and interval levels of a battery.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The methods.
+    /// The methods of the battery.
     pub preset: Preset,
-    /// The rule; `Preset::Full` is made for [`Rule::Blend`].
+    /// The rule that combines the methods; [`Preset::Full`] is made for [`Rule::Blend`].
     pub rule: Rule,
-    /// Levels whose intervals are calibrated each on its own, beside 0.1, 0.5, 0.8, 0.9, 0.95, 0.99 and
-    /// 0.999, which always are. One outside [`LEVELS`](crate::LEVELS) has no interval and is left out.
+    /// Levels with intervals calibrated individually, in addition to 0.1, 0.5, 0.8, 0.9, 0.95, 0.99
+    /// and 0.999, which always are. A level outside [`LEVELS`](crate::LEVELS) has no interval and
+    /// is ignored.
     pub levels: Vec<f64>,
 }
 
@@ -59,7 +61,7 @@ impl Default for Config {
     }
 }
 
-/// A method's name, as in the golden files of NWS.
+/// The name of a method, as in the API and in the reference files of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method(pub &'static str);
 
@@ -69,7 +71,7 @@ impl fmt::Display for Method {
     }
 }
 
-/// A prediction interval.
+/// A range that holds the next value with a given probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The share of values that should fall inside, 0 to 1.
@@ -81,7 +83,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// The level unless another is asked for, which stations and commands show: one value in ten lies outside.
+    /// The level that stations and commands use by default: one value in ten lies outside.
     pub const DEFAULT_LEVEL: f64 = 0.9;
 }
 
@@ -90,30 +92,32 @@ impl Interval {
 pub struct Forecast {
     /// The forecast, in the series' unit.
     pub value: f64,
-    /// Mean squared error of the forecasts issued so far by this rule (unit²); 0 while none is scored.
+    /// Mean squared error of the forecasts issued so far by this rule (unit²); 0 while none is
+    /// scored.
     pub mse: f64,
-    /// Mean absolute error of the forecasts issued so far by this rule (unit); 0 while none is scored.
+    /// Mean absolute error of the forecasts issued so far by this rule (unit); 0 while none is
+    /// scored.
     pub mae: f64,
     /// As `mse`, but old errors fade (half-life 100 values), so that one outlier is forgotten.
     pub recent_mse: f64,
     /// As `mae`, but old errors fade (half-life 100 values).
     pub recent_mae: f64,
-    /// The method that made it; of a blend, the one with the largest weight.
+    /// The method that made the forecast; in a blend, the method with the largest weight.
     pub method: Method,
     /// That method's weight in the blend, 0 to 1; `None` where the rule picks one method.
     pub weight: Option<f64>,
-    /// How many values the battery has seen.
+    /// Number of values that the battery has learned.
     pub count: u64,
 }
 
 impl Forecast {
-    /// Whether a forecast of this series was ever scored; until then its errors are 0 and say nothing.
+    /// Whether at least one forecast was scored. Until then the errors are 0 and mean nothing.
     #[must_use]
     pub fn is_scored(&self) -> bool {
         1 < self.count
     }
 
-    /// How many forecasts were scored, while these are too few for an interval; `None` from
+    /// Number of scored forecasts while there are too few for an interval; `None` from
     /// [`SCORED_MIN`](crate::SCORED_MIN) on.
     #[must_use]
     pub fn calibrating(&self) -> Option<u64> {
@@ -121,7 +125,7 @@ impl Forecast {
         (scored < SCORED_MIN).then_some(scored)
     }
 
-    /// What made the forecast, for people: a method, or `blend, mostly Running Mean 71 %`.
+    /// A text for people: the method, or `blend, mostly Running Mean 71 %`.
     pub fn made_by(&self) -> impl fmt::Display {
         MadeBy { method: self.method, weight: self.weight }
     }
@@ -145,7 +149,7 @@ impl fmt::Display for MadeBy {
     }
 }
 
-/// A value that no battery takes: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
+/// A value that every battery rejects: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NotFinite(pub f64);
 
@@ -161,7 +165,7 @@ impl fmt::Display for NotFinite {
 
 impl core::error::Error for NotFinite {}
 
-/// The forecasters of one series.
+/// Forecasts the next value of one series, with its error and an interval.
 ///
 /// ```
 /// use barograph_forecast::{Battery, Config, Loss};
@@ -187,13 +191,14 @@ impl Clone for Battery {
 }
 
 impl Battery {
-    /// The largest magnitude of a value: its fourth power, which the blend sums, stays finite.
+    /// The largest magnitude of a value. The blend sums fourth powers of errors, which stay finite
+    /// up to this.
     ///
-    /// At the other end, errors below about 1e-77 vanish in that power, and the blend under squared
-    /// loss becomes a plain mean; choose a unit in which the series is not that small.
+    /// Errors below about 1e-77 vanish in that power, and the blend under squared loss becomes a
+    /// plain mean. Choose a unit in which the values are not that small.
     pub const VALUE_MAX: f64 = 1e70;
 
-    /// A battery that has seen nothing.
+    /// Creates a battery without values.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         fn of<B, const M: usize>(config: &Config) -> Box<dyn Pipeline>
@@ -221,7 +226,7 @@ impl Battery {
         Self { inner }
     }
 
-    /// Scores the issued forecasts on `value`, then lets every method learn it.
+    /// Scores the issued forecasts on `value`, then updates every method with it.
     ///
     /// # Errors
     /// [`NotFinite`] for NaN, infinity and magnitudes above [`Self::VALUE_MAX`]; the battery is
@@ -231,65 +236,68 @@ impl Battery {
         Ok(())
     }
 
-    /// As [`Self::update`], of a value measured at `time_s` (seconds from any origin).
+    /// Like [`Self::update`], for a value measured at `time_s`, in seconds from any origin.
     ///
-    /// [`Preset::Full`] under [`Rule::Blend`] learns how regular the times are. A value after a gap, more than
-    /// 2.5 median periods, has a forecast and intervals of its own ([`Self::forecast_at`]). A time that is not
-    /// finite or goes back says nothing; every other preset and rule leaves times out.
+    /// [`Preset::Full`] with [`Rule::Blend`] learns how regular the times are. A value after a gap,
+    /// which is more than 2.5 median periods, has a forecast and intervals of its own
+    /// ([`Self::forecast_at`]). A time that is not finite or goes back is never after a gap. All
+    /// other presets and rules ignore times.
     pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), NotFinite> {
         self.inner.update(Self::accept(value)?, Some(time_s));
         Ok(())
     }
 
-    /// `value` itself, if a battery takes it.
+    /// Returns `value` if a battery accepts it.
     pub(crate) fn accept(value: f64) -> Result<f64, NotFinite> {
         // NaN fails the comparison too.
         if value.abs() <= Self::VALUE_MAX { Ok(value) } else { Err(NotFinite(value)) }
     }
 
-    /// The forecast of the next value under `loss`, or `None` before the first value.
+    /// Returns the forecast of the next value under `loss`, or `None` before the first value.
     #[must_use]
     pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
         self.inner.forecast(loss as usize, None)
     }
 
-    /// As [`Self::forecast`], of a value at `time_s`: another if that is after a gap.
+    /// Like [`Self::forecast`], for a value at `time_s`; they differ only after a gap.
     #[must_use]
     pub fn forecast_at(&self, loss: Loss, time_s: f64) -> Option<Forecast> {
         self.inner.forecast(loss as usize, Some(time_s))
     }
 
-    /// The interval for the next value at `level`, around the forecast under absolute loss.
+    /// Returns the interval for the next value at `level`, around the forecast under absolute loss.
     ///
-    /// `None` until [`SCORED_MIN`](crate::SCORED_MIN) forecasts were scored, and for a level outside [`LEVELS`](crate::LEVELS). Levels
-    /// that are not calibrated on their own are read between those that are. The lower end is not below 0
-    /// while no value was.
+    /// `None` until [`SCORED_MIN`](crate::SCORED_MIN) forecasts were scored, and for a level
+    /// outside [`LEVELS`](crate::LEVELS). Levels that are not calibrated individually are
+    /// interpolated. The lower end is not below 0 while no value was.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         self.inner.interval(level, None)
     }
 
-    /// As [`Self::interval`], for a value at `time_s`: after a gap it is not symmetric, and wider as a rule.
+    /// Like [`Self::interval`], for a value at `time_s`. After a gap the interval is not symmetric,
+    /// and usually wider.
     #[must_use]
     pub fn interval_at(&self, level: f64, time_s: f64) -> Option<Interval> {
         self.inner.interval(level, Some(time_s))
     }
 
-    /// Whether a value at `time_s` comes after a gap; never without [`Self::update_at`].
+    /// Whether a value at `time_s` comes after a gap; false unless [`Self::update_at`] gave times.
     #[must_use]
     pub fn is_after_gap(&self, time_s: f64) -> bool {
         self.inner.is_after_gap(time_s)
     }
 
-    /// Every method with its weight under `loss` (0 to 1, sum 1), empty before the first value.
+    /// Returns every method with its weight under `loss` (0 to 1, sum 1); empty before the first
+    /// value.
     ///
-    /// Under [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has all of it.
+    /// With [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has weight 1.
     #[must_use]
     pub fn weights(&self, loss: Loss) -> Vec<(Method, f64)> {
         self.inner.weights(loss as usize)
     }
 
-    /// Every method with its own forecast of the next value, empty before the first value.
+    /// Returns every method with its own forecast of the next value; empty before the first value.
     #[must_use]
     pub fn method_forecasts(&self) -> Vec<(Method, f64)> {
         self.inner.method_forecasts()

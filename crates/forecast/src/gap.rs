@@ -1,10 +1,11 @@
-//! Gaps in time: when a value comes late, and how far values after gaps lie from the usual forecast.
+//! Gaps in time: detects a value that comes late, and learns how far values after gaps lie from the
+//! usual forecast.
 
 use alloc::boxed::Box;
 
 use super::interval::{Scale, laplace};
 
-/// The times between values.
+/// Recent times between values, to detect a gap.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     latest_s: Option<f64>,
@@ -26,12 +27,12 @@ impl Clock {
         if known.len() < PERIODS_LEAST {
             return false;
         }
-        // Above 2.5 medians is above 2.5 periods in most of the cases: no sorting.
+        // More than 2.5 medians is more than 2.5 times most of the periods: no sorting.
         let exceeded = known.iter().filter(|period| GAP * **period < elapsed).count();
         known.len() < 2 * exceeded
     }
 
-    /// Learns the time of a value. A time that is unknown or goes back begins anew.
+    /// Learns the time of a value. A time that is unknown or goes back adds no period.
     pub(crate) fn learn(&mut self, time_s: Option<f64>) {
         if let Some(elapsed) = time_s.zip(self.latest_s).map(|(time, latest)| time - latest)
             && 0.0 < elapsed
@@ -52,14 +53,14 @@ pub(crate) struct Gaps {
     mean: Scale,
     spread: Scale,
     median: f64,
-    /// Per tracked level: the level, the lower and the upper end.
+    /// For each tracked level: the level, its lower end and its upper end.
     tracks: Box<[(f64, f64, f64)]>,
-    /// Sums of absolute errors of [`Gaps::candidates`].
+    /// Sum of absolute errors of each of [`Gaps::candidates`].
     errors: [f64; 3],
 }
 
 impl Gaps {
-    /// Tracks of `levels`, in ascending order.
+    /// Creates tracks for `levels`, which are in ascending order.
     pub(crate) fn new(levels: impl Iterator<Item = f64>) -> Self {
         let start = |level| (level, -START * laplace(level), START * laplace(level));
         Self {
@@ -72,7 +73,7 @@ impl Gaps {
         }
     }
 
-    /// Learns a value for the slow mean and its spread, after a gap or not.
+    /// Updates the slow mean and the spread with a value, after a gap or not.
     pub(crate) fn learn_spread(&mut self, value: f64) {
         if self.mean.count != 0 {
             let size = (value - self.mean.mean).abs();
@@ -83,7 +84,8 @@ impl Gaps {
         self.mean.learn(value);
     }
 
-    /// Learns a value after a gap: `center` is the forecast as if there were none, `scale` that of usual errors.
+    /// Learns a value after a gap. `center` is the forecast without regard to the gap, `scale` the
+    /// scale of usual errors.
     pub(crate) fn learn(&mut self, center: f64, scale: f64, floor: f64, value: f64) {
         let candidates = self.candidates(center, scale, floor);
         for (error, candidate) in self.errors.iter_mut().zip(candidates) {
@@ -109,7 +111,8 @@ impl Gaps {
         }
     }
 
-    /// The forecast of a value after a gap: of three candidates the one that has been least wrong after gaps.
+    /// The forecast of a value after a gap: of three candidates, the one with the least error after
+    /// gaps so far.
     pub(crate) fn forecast(&self, center: f64, scale: f64, floor: f64) -> f64 {
         let candidates = self.candidates(center, scale, floor);
         candidates[crate::rules::least(&self.errors)]
@@ -133,12 +136,13 @@ impl Gaps {
         (end(narrow.1, wide.1), end(narrow.2, wide.2))
     }
 
-    /// The forecast as if there were no gap, the tracked median, and the slow mean of the series.
+    /// The forecast without regard to the gap, the tracked median, and the slow mean of the series.
     fn candidates(&self, center: f64, scale: f64, floor: f64) -> [f64; 3] {
         [center, (center + self.scale(scale) * self.median).max(floor.min(center)), self.mean.mean]
     }
 
-    /// After a gap a value may lie as far off as the series spreads, however small usual errors are.
+    /// The larger of `scale` and the spread: after a gap a value may lie as far off as the series
+    /// spreads, however small usual errors are.
     fn scale(&self, scale: f64) -> f64 {
         scale.max(self.spread.mean)
     }
@@ -148,9 +152,9 @@ impl Gaps {
     }
 }
 
-// `docs/spec/full.md`, gaps: chosen on the open traces, whole and with stretches left out.
+// `docs/spec/full.md`, gaps: chosen on the open traces, complete and with parts removed.
 const GAP: f64 = 2.5;
-/// The median of so many periods; odd, so that it is one of them.
+/// Periods of which the median is taken; odd, so that the median is one of them.
 const PERIODS: usize = 31;
 const PERIODS_LEAST: usize = 5;
 const SPREAD_GAIN: f64 = 0.02;
@@ -158,5 +162,5 @@ const SPREAD_CAP: f64 = 10.0;
 const SPREAD_CAP_FROM: u64 = 20;
 const START: f64 = 3.5;
 const STEP: f64 = 0.15;
-/// Keeps products finite.
+/// Bound of distances in scales; it keeps products finite.
 const MOST: f64 = 1e6;

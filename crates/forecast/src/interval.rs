@@ -8,28 +8,29 @@ use libm::{exp, log, sqrt};
 use crate::Interval;
 use crate::gap::{Clock, Gaps};
 
-/// Levels at which an interval can be asked for.
+/// Levels for which a battery gives an interval.
 ///
-/// Below 1 % an interval says nothing; above 99.9 % a track would need thousands of values to be
-/// touched at all.
+/// An interval below 1 % has no use. Above 99.9 %, misses are so rare that a track would need
+/// thousands of values to adapt at all.
 pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
 
-/// Forecasts that are scored before an interval is given.
+/// Number of forecasts that must be scored before a battery gives an interval.
 ///
-/// Before, its level would be a guess: with nine errors or fewer not even one in ten can be told from none,
-/// and the scale is the mean of a handful.
+/// With nine errors or fewer, one miss in ten cannot be told from none, and the scale is the mean
+/// of a few errors.
 pub const SCORED_MIN: u64 = 10;
 
-/// Levels that are always tracked; what lies between is read between them.
+/// Levels that every battery tracks; levels between tracks are interpolated.
 const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 
-/// The intervals of a battery, apart from its methods.
+/// The intervals of a battery, without its methods.
 ///
-/// An interval follows from the forecasts issued before it and what was then measured, from nothing
-/// else. Whoever keeps a series' values and forecasts so has every interval again, to the bit, from the
-/// calibration that stood before the first of them, and need not keep the intervals.
+/// An interval depends only on the forecasts that were issued before it and on their values. A
+/// caller that keeps the values and forecasts of a series can compute each interval again, equal to
+/// the bit, from the calibration before the first of them. It need not keep the intervals.
 ///
-/// Of a series whose values have times it also says which come after a gap, and what to expect of these.
+/// If the values have times, a calibration also detects gaps, and has forecasts and intervals for
+/// the values after them.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     intervals: Intervals,
@@ -39,7 +40,7 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// That of a battery which has seen nothing, with the [`Config::levels`](crate::Config::levels) of it.
+    /// The calibration of a new battery with these [`Config::levels`](crate::Config::levels).
     #[must_use]
     pub fn new(levels: &[f64]) -> Self {
         let intervals = Intervals::new(levels);
@@ -47,13 +48,14 @@ impl Calibration {
         Self { intervals, least: f64::INFINITY, clock: Clock::new(), gaps }
     }
 
-    /// Learns a value that a battery took, and the forecast under absolute loss that the battery had issued
-    /// for a value in time; `None` for a battery's first.
+    /// Learns a value that the battery accepted. `issued` is the battery's forecast of it under
+    /// absolute loss, without regard to gaps; `None` for the first value of the battery.
     pub fn learn(&mut self, issued: Option<f64>, value: f64, time_s: Option<f64>) {
         match issued {
             Some(center) if self.is_gap(time_s) => {
                 self.gaps.learn(center, self.intervals.scale(), self.floor(), value);
-                // Each kind of interval is calibrated on its own; only the scale is common.
+                // Intervals after gaps are calibrated separately; only the scale of errors is
+                // shared.
                 self.intervals.learn_scale((center - value).abs());
             }
             Some(issued) => self.intervals.learn(issued - value),
@@ -64,7 +66,8 @@ impl Calibration {
         self.least = if value < self.least { value } else { self.least };
     }
 
-    /// The forecast for `time_s`, given the one for a value in time: another after a gap.
+    /// Returns the forecast for `time_s`, given the forecast `issued` without regard to gaps. They
+    /// differ only after a gap.
     #[must_use]
     pub fn forecast(&self, issued: f64, time_s: Option<f64>) -> f64 {
         if self.is_gap(time_s) {
@@ -74,8 +77,9 @@ impl Calibration {
         }
     }
 
-    /// The interval for `time_s` around the forecast `center` for a value in time, at `level`: that of
-    /// [`Battery::interval_at`](crate::Battery::interval_at) after the same values.
+    /// Returns the interval at `level` for `time_s`, around the forecast `center` without regard to
+    /// gaps. It equals that of [`Battery::interval_at`](crate::Battery::interval_at) after the same
+    /// values.
     #[must_use]
     pub fn interval(&self, center: f64, level: f64, time_s: Option<f64>) -> Option<Interval> {
         let usual = self.intervals.around(center, level)?;
@@ -88,12 +92,12 @@ impl Calibration {
         Some(Interval { level, lower, upper: upper.max(forecast) })
     }
 
-    /// Whether a value at `time_s` comes after a gap, as far as the scale of errors is known.
+    /// Whether a value at `time_s` comes after a gap; false until [`SCORED_MIN`] errors are known.
     pub(crate) fn is_gap(&self, time_s: Option<f64>) -> bool {
         SCORED_MIN <= self.intervals.slow.count && self.clock.is_gap(finite(time_s))
     }
 
-    /// A series that was never below 0 – most quantities cannot be – is not expected there.
+    /// Lower bound of forecasts: 0 while no value was below 0 (most quantities cannot be), else −∞.
     pub(crate) fn floor(&self) -> f64 {
         if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY }
     }
@@ -109,17 +113,18 @@ impl Calibration {
     }
 }
 
-/// Half-widths of symmetric intervals by quantile tracking on normalised errors.
+/// Half-widths of symmetric intervals: quantile tracking on normalised errors.
 ///
-/// The half-width at a level is `q s`: the scale `s` is the geometric mean of a quick and a slow
-/// average of absolute errors, so it follows level shifts within some values; the factor `q` of
-/// each level moves so that the share of misses comes out right whatever the errors' law (the
-/// online gradient step on the pinball loss, Gibbs & Candès 2021; here multiplicative).
+/// The half-width at a level is `q s`. The scale `s` is the geometric mean of a quick and a slow
+/// average of absolute errors, so it follows level shifts within some values. The factor `q` of
+/// each level moves after each value, so that the share of misses becomes 1 − level for any
+/// distribution of errors (the online gradient step on the pinball loss, Gibbs & Candès 2021; here
+/// multiplicative).
 #[derive(Clone, Debug)]
 struct Intervals {
     quick: Scale,
     slow: Scale,
-    /// Remembers through a plateau how large errors had been.
+    /// A very slow average of errors, which keeps their size through a plateau.
     memory: Scale,
     tracks: Box<[Track]>,
 }
@@ -129,19 +134,19 @@ struct Intervals {
 struct Track {
     level: f64,
     factor: f64,
-    /// What the factor is multiplied by after a miss, and after a hit.
+    /// Multipliers of the factor after a miss and after a hit.
     on_miss: f64,
     on_hit: f64,
-    /// Misses in a row, and how many of them are nothing unusual.
+    /// Consecutive misses, and how many of them are not unusual.
     misses: u32,
     usual_misses: u32,
-    /// A factor below this has shrunk on a plateau.
+    /// Below this, the factor shrank on a plateau.
     collapsed: f64,
 }
 
 impl Intervals {
-    /// Tracks for the fixed grid and for `levels`; of these, any outside [`LEVELS`] are left out, as
-    /// no interval is given for them.
+    /// Creates tracks for the grid and for `levels`. Levels outside [`LEVELS`] are left out,
+    /// because no interval is given for them.
     fn new(levels: &[f64]) -> Self {
         let mut levels: Vec<f64> =
             GRID.iter().chain(levels).copied().filter(|level| LEVELS.contains(level)).collect();
@@ -155,7 +160,7 @@ impl Intervals {
         }
     }
 
-    /// Scores the intervals that stood on the error of the issued forecast, then learns it.
+    /// Scores the current intervals on the error of the issued forecast, then learns the error.
     fn learn(&mut self, error: f64) {
         let size = error.abs();
         if SCORED_MIN <= self.slow.count {
@@ -167,12 +172,12 @@ impl Intervals {
         self.learn_scale(size);
     }
 
-    /// Learns how large errors are.
+    /// Updates the averages with an absolute error.
     fn learn_scale(&mut self, size: f64) {
         let known = CAP_FROM < self.slow.count;
         let remembered = REMEMBERED * self.memory.mean;
         for scale in [&mut self.quick, &mut self.slow, &mut self.memory] {
-            // An outlier counts as ten scales, so that it does not own the average.
+            // An outlier counts as ten scales, so that it does not dominate the average.
             let most = CAP * scale.mean.max(remembered);
             scale.learn(if known && 0.0 < most { size.min(most) } else { size });
         }
@@ -196,10 +201,10 @@ impl Intervals {
         sqrt(self.quick.mean * self.slow.mean)
     }
 
-    /// The factor at a level: its own track's, or between tracks along −ln(miss rate), in which the
-    /// quantiles of an exponential tail are a line.
+    /// The factor at a level: that of its own track, or interpolated between tracks along −ln(miss
+    /// rate), in which the quantiles of an exponential tail are a line.
     fn factor(&self, level: f64) -> f64 {
-        // A wider level's track must not be inside a narrower one's.
+        // The interval of a higher level must contain that of a lower level.
         let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
         let above = self.tracks.partition_point(|track| track.level < level).min(self.tracks.len() - 1);
         let wide = (laplace(self.tracks[above].level), factor_at(above));
@@ -240,17 +245,17 @@ impl Track {
     }
 }
 
-/// How wide a level is beside 90 % under Laplace's law of errors.
+/// Width of the interval at `level` divided by that at 90 %, if errors have a Laplace distribution.
 pub(crate) fn laplace(level: f64) -> f64 {
     log(1.0 - level) / log(1.0 - 0.9)
 }
 
-/// A time that says something.
+/// The time, if it is finite.
 fn finite(time_s: Option<f64>) -> Option<f64> {
     time_s.filter(|time_s| time_s.is_finite())
 }
 
-/// A fading mean, of absolute errors as a rule.
+/// An exponentially fading mean, usually of absolute errors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) mean: f64,
@@ -269,8 +274,8 @@ impl Scale {
     }
 }
 
-// `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts at most 10 scales
-// once 20 are known; a step of 0.1.
+// `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts at most 10
+// scales once 20 are known; a step of 0.1.
 const QUICK_GAIN: f64 = 0.067;
 const SLOW_GAIN: f64 = 0.0023;
 const CAP: f64 = 10.0;
@@ -279,17 +284,19 @@ const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
 /// A half-life of 14 000 values: a day and a half at a period of 10 s.
 const MEMORY_GAIN: f64 = 0.000_05;
-/// After a plateau an error counts as soon as it is within ten times this share of what errors had
-/// been before.
+/// Share of the remembered error size that the cap of an error is based on, at least. After a
+/// plateau, an error therefore counts in full up to ten times this share: the size before the
+/// plateau.
 const REMEMBERED: f64 = 0.1;
-/// On a plateau every interval is a hit, and the factor shrinks; no further than it can grow back
-/// within some ten values.
+/// Lower bound of the factor. On a plateau every value is a hit, so the factor shrinks; from this
+/// bound it can grow back within about ten values.
 const FACTOR_LEAST: f64 = 0.1;
-/// Errors a million times their own averages have no use for more; it keeps products finite.
+/// Upper bound of the factor, a million scales; it keeps products finite.
 const FACTOR_MOST: f64 = 1e6;
-/// When a plateau ends, misses follow each other: once as many as chance gives in one of a thousand,
-/// and while the factor is below three quarters of where it starts, each further one is answered as
-/// so many, nine at most. On series without plateaus the second condition does not occur.
+/// When a plateau ends, misses follow each other. A run of misses is unusual if chance gives it
+/// once in a thousand times. While the factor is also below `COLLAPSED` times the [`laplace`] width
+/// of its level, each further miss of the run counts as often as the run is long, nine times at
+/// most. On series without plateaus the factor does not get that small.
 const RARE: f64 = 1e-3;
 const COLLAPSED: f64 = 1.5;
 const FIRMEST: u32 = 9;

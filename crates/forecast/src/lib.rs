@@ -1,8 +1,34 @@
-//! Forecasts of network measurements, each with its own honest error.
+//! Forecasts of network measurements, each with its error and a prediction interval.
 //!
-//! This crate contains no networking, no clock, no thread and no I/O: values come in, forecasts
-//! come out. It is `no_std` with `alloc`, and all transcendental functions come from `libm` on
-//! every target, so that a forecast is equal to the bit on a server, in a browser and in Python.
+//! A battery runs many forecasting methods over one series and combines their forecasts into one by
+//! a rule. The methods and rules are those of the Network Weather Service (NWS) and newer ones. A
+//! reported error is that of the forecasts really issued, each made before its value was known.
+//!
+//! Three types matter:
+//!
+//! - [`Battery`]: learns the values of one series and forecasts the next one.
+//! - [`Forecast`]: the value expected next, its errors, and the method that made it.
+//! - [`Interval`]: the range that holds the next value with a given probability.
+//!
+//! ```
+//! use barograph_forecast::{Battery, Config, Loss};
+//!
+//! let mut battery = Battery::new(&Config::default());
+//! for rtt_ms in [20.1, 20.4, 19.8, 20.0, 35.2, 20.3, 20.1, 19.9, 20.2, 20.5, 20.0] {
+//!     battery.update(rtt_ms)?;
+//! }
+//! let next = battery.forecast(Loss::Absolute).expect("there are values");
+//! let interval = battery.interval(0.9).expect("ten forecasts were scored");
+//! assert_eq!(next.count, 11);
+//! assert!(interval.lower <= next.value && next.value <= interval.upper);
+//! # Ok::<(), barograph_forecast::NotFinite>(())
+//! ```
+//!
+//! The crate measures, stores and draws nothing: it has no networking, clock, thread or I/O, and
+//! the caller passes values in. It forecasts one step ahead, the next value or the mean of an epoch
+//! ([`Lifetime`]), and does not model the time of day. It is `no_std` with `alloc`. All
+//! transcendental functions come from `libm` on every target, so a forecast is equal to the bit on
+//! a server, in a browser and in Python.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,28 @@
-//! Forecasts of a mean over the next seconds instead of the next value.
+//! Forecasts of a mean over the next seconds, instead of the next value.
 
 use core::fmt;
 
 use crate::{Battery, Config, Forecast, Interval, Loss, NotFinite};
 
-/// A battery over epochs of fixed length: values are averaged per epoch, and what is forecast, from
-/// the epochs that are over, is the average of the one in progress (the "lifetime" variant of NWS 2.x).
+/// Forecasts the mean of the current epoch from the means of past epochs of the same length (the
+/// "lifetime" variant of NWS 2.x).
 ///
-/// Use it where the decision lasts: a transfer of ten minutes cares for the mean goodput of ten
-/// minutes, not for the next probe's. Epochs begin with the first value; one is over when a value
-/// of a later one arrives, and epochs without a value are left out.
+/// Use it for a decision about a longer time: a transfer of ten minutes depends on the mean goodput
+/// of ten minutes, not on the next probe. The first epoch begins with the first value. An epoch
+/// ends when a value of a later epoch arrives. Epochs without a value are skipped.
+///
+/// ```
+/// use barograph_forecast::{Config, Lifetime, Loss};
+///
+/// let mut lifetime = Lifetime::new(&Config::default(), 10.0)?;
+/// for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
+///     lifetime.update(time_s, value)?;
+/// }
+/// // Two epochs have ended, with the means 2 and 6.
+/// let next = lifetime.forecast(Loss::Squared).expect("an epoch has ended");
+/// assert_eq!(next.count, 2);
+/// # Ok::<(), barograph_forecast::LifetimeError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Lifetime {
     battery: Battery,
@@ -28,7 +41,7 @@ struct Epoch {
 }
 
 impl Lifetime {
-    /// A battery of epochs of `epoch_s` seconds.
+    /// Creates a battery over epochs of `epoch_s` seconds.
     ///
     /// # Errors
     /// [`LifetimeError::Epoch`] unless `epoch_s` is finite and positive.
@@ -40,13 +53,13 @@ impl Lifetime {
         }
     }
 
-    /// Takes in a value measured at `time_s` (seconds from any origin, never decreasing).
+    /// Learns a value measured at `time_s`, in seconds from any origin. Times must not decrease.
     ///
     /// # Errors
-    /// [`LifetimeError`] for a value or time that is not finite, and for a time before the last;
-    /// nothing is changed then.
+    /// [`LifetimeError`] if a battery rejects the value, or if the time is not finite, too large or
+    /// before the last one. The state is then unchanged.
     pub fn update(&mut self, time_s: f64, value: f64) -> Result<(), LifetimeError> {
-        // An epoch's mean would tell of a refused value too late.
+        // Reject a bad value now: the battery sees only the mean, at the end of the epoch.
         let value = Battery::accept(value).map_err(LifetimeError::Value)?;
         if !time_s.is_finite() {
             return Err(LifetimeError::Time(time_s));
@@ -65,7 +78,7 @@ impl Lifetime {
             return Err(LifetimeError::Time(time_s));
         }
         let number = libm::floor((time_s - epoch.first_time_s) / self.epoch_s);
-        // Beyond 2^53 epochs their numbers run together.
+        // From 2^53 on, an `f64` cannot represent every epoch number.
         if EPOCHS_MAX <= number {
             return Err(LifetimeError::Time(time_s));
         }
@@ -79,7 +92,7 @@ impl Lifetime {
         Ok(())
     }
 
-    /// The forecast of the mean of the epoch in progress, or `None` until one epoch is over.
+    /// Returns the forecast of the current epoch's mean, or `None` until one epoch has ended.
     #[must_use]
     pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
         match self.begun {
@@ -88,7 +101,7 @@ impl Lifetime {
         }
     }
 
-    /// As [`Battery::interval`], for the mean of the epoch in progress.
+    /// Like [`Battery::interval`], for the mean of the current epoch.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         match self.begun {
@@ -98,17 +111,18 @@ impl Lifetime {
     }
 }
 
-/// The largest number up to which every epoch has a number of its own.
+/// 2^53: an `f64` represents every epoch number below it.
 const EPOCHS_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Why a [`Lifetime`] refused its input.
+/// Why a [`Lifetime`] rejected its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LifetimeError {
-    /// The epoch's length is not a positive number of seconds.
+    /// The length of an epoch, in seconds, is not finite and positive.
     Epoch(f64),
-    /// The time is not finite, before the last, or more than 2^53 epochs after the first.
+    /// The time, in seconds, is not finite, before the last, or 2^53 epochs or more after the
+    /// first.
     Time(f64),
-    /// The value is not one a battery takes.
+    /// A battery rejects the value.
     Value(NotFinite),
 }
 

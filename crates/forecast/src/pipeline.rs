@@ -1,4 +1,4 @@
-//! One bank under one rule, with the scores of what they issued.
+//! One bank with one rule, and the scores of the forecasts that they issued.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use crate::interval::Calibration;
 use crate::rules::{Choice, Choose};
 use crate::{Forecast, Interval, Method};
 
-/// What a battery needs of its bank and rule, whatever their types.
+/// What a battery needs from its bank and rule, independent of their types.
 pub(crate) trait Pipeline: fmt::Debug + Send + Sync {
     fn update(&mut self, value: f64, time_s: Option<f64>);
     fn forecast(&self, loss: usize, time_s: Option<f64>) -> Option<Forecast>;
@@ -21,7 +21,7 @@ pub(crate) trait Pipeline: fmt::Debug + Send + Sync {
     fn boxed_clone(&self) -> Box<dyn Pipeline>;
 }
 
-/// A bank, a rule, and the forecasts in force.
+/// A bank, a rule, and their current forecasts.
 #[derive(Clone, Debug)]
 pub(crate) struct Paired<B, R, const M: usize> {
     bank: B,
@@ -30,7 +30,7 @@ pub(crate) struct Paired<B, R, const M: usize> {
     issued: [Choice; 2],
     scores: [Score; 2],
     calibration: Calibration,
-    /// Whether the times of values count.
+    /// Whether the times of values are used.
     is_timed: bool,
 }
 
@@ -130,10 +130,10 @@ where
     }
 }
 
-/// Place of the forecast under absolute loss; that under squared loss is 0.
+/// Index of the forecast under absolute loss; the one under squared loss has index 0.
 const ABSOLUTE: usize = 1;
 
-/// Errors of the forecasts one rule issued.
+/// Errors of the forecasts that one rule issued.
 #[derive(Clone, Copy, Debug, Default)]
 struct Score {
     count: u64,
@@ -154,12 +154,12 @@ impl Score {
         self.recent_absolute += gain * (absolute - self.recent_absolute);
     }
 
-    /// A sum's mean; 0 before the first error.
+    /// The mean of a sum of errors; 0 before the first error.
     fn mean(&self, sum: f64) -> f64 {
         sum / self.count.max(1) as f64
     }
 }
 
-/// A half-life of 100 values, 1 − 2^(−1/100): long enough to be an average, and after one outlier
-/// of a thousand times the usual error the mean is back to twice the usual in some thousand values.
+/// 1 − 2^(−1/100), a half-life of 100 values: long enough to be an average. After one outlier of a
+/// thousand times the usual error, the mean is back at twice the usual after some thousand values.
 const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;

@@ -1,35 +1,36 @@
-//! The vocabulary of measurements: names, quantities, series, outcomes.
+//! Sources, targets, quantities and series, and the outcome of one measurement.
 
 use alloc::borrow::Cow;
 use alloc::string::{String, ToString};
 use core::fmt;
 
-/// What is measured of which pair: one series of measurements.
+/// One series of measurements: a quantity, from one source to one target.
 ///
-/// `source` is always the host that measured; `target` is what it measured. For a quantity of the
-/// host itself (`cpu_available`, `memory_free`) both are the host's own name.
+/// `source` is the host that measured; `target` is what it measured. For a quantity of the host
+/// itself (`cpu_available`, `memory_free`) both are the host's own name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Series {
     /// The host that measured.
     pub source: Name,
     /// The host, URL or address that was measured.
     pub target: Name,
-    /// What was measured.
+    /// The quantity that was measured, with its unit.
     pub quantity: Quantity,
 }
 
 impl fmt::Display for Series {
-    /// `quantity source → target`, for people and logs; not a parseable form.
+    /// Writes `quantity source → target`, for people and logs; no parser reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} → {}", self.quantity, self.source, self.target)
     }
 }
 
-/// A name of a source or target: 1 to 255 bytes, without white space, control characters, or
-/// characters that are not seen or turn the direction of a text (so that no label shows as another).
+/// The name of a source or target, 1 to 255 bytes. It has no white space, no control characters,
+/// and no characters that are invisible or change the direction of text, so that hidden characters
+/// cannot make one name look like another.
 ///
-/// The bound keeps keys, labels and log lines small whatever a peer sends; 255 bytes is the
-/// longest host name (RFC 1035 §2.3.4) and room enough for the URLs people probe.
+/// The bound keeps keys, labels and log lines small, whatever a peer sends. 255 bytes is the
+/// longest host name (RFC 1035 §2.3.4), and enough for the URLs that people probe.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Name(String);
 
@@ -37,7 +38,7 @@ impl Name {
     /// The longest name accepted, in bytes.
     pub const BYTES_MAX: usize = 255;
 
-    /// Checks `text` and makes it a name.
+    /// Creates a name, if `text` is a valid one.
     ///
     /// # Errors
     /// [`NameError`] when the text is empty, too long, or has a character that is not allowed.
@@ -67,9 +68,10 @@ impl fmt::Display for Name {
     }
 }
 
-/// Characters that most displays do not show, or that reorder text: a name with one of them would look like another.
-/// Unicode's `Default_Ignorable_Code_Point` (UAX #44, DerivedCoreProperties.txt), the embeddings of UAX #9, the
-/// annotations, and the blank Braille pattern.
+/// Whether most displays hide `c`, or `c` reorders the text around it: a name with such a character
+/// could look like another. They are Unicode's `Default_Ignorable_Code_Point` (UAX #44,
+/// DerivedCoreProperties.txt), the embeddings of UAX #9, the annotations, and the blank Braille
+/// pattern.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
@@ -77,7 +79,7 @@ fn is_invisible(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// What is measured, as a lower-case identifier; the constants are Barograph's own, and an
+/// What is measured, as a lower-case identifier. The constants are Barograph's own quantities; an
 /// application may record others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Quantity(Cow<'static, str>);
@@ -85,7 +87,7 @@ pub struct Quantity(Cow<'static, str>);
 impl Quantity {
     /// Round-trip time of a two-byte exchange over TCP without Nagle's algorithm, in seconds.
     pub const RTT: Self = Self(Cow::Borrowed("rtt"));
-    /// The same as `rtt`, taken through TLS, in seconds.
+    /// Round-trip time through TLS, otherwise as `rtt`, in seconds.
     pub const RTT_TLS: Self = Self(Cow::Borrowed("rtt_tls"));
     /// Round-trip time of write–write–read with Nagle's algorithm on, in seconds.
     pub const RTT_NAGLE: Self = Self(Cow::Borrowed("rtt_nagle"));
@@ -95,30 +97,31 @@ impl Quantity {
     pub const RTT_UDP: Self = Self(Cow::Borrowed("rtt_udp"));
     /// Share of UDP datagrams that did not come back, 0 to 1.
     pub const LOSS: Self = Self(Cow::Borrowed("loss"));
-    /// Time from a SYN to its answer, in seconds: the TCP handshake, or the refusal of a closed port.
+    /// Time from a SYN to the response, in seconds: the TCP handshake, or the refusal of a closed
+    /// port.
     pub const CONNECT: Self = Self(Cow::Borrowed("connect"));
     /// Time from sending an HTTP request to the first byte of its response, in seconds.
     pub const FIRST_BYTE: Self = Self(Cow::Borrowed("first_byte"));
     /// Time from sending an HTTP request to the last byte of its response, in seconds.
     pub const RESPONSE_TIME: Self = Self(Cow::Borrowed("response_time"));
-    /// Application bytes per time from source to target, in bit/s.
+    /// Goodput from source to target, in bit/s.
     pub const GOODPUT: Self = Self(Cow::Borrowed("goodput"));
-    /// Application bytes per time from target to source, in bit/s.
+    /// Goodput from target to source, in bit/s.
     pub const GOODPUT_DOWN: Self = Self(Cow::Borrowed("goodput_down"));
-    /// Bytes of files per time of a transfer by datagrams, from source to target, in bit/s.
+    /// Goodput of a file transfer over UDP, from source to target, in bit/s.
     pub const TRANSFER: Self = Self(Cow::Borrowed("transfer"));
     /// Share of one processor that a new process would get, 0 to 1.
     pub const CPU_AVAILABLE: Self = Self(Cow::Borrowed("cpu_available"));
     /// Memory that a new process could use without swapping, in bytes.
     pub const MEMORY_FREE: Self = Self(Cow::Borrowed("memory_free"));
 
-    /// The longest quantity accepted, in bytes: it is a column name and a metric label.
+    /// The longest quantity accepted, in bytes: quantities are column names and metric labels.
     pub const BYTES_MAX: usize = 64;
 
-    /// Checks `text` and makes it a quantity: `[a-z][a-z0-9_]*`, at most 64 bytes.
+    /// Creates a quantity, if `text` is a valid one: `[a-z][a-z0-9_]*`, at most 64 bytes.
     ///
     /// # Errors
-    /// [`NameError`] saying what is wrong with it.
+    /// [`NameError`] when the text is empty, too long, or has a character that is not allowed.
     pub fn new(text: &str) -> Result<Self, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty);
@@ -142,7 +145,7 @@ impl Quantity {
         &self.0
     }
 
-    /// Unit of its values: `s`, `bit/s`, `ratio`, `bytes`, or empty for an application's own.
+    /// Unit of the values: `s`, `bit/s`, `ratio`, `bytes`, or empty for any other quantity.
     #[must_use]
     pub fn unit(&self) -> &'static str {
         match self.as_str() {
@@ -162,16 +165,17 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// What one experiment gave: a value, or a typed failure that never looks like one.
+/// The outcome of one experiment: a value, or a failure with its reason. A failure is never a
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outcome {
     /// A finite value in the quantity's unit.
     Value(f64),
     /// The experiment failed, `after_s` seconds after it began.
     ///
-    /// For [`Failure::TimedOut`] the time is a right-censored observation: the true one is longer.
+    /// For [`Failure::TimedOut`] the time is right-censored: the true time is longer.
     Failed {
-        /// Why.
+        /// Why the experiment failed.
         failure: Failure,
         /// Seconds from the beginning of the experiment to its failure.
         after_s: f64,
@@ -183,16 +187,16 @@ pub enum Outcome {
 pub enum Failure {
     /// The name of the target could not be resolved.
     Unresolved,
-    /// The target, or a firewall before it, refused a connection that the experiment needs. `connect` does not
-    /// fail so: a refusal is an answer.
+    /// The target, or a firewall before it, refused a connection that the experiment needs.
+    /// `connect` does not fail with this: it records the time of the refusal as its value.
     Refused,
     /// No route to the target, or its host does not answer on its own network.
     Unreachable,
     /// The connection was reset or closed before the experiment ended.
     Reset,
-    /// The deadline passed.
+    /// The deadline passed before the experiment ended.
     TimedOut,
-    /// The target answered with something that is not the protocol.
+    /// The response of the target does not follow the protocol.
     Garbage,
     /// The target answered, and declined the experiment.
     Declined,
@@ -248,14 +252,14 @@ impl fmt::Display for Failure {
 /// Why a text is not a [`Name`] or a [`Quantity`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// Nothing there.
+    /// The text is empty.
     Empty,
-    /// Longer than allowed.
+    /// The text is longer than allowed.
     TooLong {
-        /// How long it is.
+        /// Length of the text, in bytes.
         bytes: usize,
     },
-    /// A character that is not allowed there.
+    /// The text has a character that is not allowed.
     Character {
         /// The first such character.
         character: char,

@@ -21,8 +21,8 @@ fn values() -> impl Strategy<Value = Vec<f64>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Invariant: the reported error is that of the forecasts really issued, scored before the
-    /// value was seen; everything shown is finite; weights are shares.
+    /// Invariant 2: the reported error is that of the forecasts really issued, each made before its
+    /// value was seen. All reported numbers are finite, and weights are shares.
     #[test]
     fn reported_errors_are_those_of_issued_forecasts(values in values()) {
         for config in configs() {
@@ -56,7 +56,7 @@ proptest! {
         }
     }
 
-    /// A refused value leaves the battery as it was, to the bit.
+    /// A rejected value leaves the battery unchanged, to the bit.
     #[test]
     fn refused_values_change_nothing(values in values(), at in 0usize..300) {
         for config in configs() {
@@ -77,7 +77,7 @@ proptest! {
         }
     }
 
-    /// A constant series is forecast exactly once it is known, by every preset and rule.
+    /// Every preset and rule forecasts a constant series as the constant, from the second value on.
     #[test]
     fn constants_are_forecast_as_they_are(value in -1e6..1e6f64, length in 2usize..200) {
         for config in configs() {
@@ -90,7 +90,7 @@ proptest! {
         }
     }
 
-    /// Wider levels give wider intervals, tracked or not.
+    /// Higher levels give wider intervals, tracked or interpolated.
     #[test]
     fn intervals_nest(values in values()) {
         let mut battery = Battery::new(&Config::default());
@@ -161,12 +161,13 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
     }
 }
 
-/// Before the methods' worth is known the blend leans on the last value, which is hard to beat there.
+/// While the blend's weights are hardly known, it favours the last value, which is hard to beat
+/// there.
 #[test]
 fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
     let (mut sum, mut count) = (0.0, 0.0);
     for seed in 0..200u64 {
-        // Noise around a level that is forgotten (0) or kept for some values, and a walk whose steps turn back.
+        // Noise around a level with no, some and more memory, and a walk with steps that turn back.
         for (memory, persistence) in [(0.0, 0.0), (0.5, 0.0), (0.8, 0.0), (1.0, -0.3)] {
             let mut noise = noise_of(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let mut battery = Battery::new(&Config::default());
@@ -206,7 +207,7 @@ fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
     }
 }
 
-/// Coverage in every block of 500 values, not only on the whole.
+/// Checks the coverage in every block of 500 values, not only overall.
 #[test]
 fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
     for level in [0.5, 0.8, 0.9, 0.95] {
@@ -214,7 +215,8 @@ fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
         let mut noise = noise();
         let mut inside = Vec::new();
         for i in 0..20_000u32 {
-            // Every 200 values the level jumps by up to a hundred noises, and the noise by up to 16.
+            // Every 200 values the level jumps to one of 0 to 100, the noise to an amplitude of 1
+            // to 16.
             let regime = f64::from((i / 200).wrapping_mul(2_654_435_761) % 101);
             let value = regime + noise() * (1.0 + regime % 16.0);
             if let Some(interval) = battery.interval(level)
@@ -230,8 +232,8 @@ fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
     }
 }
 
-/// A plateau (an idle processor, no loss all night) and what follows: nothing becomes NaN, and the
-/// interval, which has shrunk to nothing, opens at once.
+/// After a plateau (an idle processor, no loss all night) no number is NaN, and the interval, which
+/// has shrunk to nothing, widens at once.
 #[test]
 fn plateaus_end_without_harm() {
     for length in [100, 1000, 10_000, 30_000] {
@@ -258,7 +260,7 @@ fn plateaus_end_without_harm() {
     }
 }
 
-/// A level that wanders slowly, seen for 30 s of every 5 min: after each gap it is elsewhere.
+/// A level that wanders slowly, measured for 30 s of every 5 min: after each gap it has moved.
 #[test]
 fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
     let mut battery = Battery::new(&Config::default());
@@ -291,7 +293,7 @@ fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
     assert!(errors < 0.9 * last_errors, "{errors} and {last_errors}");
 }
 
-/// Without times, in even steps, and with times that say nothing, all is as before.
+/// Even times, NaN, and times that go back give the same results as no times.
 #[test]
 fn times_without_gaps_change_nothing() {
     let mut batteries = [0, 1, 2, 3].map(|_| Battery::new(&Config::default()));
@@ -334,7 +336,7 @@ fn extreme_values_after_gaps_stay_finite() {
     }
 }
 
-/// As a loss rate may be: nothing for long, then a little, then nothing.
+/// Like some loss rates: 0 for long, then one larger value, then 0 again.
 #[test]
 fn rare_jumps_off_a_long_plateau_stay_finite() {
     let mut battery = Battery::new(&Config::default());
@@ -368,7 +370,7 @@ fn levels_that_are_not_tracked_cover_what_they_say() {
     let mut noise = noise();
     let mut inside = levels.map(|_| Vec::new());
     for i in 0..10_000 {
-        // A sum of three is close to the normal law.
+        // The sum of three is close to the normal distribution.
         let value = noise() + noise() + noise();
         for (level, inside) in levels.iter().zip(&mut inside) {
             if let Some(interval) = battery.interval(*level)
@@ -406,8 +408,8 @@ fn a_lifetime_forecasts_means_of_epochs() {
     assert_eq!(lifetime.forecast(Loss::Absolute), before.forecast(Loss::Absolute));
 }
 
-/// Results are the same to the bit on every target and in every version that does not say otherwise
-/// in CHANGELOG.md: a digest (FNV-1a) of what every preset and rule says of one series.
+/// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
+/// otherwise. The digest (FNV-1a) is over the forecasts of every preset and rule for one series.
 #[test]
 fn forecasts_are_equal_to_the_bit() {
     let series = include_str!("reference/series.csv").lines().skip(1);

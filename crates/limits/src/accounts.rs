@@ -1,4 +1,4 @@
-//! A budget for each address, and one for all.
+//! A budget for each address, and one for the server.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,20 +12,20 @@ use crate::callers::holder;
 pub struct Accounts {
     each: Bucket,
     total: Bucket,
-    /// Only of addresses whose account is not full.
+    /// Accounts of addresses, while they are not full.
     peers: HashMap<IpAddr, Bucket>,
 }
 
 impl Accounts {
-    /// Accounts that are full.
+    /// Creates full accounts: `total` is the rate of the server, `each` that of an address.
     #[must_use]
     pub fn new(total: Rate, each: Rate) -> Self {
         let [total, each] = [total, each].map(|rate| Bucket::new(rate, BURST));
         Self { each, total, peers: HashMap::new() }
     }
 
-    /// Takes `amount` from the account of `ip` and from that of the server, or from neither. `now` is a
-    /// monotonic time since any fixed moment.
+    /// Takes `amount` from the account of `ip` and from that of the server, or from neither;
+    /// returns whether it did. `now` is a monotonic time since any fixed moment.
     #[must_use]
     pub fn pay(&mut self, ip: IpAddr, amount: u64, now: Duration) -> bool {
         if !self.has_room_for(ip) {
@@ -37,13 +37,13 @@ impl Accounts {
         true
     }
 
-    /// Whether [`pay`](Self::pay) would take `amount`, as far as can be seen without forgetting anybody.
+    /// Whether [`pay`](Self::pay) would take `amount`, without first removing full accounts.
     #[must_use]
     pub fn could_pay(&self, ip: IpAddr, amount: u64, now: Duration) -> bool {
         self.after(ip, amount, now).is_some()
     }
 
-    /// The account of `ip` and that of the server once they have paid; `None` = they cannot.
+    /// The account of `ip` and that of the server after the payment; `None` = they cannot pay.
     fn after(&self, ip: IpAddr, amount: u64, now: Duration) -> Option<(Bucket, Bucket)> {
         let mut own = self.peers.get(&holder(ip)).copied().unwrap_or(self.each);
         let mut total = self.total;
@@ -61,14 +61,16 @@ impl Accounts {
         self.total.take(amount, now).is_ok()
     }
 
-    /// Takes `amount` from the account of `ip` for what it has had already: the account may go below zero, and
-    /// pays nothing then until it has filled again. The server's is not touched: this is no traffic.
+    /// Takes `amount` from the account of `ip` for work that was already done. The account may go
+    /// below zero; it then pays nothing until it has refilled. The account of the server is
+    /// unchanged, because this is not traffic.
     pub fn charge(&mut self, ip: IpAddr, amount: u64, now: Duration) {
-        // Whoever is charged has paid before: no more are added here than are served at once.
+        // A charged caller has paid before: no more accounts are added here than callers are
+        // served.
         self.peers.entry(holder(ip)).or_insert(self.each).charge(amount, now);
     }
 
-    /// As [`charge`](Self::charge), also from the account of the server.
+    /// Like [`charge`](Self::charge), but also from the account of the server.
     pub fn charge_both(&mut self, ip: IpAddr, amount: u64, now: Duration) {
         self.charge(ip, amount, now);
         self.total.charge(amount, now);
@@ -81,11 +83,12 @@ impl Accounts {
     }
 }
 
-/// A full account holds an eighth of an hour's amount: of the bytes that a page has by default, 1 GiB an
-/// hour, 128 MiB, which is every size of its transfers, both ways, one after the other.
+/// A full account holds an eighth of an hour's amount. A page has 1 GiB an hour by default, so its
+/// account holds 128 MiB: transfers of every size, in both directions, one after the other.
 const BURST: Duration = Duration::from_secs(450);
-/// Accounts kept, half a megabyte. Who makes more addresses spend at once spends the server's account
-/// first, or keeps newcomers waiting for the moment that a spent KiB takes to be forgotten.
+/// Most accounts that are kept, half a megabyte. A caller that spends from more addresses at once
+/// spends the server's account first, or delays newcomers until an account that spent a KiB is full
+/// again.
 const ADDRESSES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -129,7 +132,7 @@ mod tests {
         let mut accounts = Accounts::new(total, each);
         let peer = |i: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(i));
         let mut served = 0;
-        // One that takes as much as it may, for a day.
+        // A caller that takes as much as it may, for a day.
         for second in 0..86_400 {
             if accounts.pay(peer(1), 1, at(second)) {
                 accounts.charge_both(peer(1), 9, at(second));
@@ -175,7 +178,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any window no address, and not all of them together, get more than burst and rate.
+        /// In any window, neither one address nor all of them together get more than burst and
+        /// rate.
         #[test]
         fn never_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,

@@ -1,16 +1,21 @@
-//! Which connections are admitted, and which are shed for them. Pure; times are those since any fixed moment.
+//! Decides which connections are admitted, and which are shed to make room. Pure; times are those
+//! since any fixed moment.
 //!
-//! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others
-//! are *strangers*, who together get half of all connections. A quarter is kept for strangers: proved
-//! callers never get it. Where there is no room, a connection without a request under way is shed: of
-//! the network that has most of them, the one that has been silent longest. Where all have requests
-//! under way, one goes all the same, of a larger crowd than the newcomer's network.
+//! A caller is *proved* if a token or a signature authorised it lately (members, peers, holders of
+//! the token). All others are *strangers*; together they get half of all connections. A quarter is
+//! kept for strangers: proved callers never get it.
 //!
-//! This host may use what others leave; beyond its eighth its own idle connections go first.
+//! If there is no room, a connection without a request in progress is shed: of the network with
+//! most of them, the one that was silent longest. If all have requests in progress, one of them is
+//! shed nevertheless, but only of a network with at least two more than the newcomer's.
 //!
-//! Live streams and sessions of pages are admitted alike, as *seats*. Every seat can be shed, so
-//! strangers may have all of them until proved callers come. Within its class a caller gets the seat
-//! of a larger crowd than its own network alone: else callers that come again would take turns.
+//! This host may use what others leave. If it has more than its eighth, its idle connections are
+//! shed first.
+//!
+//! Live streams and sessions of pages are admitted in the same way, as *seats*. Every seat can be
+//! shed, so strangers may have all of them until proved callers come. For a caller of the same
+//! class, a seat is shed only of a network with at least two more than the caller's. Otherwise
+//! callers that come again would take turns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -28,7 +33,7 @@ pub struct Admission {
     open: BTreeMap<Id, Connection>,
 }
 
-/// What is admitted.
+/// What an [`Admission`] admits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Connections, which have requests or wait for one.
@@ -40,9 +45,9 @@ pub enum Kind {
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
-    /// The address has its share.
+    /// The address has its whole share.
     Share,
-    /// All that a caller of this class may have is taken.
+    /// All places for callers of this class are taken.
     All,
 }
 
@@ -51,39 +56,41 @@ pub type Id = u64;
 
 #[derive(Clone, Copy, Debug)]
 struct Connection {
-    /// `None` = it is this host's.
+    /// The caller's address for limits; `None` = this host.
     holder: Option<IpAddr>,
-    /// Its address was proved when it was accepted. A seat keeps its class: it is taken after the
-    /// request was judged, and strangers may have more seats than proved callers.
+    /// Whether the address was proved when the connection was accepted. A seat keeps this class: it
+    /// is taken after the request was authorised, and strangers may have more seats than proved
+    /// callers.
     was_proved: bool,
-    /// Requests under way.
+    /// Number of requests in progress.
     requests: usize,
-    /// When it was accepted, its last request ended, or the system last took a part of its answer.
-    /// Bytes of a head that is not whole do not count.
+    /// When it was accepted, its last request ended, or the system last accepted a part of its
+    /// response. Bytes of an incomplete head do not count.
     silent_since: Duration,
 }
 
-/// A connection that was admitted, and the one to be closed for it.
+/// A connection that was admitted, and the one to close for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// Its number.
+    /// Number of the admitted connection.
     pub id: Id,
-    /// The one to be closed for it.
+    /// Number of the connection to close for it; `None` = there is room.
     pub shed: Option<Id>,
-    /// Within which the head of its first request has to arrive.
+    /// Time within which the head of its first request must arrive.
     pub head_within: Duration,
 }
 
 impl Admission {
-    /// Room for `max` connections: one address gets a quarter, and an eighth is kept for this host.
+    /// Creates room for `max` connections. One address gets a quarter, and an eighth is kept for
+    /// this host.
     pub fn new(max: usize, kind: Kind) -> Self {
         Self { max, kind, next: 0, open: BTreeMap::new() }
     }
 
-    /// Decides about a connection.
+    /// Admits or rejects a connection of `ip`; `is_here` = it comes from this host.
     ///
     /// # Errors
-    /// Why it is refused: every connection that might be closed for it has a request under way.
+    /// [`Full`] if no connection may be shed for it.
     pub fn accept(
         &mut self,
         ip: IpAddr,
@@ -104,14 +111,14 @@ impl Admission {
         Ok(Admitted { id, shed, head_within: if is_proved { HEAD_OF_PROVED } else { HEAD_OF_STRANGER } })
     }
 
-    /// The head of a request has arrived.
+    /// Records that the head of a request has arrived.
     pub fn request_began(&mut self, id: Id) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.requests += 1;
         }
     }
 
-    /// The answer was given, all of it.
+    /// Records that a response was sent completely.
     pub fn request_ended(&mut self, id: Id, now: Duration) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.requests = connection.requests.saturating_sub(1);
@@ -119,28 +126,29 @@ impl Admission {
         }
     }
 
-    /// The system has taken a part of an answer, which the caller reads.
+    /// Records that the system accepted a part of a response, so the caller is reading it.
     pub fn progressed(&mut self, id: Id, now: Duration) {
         if let Some(connection) = self.open.get_mut(&id) {
             connection.silent_since = now;
         }
     }
 
-    /// Whether an address may be proved. One with more connections than proved callers have room for
-    /// stays a stranger: a crowd that shows a token late gets no more than one that shows it at once.
+    /// Whether an address may become proved. If it has more connections than proved callers have
+    /// room for, it stays a stranger: callers that show a token late get no more than those that
+    /// show it at once.
     pub fn may_be_proved(&self, ip: IpAddr, proved: &Proved, now: Duration) -> bool {
         let holder = holder(ip);
         let is_proved = |one: &Connection| one.holder == Some(holder) || self.is_proved(one, proved, now);
         proved.contains(holder, now) || self.count(is_proved) <= self.proved_max()
     }
 
-    /// The connection has ended.
+    /// Records that a connection has ended.
     pub fn closed(&mut self, id: Id) {
         self.open.remove(&id);
     }
 
-    /// Closes the connection that has to go first where the station itself lacks something that
-    /// each of them needs.
+    /// Removes and returns the connection to close first, when the station lacks something that
+    /// each connection needs.
     pub fn shed_one(&mut self, proved: &Proved, now: Duration) -> Option<Id> {
         let stranger = self.shed(1, |one| !self.is_proved(one, proved, now));
         let shed = stranger.or_else(|| self.shed(1, |_| true)).or_else(|| self.shed_here())?;
@@ -148,17 +156,17 @@ impl Admission {
         Some(shed)
     }
 
-    /// How many there may be.
+    /// Most connections that may be open.
     pub fn max(&self) -> usize {
         self.max
     }
 
-    /// How many are open.
+    /// Number of open connections.
     pub fn open_count(&self) -> usize {
         self.open.len()
     }
 
-    /// Connections from elsewhere that are `such`.
+    /// Number of connections from other hosts that are `such`.
     fn count(&self, such: impl Fn(&Connection) -> bool) -> usize {
         self.open.values().filter(|connection| connection.holder.is_some() && such(connection)).count()
     }
@@ -173,7 +181,7 @@ impl Admission {
         self.max - self.max / HERE_SHARE
     }
 
-    /// What strangers keep, whatever proved callers have.
+    /// Connections that are kept for strangers, whatever proved callers have.
     fn kept(&self) -> usize {
         usize::max(1, self.max / STRANGERS_KEPT)
     }
@@ -189,7 +197,7 @@ impl Admission {
         }
     }
 
-    /// Makes a place for a connection; the one to be shed for it, if there has to be one.
+    /// Makes a place for a connection, and returns the connection to shed for it, if any.
     fn place(
         &self,
         from: Option<IpAddr>,
@@ -222,16 +230,16 @@ impl Admission {
         }
         let has_room = if is_proved { proved < self.proved_max() } else { strangers < self.strangers_max() };
         if elsewhere < self.elsewhere_max() && has_room {
-            // Where this host has taken more than its part it gives that back.
+            // If this host has more than its part, it gives that back.
             match is_full.then(|| self.shed_here()) {
                 None => return Ok(None),
                 Some(Some(shed)) => return Ok(Some(shed)),
                 Some(None) => {}
             }
         }
-        // Up to a quarter strangers take the place of a proved caller, and above it that of another
-        // stranger. A proved caller takes theirs down to the quarter, and beyond only where this
-        // host has taken more than its part.
+        // While strangers have less than a quarter, they take the place of a proved caller, above
+        // it that of another stranger. A proved caller takes places of strangers down to the
+        // quarter, and beyond only if this host has more than its part.
         let shed = |may_be_at_work: bool| {
             let larger = of_network + 2;
             let crowd = if may_be_at_work || self.kind == Kind::Seats { larger } else { 1 };
@@ -249,8 +257,8 @@ impl Admission {
         shed(false).or_else(|| shed(true)).map(Some).ok_or(Full::All)
     }
 
-    /// Of this host's connections without a request under way the one that has been silent longest,
-    /// where it has more than its part.
+    /// The connection of this host without a request in progress that was silent longest, if this
+    /// host has more than its part.
     fn shed_here(&self) -> Option<Id> {
         let here = || self.open.iter().filter(|(_, connection)| connection.holder.is_none());
         // Seats are in use as long as they are held.
@@ -261,13 +269,13 @@ impl Admission {
         idle.min_by_key(|(id, connection)| (connection.silent_since, **id)).map(|(id, _)| *id)
     }
 
-    /// Of the connections from elsewhere without a request under way, the one to close first: of a
+    /// The connection from another host, without a request in progress, to close first: of a
     /// network that has at least `crowd` of them.
     fn shed(&self, crowd: usize, may_go: impl Fn(&Connection) -> bool) -> Option<Id> {
         self.shed_of(crowd, false, may_go)
     }
 
-    /// As [`Self::shed`], of those at work too where they may go.
+    /// Like [`Self::shed`], also of connections with a request in progress if `may_be_at_work`.
     fn shed_of(
         &self,
         crowd: usize,
@@ -296,13 +304,15 @@ impl Admission {
 pub const EACH_SHARE: usize = 4;
 /// An eighth is kept for this host.
 pub const HERE_SHARE: usize = 8;
-/// Strangers get half.
+/// Strangers get half of all connections.
 pub const STRANGERS_SHARE: usize = 2;
 /// Strangers keep a quarter: as much as one proved address may have.
 const STRANGERS_KEPT: usize = 4;
-/// A head is one packet, and lost packets come again within some seconds, also after a TLS handshake.
+/// Time for the first head of a stranger: a head is one packet, and a lost packet is sent again
+/// within some seconds, also after a TLS handshake.
 pub const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
-/// A proved caller has no reason to hold a connection without a request, but may be on a slow line.
+/// Time for the first head of a proved caller, which has no reason to hold a connection without a
+/// request, but may be on a slow line.
 pub const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
 
 #[cfg(test)]
@@ -368,7 +378,8 @@ mod tests {
         let lone = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let mut crowd: Vec<Id> =
             (0..7).map(|i| admission.accept(ip(2, i), false, at(1)).unwrap().id).collect();
-        // The oldest of the crowd is served, and the next has just been.
+        // The first of the crowd has a request in progress, and a request of the second has just
+        // ended.
         admission.request_began(crowd[0]);
         admission.request_began(crowd[1]);
         admission.request_ended(crowd[1], at(2));
@@ -407,12 +418,12 @@ mod tests {
         assert_eq!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed, None);
         assert_eq!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed, None);
         assert!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed.is_some());
-        // An hour later nobody is known any more.
+        // After an hour no address is proved any more.
         assert!(!admission.proved.contains(ip(9, 1), at(3600)));
     }
 
-    /// One token used from four networks fills what there is; strangers get their quarter back, and
-    /// keep it.
+    /// One token, used from four networks, takes all that proved callers may have. Strangers get
+    /// their quarter, and keep it.
     #[test]
     fn proved_callers_do_not_shut_strangers_out() {
         let mut admission = Tested::new(64, Kind::Connections);
@@ -432,8 +443,8 @@ mod tests {
         }
     }
 
-    /// However early or late they show their token: none of their requests under way is in a
-    /// stranger's place.
+    /// Whether they show their token early or late, none of the proved callers' requests in
+    /// progress is in a place of the strangers' quarter.
     #[test]
     fn proved_callers_at_work_leave_a_quarter_to_strangers() {
         for is_late in [false, true] {
@@ -459,8 +470,8 @@ mod tests {
         }
     }
 
-    /// Requests that wait for long, from a few addresses: another caller of their class is admitted in
-    /// the place of one of them, and they do not come back for its place.
+    /// A few addresses hold many long requests. Another caller of their class is admitted in place
+    /// of one of them, and they do not take that place back.
     #[test]
     fn a_crowd_at_work_does_not_shut_its_own_class_out() {
         for is_proved in [false, true] {
@@ -575,7 +586,7 @@ mod tests {
         assert_eq!(admission.accept(ip(5, 1), false, at(4)).unwrap().shed, Some(first));
     }
 
-    /// What may happen to a station.
+    /// An event at a station.
     #[derive(Clone, Debug)]
     enum Step {
         Accept { network: u8, host: u8, is_here: bool },
@@ -661,8 +672,8 @@ mod tests {
         }
     }
 
-    /// A thousand idle connections a second from 41 addresses: an honest stranger and a member are always admitted, and
-    /// not shed before they have asked.
+    /// A thousand idle connections a second from 41 addresses: an honest stranger and a member are
+    /// always admitted, and not shed before their request.
     #[test]
     fn honest_callers_get_in_during_a_flood() {
         let mut admission = Tested::new(256, Kind::Connections);

@@ -1,56 +1,58 @@
 //! A budget that refills with time: a token bucket.
 //!
-//! It is kept as one number, the time up to which what was granted is paid for: the generic cell rate
+//! Its state is one number, the time up to which the grants are paid for: the generic cell rate
 //! algorithm in its virtual-scheduling form (ITU-T I.371, annex A).
 
 use std::time::Duration;
 
-/// Bytes, records, milliseconds or whatever else is counted, an hour.
+/// A rate: bytes, records, milliseconds or other units per hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// At least one an hour.
+    /// `amount` per hour, at least one.
     #[must_use]
     pub fn per_hour(amount: u64) -> Self {
         Self(amount.max(1))
     }
 
-    /// At least one an hour.
+    /// `amount` per second; at least one per hour.
     #[must_use]
     pub fn per_s(amount: u64) -> Self {
         Self::per_hour(amount.saturating_mul(3600))
     }
 
-    /// How long `amount` takes at this rate, in ns, rounded up: never is more granted than the rate allows.
+    /// Time that `amount` takes at this rate, in ns. It is rounded up, so that no more is granted
+    /// than the rate allows.
     fn worth_ns(self, amount: u64) -> u64 {
         let ns = (u128::from(amount) * HOUR_NS).div_ceil(self.0.into());
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 }
 
-/// A budget; full at first.
+/// A token bucket, which is full at first.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     rate: Rate,
-    /// How long it takes to fill.
+    /// Time in which the empty bucket fills, in ns.
     burst_ns: u64,
-    /// Since the fixed moment; in the past where the bucket is full.
+    /// Time up to which the grants are paid for, in ns since the fixed moment; in the past if the
+    /// bucket is full.
     paid_until_ns: u64,
 }
 
 impl Bucket {
-    /// Holds at most what the rate gives in `burst`.
+    /// Creates a full bucket, which holds what the rate gives in `burst`.
     #[must_use]
     pub fn new(rate: Rate, burst: Duration) -> Self {
         Self { rate, burst_ns: nanoseconds(burst), paid_until_ns: 0 }
     }
 
-    /// Takes an amount, or nothing where the bucket does not hold it. `now` is the time since any fixed moment,
-    /// and never goes back.
+    /// Takes `amount`, or nothing if the bucket holds less. `now` is the time since any fixed
+    /// moment, and never goes back.
     ///
     /// # Errors
-    /// How long until it holds the amount. `Duration::MAX` = it never does.
+    /// The time until the bucket holds the amount; `Duration::MAX` = it never does.
     pub fn take(&mut self, amount: u64, now: Duration) -> Result<(), Duration> {
         if self.burst_ns < self.rate.worth_ns(amount) {
             return Err(Duration::MAX);
@@ -63,12 +65,13 @@ impl Bucket {
         Ok(())
     }
 
-    /// Takes an amount whether the bucket holds it or not: what is short has to be made up for.
+    /// Takes `amount` even if the bucket holds less. The refill then first makes up for what is
+    /// missing.
     pub fn charge(&mut self, amount: u64, now: Duration) {
         self.paid_until_ns = self.after(amount, now);
     }
 
-    /// How long until the bucket holds an amount; for one that it never holds, until it is full.
+    /// The time until the bucket holds `amount`; if it never does, the time until it is full.
     #[must_use]
     pub fn wait(&self, amount: u64, now: Duration) -> Duration {
         let worth_ns = self.rate.worth_ns(amount).min(self.burst_ns);
@@ -76,13 +79,13 @@ impl Bucket {
         Duration::from_nanos(after_ns.saturating_sub(nanoseconds(now).saturating_add(self.burst_ns)))
     }
 
-    /// Whether nothing is missing.
+    /// Whether the bucket is full at `now`.
     #[must_use]
     pub fn is_full(&self, now: Duration) -> bool {
         self.paid_until_ns <= nanoseconds(now)
     }
 
-    /// What it holds when it is full, rounded down.
+    /// The amount in the full bucket, rounded down.
     #[must_use]
     pub fn most(&self) -> u64 {
         u64::try_from(u128::from(self.rate.0) * u128::from(self.burst_ns) / HOUR_NS).unwrap_or(u64::MAX)
@@ -120,7 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any window no more than the burst and what the rate gives meanwhile; and what is waited for is there.
+        /// In any window, no more is granted than the burst and what the rate gives in that time.
+        /// After the returned wait, the amount is there.
         #[test]
         fn never_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,
@@ -151,7 +155,8 @@ mod tests {
             }
         }
 
-        /// What a full bucket holds is granted: a bound that grants nothing would hold too.
+        /// A full bucket grants what it holds. A bucket that grants nothing would pass the other
+        /// test.
         #[test]
         fn a_full_bucket_gives_what_it_holds(rate in 1_u64..1 << 50, after_s in 0_u64..1 << 30) {
             let mut bucket = Bucket::new(Rate::per_hour(rate), Duration::from_secs(450));

@@ -1,4 +1,4 @@
-//! Which callers count as one. Pure.
+//! Which addresses count as one caller. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,7 +6,8 @@ use barograph_forecast::Name;
 
 use crate::proved::Prover;
 
-/// The address that limits count for one host: an IPv6 host has a whole /64 of addresses (RFC 4291 §2.5.1).
+/// The address under which limits count a host: an IPv4 address itself, of an IPv6 address its /64,
+/// because a host has all addresses of a /64 (RFC 4291 §2.5.1).
 #[must_use]
 pub fn holder(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
@@ -15,7 +16,7 @@ pub fn holder(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// The network of an address: /24, or /48 as a site has it (RFC 6177).
+/// The network of an address: its /24, or its /48, which is what a site has (RFC 6177).
 pub fn network(holder: IpAddr) -> IpAddr {
     match holder {
         IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8).into(),
@@ -23,21 +24,21 @@ pub fn network(holder: IpAddr) -> IpAddr {
     }
 }
 
-/// Callers that share one part of what a station gives.
+/// Callers that share one part of a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Callers {
-    /// Of one address.
+    /// All callers of one address.
     Address(IpAddr),
-    /// Of a /24 or /48.
+    /// All callers of a /24 or /48.
     Network(IpAddr),
-    /// Of a /24 or /48, those that are proved.
+    /// The proved callers of a /24 or /48.
     ProvedOfNetwork(IpAddr),
     /// All addresses that one station proved.
     ProvedBy(Name),
 }
 
 impl Callers {
-    /// The addresses that the same station proved; `None` = the operator did, who has no share.
+    /// The addresses that the same station proved; `None` for the operator, which has no share.
     #[must_use]
     pub fn proved_by(prover: &Prover) -> Option<Self> {
         match prover {

@@ -1,5 +1,5 @@
-//! Wrong tokens, invitations and signatures: how long the answer to one waits, and what the log says. Pure; times are
-//! those since the station's start.
+//! Wrong tokens, invitations and signatures: how long the response is delayed, and what is logged.
+//! Pure; times are those since the station's start.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::callers::{holder, network};
 
-/// What was wrong.
+/// A kind of credential that can be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// The token of the station, or of a member.
@@ -19,10 +19,10 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// All of them.
+    /// All kinds of credentials.
     pub const ALL: [Self; 3] = [Self::Token, Self::Invitation, Self::Signature];
 
-    /// Its name in `/metrics` and in the log.
+    /// The name in `/metrics` and in the log.
     pub fn name(self) -> &'static str {
         match self {
             Self::Token => "token",
@@ -32,7 +32,7 @@ impl Credential {
     }
 }
 
-/// Wrong credentials by network.
+/// Counts of wrong credentials, by kind and by network.
 #[derive(Debug, Default)]
 pub struct WrongCredentials {
     counts: [u64; Credential::ALL.len()],
@@ -40,21 +40,21 @@ pub struct WrongCredentials {
     lines: Lines,
 }
 
-/// What becomes of a request with a wrong credential.
+/// The consequences of a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// How long the answer waits.
+    /// Time by which the response is delayed.
     pub delay: Duration,
-    /// What the log says of it.
+    /// The log line to write.
     pub line: Line,
 }
 
-/// What the log says of it.
+/// The log line for a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
     /// Nothing: its network was logged lately.
     None,
-    /// So many of this network since its last line, this one among them.
+    /// Number of wrong credentials of this network since its last line, including this one.
     Network(u64),
     /// Too many networks: no further line in this minute.
     Flood,
@@ -62,15 +62,15 @@ pub enum Line {
 
 #[derive(Clone, Copy, Debug)]
 struct Failures {
-    /// Halves every minute.
+    /// Number of failures; it halves every minute.
     score: f64,
     at: Duration,
-    /// When it was logged last, and how many there were since.
+    /// Time of the last log line, and number of failures since then.
     logged: Option<Duration>,
     unlogged: u64,
 }
 
-/// Lines of all networks in a minute.
+/// Number of log lines of all networks in the current minute.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lines {
     began: Duration,
@@ -78,7 +78,7 @@ struct Lines {
 }
 
 impl WrongCredentials {
-    /// A request from `ip` had a wrong credential.
+    /// Records a request from `ip` with a wrong credential.
     pub fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> Verdict {
         self.counts[credential as usize] += 1;
         let network = network(holder(ip));
@@ -90,12 +90,12 @@ impl WrongCredentials {
         Verdict { delay: failures.delay(now), line: failures.line(&mut self.lines, now) }
     }
 
-    /// How many there were since the start.
+    /// Number of wrong credentials since the start.
     pub fn count(&self, credential: Credential) -> u64 {
         self.counts[credential as usize]
     }
 
-    /// Forgets the network that was seen longest ago.
+    /// Removes the network with the longest time since its last failure.
     fn forget_oldest(&mut self) {
         let oldest = self.networks.iter().min_by_key(|(_, failures)| failures.at);
         if let Some(oldest) = oldest.map(|(network, _)| *network) {
@@ -105,7 +105,7 @@ impl WrongCredentials {
 }
 
 impl Failures {
-    /// Counts one more; how long its answer waits.
+    /// Counts a failure and returns the delay of its response.
     fn delay(&mut self, now: Duration) -> Duration {
         let minutes = now.saturating_sub(self.at).as_secs_f64() / 60.0;
         self.score = f64::min(self.score * (-minutes).exp2() + 1.0, SCORE_MAX);
@@ -116,7 +116,7 @@ impl Failures {
         DELAY_MIN.mul_f64((self.score - FREE).min(DOUBLINGS_MAX).exp2()).min(DELAY_MAX)
     }
 
-    /// Counts one more; what is logged of it.
+    /// Counts a failure and returns what to log.
     fn line(&mut self, lines: &mut Lines, now: Duration) -> Line {
         self.unlogged += 1;
         if self.logged.is_some_and(|at| now.saturating_sub(at) < LOG_EVERY) {
@@ -131,7 +131,7 @@ impl Failures {
 }
 
 impl Lines {
-    /// A line of a network, if this minute has one left.
+    /// Returns the line of a network, if this minute has one left.
     fn take(&mut self, now: Duration, unlogged: u64) -> Line {
         if LOG_EVERY <= now.saturating_sub(self.began) {
             *self = Self { began: now, count: 0 };
@@ -145,22 +145,23 @@ impl Lines {
     }
 }
 
-/// Somebody who tries the tokens of several stations is not slowed.
+/// Failures without a delay: enough for a person with the tokens of several stations.
 pub const FREE: f64 = 8.0;
-/// Doubled with each further try; the first wait, 0.1 s, is not felt by a person who mistyped.
+/// Half of the first delay; the delay doubles with each further failure. The first one, 0.1 s, is
+/// not felt by a person after a typing error.
 const DELAY_MIN: Duration = Duration::from_millis(50);
-/// Beyond, the delay is the longest in any case.
+/// Bound of the exponent, from which on the delay is [`DELAY_MAX`] in any case.
 const DOUBLINGS_MAX: f64 = 10.0;
-/// The answer comes before a client gives up.
+/// The longest delay: the response still arrives before a client gives up.
 pub const DELAY_MAX: Duration = Duration::from_secs(5);
-/// Seven minutes after a flood the first tries are free again.
+/// Bound of the score: seven minutes after a flood, the first failures have no delay again.
 const SCORE_MAX: f64 = 1000.0;
-/// One line for each network and minute…
+/// Shortest time between two log lines of one network.
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// …and so many of all networks: more tell an operator nothing, and a site has 65 536 networks to
-/// fill a log with.
+/// Most log lines of all networks in that time. More do not help an operator, and a site has 65 536
+/// networks that could fill a log.
 const LINES_MAX: u64 = 20;
-/// Networks that are remembered; some 100 KB.
+/// Most networks that are remembered, about 100 KB.
 const KEPT_MAX: usize = 2048;
 
 #[cfg(test)]
@@ -205,7 +206,7 @@ mod tests {
         assert_eq!(wrong.add(Credential::Invitation, ip(2, 1), Duration::from_secs(200)).line, Network(1));
     }
 
-    /// A site has 65 536 networks of which each passes for a caller of its own.
+    /// A site has 65 536 networks, and each of them counts as a separate caller.
     #[test]
     fn many_networks_do_not_fill_the_log() {
         let mut wrong = WrongCredentials::default();

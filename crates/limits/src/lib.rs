@@ -1,10 +1,29 @@
-//! What one caller may cost a server, so that none keeps the others from their work.
+//! Limits for each caller of a server, so that no caller keeps the others from their work.
 //!
-//! [`bucket`] is a budget that refills, [`accounts`] one for each address; [`callers`] says which addresses count as one, [`proved`] which of them showed a token or a signature
-//! lately, [`admission`] which connections are open and which is closed for a newcomer, [`credentials`]
-//! how long the answer to a wrong token waits, and [`pace`] how slowly bytes may move.
+//! Three types matter:
 //!
-//! Pure: addresses and times come in, decisions go out. This crate opens no socket and reads no clock.
+//! - [`bucket::Bucket`]: a budget that refills with time.
+//! - [`accounts::Accounts`]: a budget for each address, and one for the server.
+//! - [`admission::Admission`]: which connections are open, and which one is closed for a newcomer.
+//!
+//! Beside them, [`callers`] defines which addresses count as one caller, [`proved`] records which
+//! of them a token or a signature authorised lately, [`credentials`] delays the responses to wrong
+//! tokens, and [`pace`] bounds the time of a transfer.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use barograph_limits::bucket::{Bucket, Rate};
+//!
+//! // Two a second; a full bucket holds what five seconds give.
+//! let mut bucket = Bucket::new(Rate::per_s(2), Duration::from_secs(5));
+//! let now = Duration::from_secs(100);
+//! assert_eq!(bucket.take(10, now), Ok(()));
+//! assert_eq!(bucket.take(1, now), Err(Duration::from_millis(500)));
+//! ```
+//!
+//! The crate is pure: the caller passes addresses and times in, and acts on the decisions. It opens
+//! no socket, reads no clock and starts no thread.
 
 pub mod accounts;
 pub mod admission;

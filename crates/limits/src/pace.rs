@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-/// The longest time of a transfer or an answer of so many bytes: of a page's largest, 16 MiB, 139 s.
+/// The longest time of a transfer or a response of `bytes`: 139 s for the largest of a page, 16
+/// MiB.
 pub fn transfer_max(bytes: u64) -> Duration {
     GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
 }
 
-/// 1 Mbit/s, the slowest line on which a transfer is served to its end: a slower one makes a forecast of
-/// little use to a page, and the place is kept from others. Also the price of holding a place.
+/// 1 Mbit/s, the slowest rate at which a transfer is served to its end. A slower one makes a
+/// forecast of little use to a page, and blocks its place for others. It is also the price of
+/// holding a place, in bytes per ms.
 pub const SLOWEST_BYTES_PER_MS: u64 = 125;
-/// Before a transfer is under way: round trips of a satellite, slow start, and a lost packet or two.
+/// Time until a transfer has started: round trips of a satellite, slow start, and a lost packet or
+/// two.
 const GRACE: Duration = Duration::from_secs(5);

@@ -1,4 +1,5 @@
-//! Addresses that a token or a signature authorised lately. Pure; times are those since any fixed moment.
+//! Addresses that a token or a signature authorised lately. Pure; times are those since any fixed
+//! moment.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,12 +9,12 @@ use barograph_forecast::Name;
 
 use crate::callers::{holder, network};
 
-/// The addresses.
+/// The addresses that were authorised within the last hour.
 #[derive(Clone, Debug, Default)]
 pub struct Proved {
-    /// By what limits count as one ([`holder`]); the newest of each comes last.
+    /// Proofs by [`holder`]; the newest of each holder is the last.
     proofs: HashMap<IpAddr, Vec<Proof>>,
-    /// The addresses that each station proved, in the order in which it showed them first.
+    /// The addresses that each station proved, in the order of their first proofs.
     of_stations: HashMap<Name, Vec<IpAddr>>,
 }
 
@@ -25,10 +26,10 @@ struct Proof {
     by: Prover,
 }
 
-/// Whose token or signature it was.
+/// The owner of the token or signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prover {
-    /// The station's own token, or a probe token that was given for it.
+    /// The station's own token, or a probe token that was issued for it.
     Operator,
     /// A station of the mesh.
     Station(Name),
@@ -41,8 +42,8 @@ impl Proved {
         self.proofs.get(&holder).is_some_and(|proofs| proofs.iter().any(|proof| proof.is_recent(now)))
     }
 
-    /// Whose token or signature authorised this very address lately; `None` = no one's. Another host of an
-    /// IPv6 /64 is not taken for the one that showed it.
+    /// The owner of the token or signature that authorised exactly this address within the last
+    /// hour; `None` = there is none. Another host of the same IPv6 /64 is not authorised by it.
     #[must_use]
     pub fn prover(&self, address: IpAddr, now: Duration) -> Option<&Prover> {
         let proofs = self.proofs.get(&holder(address))?;
@@ -50,8 +51,8 @@ impl Proved {
         own.is_recent(now).then_some(&own.by)
     }
 
-    /// A request of this address was authorised. A station that proves many addresses loses its own oldest,
-    /// and pushes out few of others.
+    /// Records that a request of this address was authorised. A station that proves many addresses
+    /// displaces its own oldest, and few of others.
     pub fn insert(&mut self, address: IpAddr, by: Prover, now: Duration) {
         let (holder, address) = (holder(address), address.to_canonical());
         if let Some(proofs) = self.proofs.get_mut(&holder)
@@ -89,16 +90,16 @@ impl Proved {
         self.proofs.entry(holder).or_default().push(Proof { address, at: now, by });
     }
 
-    /// Forgets the addresses that a withdrawn station proved. The next request of another station at the
-    /// same address proves it again.
+    /// Removes the addresses that a withdrawn station proved. The next request of another station
+    /// at the same address proves it again.
     pub fn forget(&mut self, station: &Name) {
         for address in self.of_stations.get(station).cloned().unwrap_or_default() {
             self.remove(address);
         }
     }
 
-    /// Forgets the holder that was authorised longest ago: of this network where it has its share,
-    /// of all where there is no room.
+    /// Removes the holder with the oldest proof: of this network if it has its whole share, of all
+    /// if there is no room.
     fn make_room_for(&mut self, of: IpAddr) {
         let in_network = self.proofs.keys().filter(|holder| network(**holder) == of).count();
         let has_share = PROVED_OF_NETWORK <= in_network;
@@ -114,7 +115,7 @@ impl Proved {
         }
     }
 
-    /// Forgets one address.
+    /// Removes one address with its proof.
     fn remove(&mut self, address: IpAddr) {
         let holder = holder(address);
         let Some(proofs) = self.proofs.get_mut(&holder) else { return };
@@ -140,18 +141,18 @@ impl Proof {
     }
 }
 
-/// A member shows its token many times in an hour.
+/// Time for which an address stays proved. A member shows its token many times in an hour.
 const PROVED_FOR: Duration = Duration::from_hours(1);
-/// Four times the members that a station has at most.
+/// Most proved holders: four times the most members that a station has.
 const PROVED_MAX: usize = 4096;
-/// A /24 has no more addresses, and a site's /48 no more networks with members: fewer than
-/// sixteen networks do not fill the list.
+/// Most proved holders of one network. A /24 has no more addresses, and a site's /48 no more
+/// networks with members. Fewer than sixteen networks do not fill the list.
 const PROVED_OF_NETWORK: usize = 256;
-/// Proofs kept of one holder: an IPv6 /64 may have several stations and dashboards. A host whose proof was
-/// forgotten for those of others is proved again by its next request with a token.
+/// Most proofs of one holder: an IPv6 /64 may have several stations and dashboards. A host that
+/// lost its proof to others is proved again by its next request with a token.
 const PROVED_OF_HOLDER: usize = 16;
-/// One station gets a quarter of a holder's, and as many addresses in all as a quarter of a network's
-/// holders. It has one address at a time, or a few.
+/// One station gets a quarter of a holder's proofs, and as many addresses in total as a quarter of
+/// a network's holders. It has one address at a time, or a few.
 const PROVER_SHARE: usize = 4;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Whether two series of the same thing are equivalent, and equally predictable.
+//! Compares two series of one quantity: whether they are equivalent, and equally predictable.
 //!
 //! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the
-//! Desktop" (1999), §4 and §5: there of measurements by C and by Java, here of any two series.
+//! Desktop" (1999), §4 and §5. The paper compares measurements by C and by Java; this module
+//! compares any two series.
 
 mod distance;
 mod errors;

@@ -1,4 +1,4 @@
-//! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
+//! The functions that fuzzers run, so that `cargo test` can replay their corpora.
 
 use std::io::BufReader;
 
@@ -6,10 +6,10 @@ use barograph_forecast::Quantity;
 
 use crate::input::{Detail, Sample, SeriesReader};
 
-/// Reads `data` as a series and checks what a reader promises of every input.
+/// Reads `data` as a series, and checks what a reader guarantees for every input.
 ///
 /// # Panics
-/// When the reader breaks a promise.
+/// If the reader breaks a guarantee.
 pub fn fuzz_series_reader(data: &[u8]) {
     let whole = read(SeriesReader::new(data));
     let piecewise = read(SeriesReader::new(BufReader::with_capacity(3, data)));
@@ -29,7 +29,7 @@ pub fn fuzz_series_reader(data: &[u8]) {
     assert!(errors.iter().all(|error| error.lines().count() == 1 && error.len() < 600));
 }
 
-/// The measurements with what stands beside them, and the messages of what was refused, of at most `RESULTS_MAX` lines.
+/// The measurements with their details, and the error messages, of the first `RESULTS_MAX` results.
 fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detail)>, Vec<String>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     let mut last = false;

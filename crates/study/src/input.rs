@@ -1,8 +1,8 @@
 //! Reads a series of measurements, line by line: CSV, JSON lines or bare numbers.
 //!
-//! The format is taken from the first line that carries data and kept; a change is an error. Only
-//! one line is in memory at a time, and lines are bounded, so a reader costs the same on a pipe
-//! that never ends as on a small file. Nothing here opens a file or looks at a clock.
+//! The first line with data decides the format; a later change is an error. Only one line is in
+//! memory at a time, and lines are bounded, so an endless pipe needs no more memory than a small
+//! file. This module opens no file and reads no clock.
 
 mod columns;
 mod one_series;
@@ -18,41 +18,44 @@ use self::columns::Columns;
 pub use self::columns::{Detail, smaller_is_better};
 use self::one_series::OneSeries;
 
-/// One measurement as it was read.
+/// One measurement, as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Seconds on the series' own clock; without times, how many values came before.
+    /// Seconds on the series' own clock; without times, the number of values before it.
     pub time_s: f64,
-    /// The value: finite, and of a magnitude that a battery takes.
+    /// The value: finite, and of a magnitude that a battery accepts.
     pub value: f64,
 }
 
-/// How a series is written.
+/// The format of a series in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `time_s,value` on each line, or the columns that a header names.
     Csv,
     /// A JSON object with `time_s` and `value` on each line.
     JsonTimed,
-    /// A JSON object with `value` alone on each line; time is the count.
+    /// A JSON object with `value` alone on each line; the time is the count.
     Json,
-    /// A number on each line; time is the count.
+    /// A number on each line; the time is the count.
     Bare,
 }
 
 /// Reads the measurements of one series, in order.
 ///
-/// As an iterator it gives every measurement, or the error of its line. Reading may go on after an
-/// error that [is of one value](InputError::is_of_one_value); every other is final. A CSV header may
-/// name more columns than `time_s` and `value`, in any order; lines without a value whose column or key
-/// `error` is not empty are failures, and passed over. Lines that name different quantities, sources or
-/// targets are not one series: an error, unless [`of_quantity`](Self::of_quantity) picks one quantity.
+/// The iterator returns every measurement, or the error of its line. Reading can continue after an
+/// error [of one value](InputError::is_of_one_value); every other error is final.
+///
+/// A CSV header may name more columns than `time_s` and `value`, in any order. A line without a
+/// value, but with text in the column or key `error`, is a failure and is skipped. Lines of
+/// different quantities, sources or targets are not one series: an error, unless
+/// [`of_quantity`](Self::of_quantity) selects one quantity.
 ///
 /// ```
 /// use barograph_study::input::SeriesReader;
 ///
 /// let text = "time_s,value\n# a comment\n0,1.5\n10,1.25\n";
-/// let values: Vec<f64> = SeriesReader::new(text.as_bytes()).map(|sample| sample.unwrap().value).collect();
+/// let values: Vec<f64> =
+///     SeriesReader::new(text.as_bytes()).map(|sample| sample.unwrap().value).collect();
 /// assert_eq!(values, [1.5, 1.25]);
 /// ```
 #[derive(Debug)]
@@ -70,7 +73,7 @@ pub struct SeriesReader<R> {
 }
 
 impl<R: BufRead> SeriesReader<R> {
-    /// A reader at the beginning of a series.
+    /// Creates a reader at the beginning of a series.
     pub fn new(reader: R) -> Self {
         Self {
             reader,
@@ -86,14 +89,15 @@ impl<R: BufRead> SeriesReader<R> {
         }
     }
 
-    /// Reads only the lines of this quantity, and lines that name none; `None` = the only one there is.
+    /// Reads only the lines of this quantity, and lines that name none; `None` = the only quantity
+    /// of the file.
     #[must_use]
     pub fn of_quantity(mut self, wanted: Option<&str>) -> Self {
         self.series = OneSeries::of_quantity(wanted);
         self
     }
 
-    /// What was measured, as far as the lines read so far name it.
+    /// The quantity, if the lines read so far name one.
     pub fn quantity(&self) -> Option<&str> {
         self.series.quantity()
     }
@@ -103,7 +107,7 @@ impl<R: BufRead> SeriesReader<R> {
         self.format
     }
 
-    /// What the line of the measurement that was read last says beside it.
+    /// The details on the line of the last measurement.
     pub fn detail(&self) -> &Detail {
         &self.detail
     }
@@ -150,7 +154,7 @@ impl<R: BufRead> SeriesReader<R> {
                     (Format::Csv, Ok((Some(number(time_s)?), number(value)?)))
                 }
             };
-            // A line whose number is bad still says how the series is written.
+            // A line with a bad number still decides the format.
             self.format = Some(format);
             self.detail = match (format, &self.columns) {
                 (Format::Json | Format::JsonTimed, _) => Detail::of_json(text),
@@ -215,7 +219,7 @@ impl<R: BufRead> SeriesReader<R> {
 }
 
 impl InputError {
-    /// Whether only this one measurement is bad, and reading may go on with the next line.
+    /// Whether only this measurement is bad, so that reading can continue with the next line.
     #[must_use]
     pub fn is_of_one_value(&self) -> bool {
         matches!(self, Self::NotFinite { .. } | Self::TooLarge { .. })
@@ -246,35 +250,35 @@ pub enum InputError {
     /// The bytes could not be read.
     #[error("cannot be read: {}", cause(.0))]
     Io(#[source] io::Error),
-    /// A line is not what its format asks for.
+    /// A line does not follow its format.
     #[error("line {line}: expected {expected}, found {found}")]
     Unexpected {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// What should have been there.
+        /// What the line should contain.
         expected: &'static str,
-        /// The beginning of what was there, and what was wrong with it.
+        /// The beginning of the line, and what is wrong with it.
         found: String,
     },
     /// NaN or infinity, or a number too large for a double.
     #[error("line {line}: {field} is {found}, expected a finite number")]
     NotFinite {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
-        /// `time_s` or `value`.
+        /// The field: `time_s` or `value`.
         field: &'static str,
         found: String,
     },
-    /// A value that no battery takes.
+    /// A value that no battery accepts.
     #[error("line {line}: value is {value:e}, expected at most {:e} either way", Battery::VALUE_MAX)]
     TooLarge {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
         value: f64,
     },
     #[error("line {line}: expected times that do not decrease, found {time_s} after {before_s}")]
     Decreasing {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
         /// The time of this line, in seconds.
         time_s: f64,
@@ -283,12 +287,12 @@ pub enum InputError {
     },
     #[error("line {line}: expected at most {LINE_BYTES_MAX} bytes a line")]
     TooLong {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
     },
     #[error("line {line}: expected UTF-8 text")]
     NotText {
-        /// Counted from 1.
+        /// Number of the line, from 1.
         line: u64,
     },
     /// Measurements of more than one quantity.
@@ -296,20 +300,20 @@ pub enum InputError {
     SeveralQuantities {
         /// The quantity of the lines read so far.
         before: String,
-        /// The other quantity, of the line that ends the reading.
+        /// The other quantity, of the line that ended the reading.
         quantity: String,
     },
     /// Measurements of more than one source or target.
     #[error("it holds values of two {end}s, {before} and {next}; expected the lines of one")]
     SeveralEnds {
-        /// `source` or `target`.
+        /// What differs: `source` or `target`.
         end: &'static str,
         /// The beginning of the first name, quoted.
         before: String,
         /// The beginning of the next name, quoted.
         next: String,
     },
-    /// No measurement of the quantity that was asked for.
+    /// No measurement of the wanted quantity.
     #[error("it holds no value of {quantity:?}")]
     Absent { quantity: String },
     #[error("no values: expected lines of time_s,value or JSON objects or numbers")]
@@ -327,14 +331,14 @@ fn header(text: &str) -> Option<Format> {
     }
 }
 
-/// What a system's error says, without its number, which tells a reader nothing.
+/// The message of a system error, without its number.
 pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     text[..end].to_owned()
 }
 
-/// Time and value of a line whose form is right; a time is absent where the format has none.
+/// Time and value of a well-formed line; the time is `None` in a format without times.
 type Numbers = Result<(Option<f64>, f64), InputError>;
 
 /// Format and numbers of a line of data.
@@ -387,12 +391,13 @@ fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Numbe
     }
 }
 
-/// Whether a line of JSON tells of a failure: it has no value, and says why, as those of `barograph probe --json` do.
+/// Whether a JSON line reports a failure: it has an error and no value, as `barograph probe --json`
+/// writes it.
 fn is_failure(text: &str) -> bool {
     serde_json::from_str::<Failure>(text).is_ok_and(|line| line.value.is_none() && !line.error.is_empty())
 }
 
-/// A line of JSON that tells of a failure.
+/// A JSON line that reports a failure.
 #[derive(Deserialize)]
 struct Failure {
     error: String,
@@ -400,7 +405,7 @@ struct Failure {
     value: Option<IgnoredAny>,
 }
 
-/// A line of JSON; other keys are ignored. A time that is there is a number, not null.
+/// A JSON line; other keys are ignored. A time that is present is a number, not null.
 #[derive(Deserialize)]
 struct Object {
     #[serde(default, deserialize_with = "present")]
@@ -408,19 +413,20 @@ struct Object {
     value: f64,
 }
 
-/// A line of JSON whose numbers may be anything.
+/// A JSON line with a time of any type.
 #[derive(Deserialize)]
 struct Keys {
     #[serde(default, deserialize_with = "present")]
     time_s: Option<IgnoredAny>,
 }
 
-/// What stands at a key that is there.
+/// Deserialises the value of a key that is present, so that null does not count as absent.
 fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
 
-/// Whether a line has a time, be its numbers NaN, infinite or too large; `None` = it is no JSON even so.
+/// Whether a line has a time, even if its numbers are NaN, infinite or too large; `None` = the line
+/// is not JSON.
 fn is_timed(text: &str) -> Option<bool> {
     let mut json = String::with_capacity(text.len());
     let mut rest = text;
@@ -445,7 +451,8 @@ fn is_timed(text: &str) -> Option<bool> {
 /// Numbers that common writers produce and JSON does not have.
 const WORDS: [&str; 2] = ["NaN", "Infinity"];
 
-/// The error of a JSON line whose fault is NaN, infinity or a number beyond the range of a double.
+/// The error of a JSON line that has NaN, infinity or a number beyond the range of a double; `None`
+/// if the fault is another one.
 ///
 /// JSON has no such numbers, but common writers (Python's `json` is one) produce them, and they
 /// must be treated as in the other formats.
@@ -465,19 +472,19 @@ fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputE
     Some(InputError::NotFinite { line, field, found: format!("{}{word}", if minus { "-" } else { "" }) })
 }
 
-/// What serde_json found wrong, without its own line number, which is always 1 here.
+/// The message of serde_json, without its line number, which is always 1 here.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());
-    // It repeats a string that stands in the place of a number, however long.
+    // It repeats a string that is in place of a number, however long.
     let shown: String = text[..end].chars().take(REASON_CHARACTERS).collect();
     format!(" ({shown}{})", if shown.len() < end { "…" } else { "" })
 }
 
-/// What a line under a header of several columns should have been.
+/// What a line must contain below a header of several columns.
 const NAMED: &str = "a field for each column of the header, with numbers for time_s and the value";
 
-/// What a line should have been.
+/// What a line of a format must contain.
 fn expected(format: Option<Format>) -> &'static str {
     match format {
         None => "two numbers time_s,value or a JSON object with value or a number",
@@ -502,14 +509,14 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// The longest line read, in bytes with its end: a thousand times what a measurement needs, and
-/// small enough that a file without line ends costs nothing.
+/// The longest line that is read, in bytes, including its end: a thousand times what a measurement
+/// needs, and small enough for a file without line ends.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Enough of a bad line to recognise it, short enough for one line of a terminal.
 const EXCERPT_CHARACTERS: usize = 40;
 
-/// Enough of what a parser says.
+/// Enough of a parser's message, in characters.
 const REASON_CHARACTERS: usize = 80;
 
 /// UTF-8's byte order mark, which some spreadsheets write.

@@ -1,8 +1,29 @@
-//! Series in files and what they tell: [`input`] reads them, [`compare`] compares two series,
-//! [`tradeoff`] computes what measuring less often or for less long costs in error, and [`plot`]
-//! draws measured and forecast values as SVG.
+//! Series of measurements in files: reads, compares and draws them, and computes what measuring
+//! less costs in forecast error.
 //!
-//! This crate measures nothing, prints nothing and opens no file.
+//! Three types matter:
+//!
+//! - [`input::SeriesReader`] reads the measurements of a series line by line, from CSV, JSON lines
+//!   or bare numbers.
+//! - [`compare::Study`] compares two series of one quantity.
+//! - [`tradeoff::Study`] scores predictors on a series that is thinned out to longer periods.
+//!
+//! [`plot`] draws measured and forecast values as SVG, and [`units`] formats and parses numbers
+//! with units.
+//!
+//! ```
+//! use barograph_forecast::Config;
+//! use barograph_study::compare::{Better, Series, Study};
+//!
+//! let a = Series::read("time_s,goodput\n0,20e6\n10,40e6\n".as_bytes())?;
+//! let b = Series::read("time_s,goodput\n1,10e6\n11,20e6\n".as_bytes())?;
+//! let study = Study::of(a, b, Better::Larger, &Config::default())?;
+//! assert_eq!(study.coefficient, Some(0.5));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The crate does not measure, print, or open files: the caller passes a reader and gets values and
+//! strings.
 
 pub mod compare;
 #[doc(hidden)]

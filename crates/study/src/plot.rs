@@ -12,10 +12,10 @@ use self::axes::{Clock, LOGARITHMIC_FROM, Ruler};
 use crate::input::Sample;
 use crate::units::short;
 
-/// Remembers a series of any length in bounded memory, for one drawing.
+/// Collects a series of any length for one drawing, in bounded memory.
 ///
-/// Points are gathered in columns of equal counts; when there are more columns than a drawing can
-/// show, neighbours are merged. Of each column the extremes remain, so no outlier is lost.
+/// Points are grouped in columns of equal counts. If there are more columns than a drawing can
+/// show, neighbours are merged. Each column keeps its minimum and maximum, so no outlier is lost.
 #[derive(Debug)]
 pub struct Recorder {
     columns: Vec<Column>,
@@ -29,16 +29,16 @@ impl Default for Recorder {
     }
 }
 
-/// What a drawing says beside its lines.
+/// The texts of a drawing, and how its times are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Labels<'a> {
     /// The name of the series.
     pub title: &'a str,
     /// The unit of its values, or empty.
     pub unit: &'a str,
-    /// The level of the interval.
+    /// Level of the interval, 0 to 1.
     pub level: f64,
-    /// Whether times are seconds, not counts.
+    /// Whether times are seconds; otherwise they are counts.
     pub timed: bool,
 }
 
@@ -62,8 +62,8 @@ impl Recorder {
         }
     }
 
-    /// Merges neighbours, but over a pause only where nothing else makes room: a merged column has
-    /// one place in time.
+    /// Merges neighbours. It merges across a pause only if nothing else makes room, because a
+    /// merged column has one position in time.
     fn halve(&mut self) {
         let pause_s = self.pause_s();
         let merge = |limit_s: f64| {
@@ -81,15 +81,15 @@ impl Recorder {
         self.in_last = self.per_column;
     }
 
-    /// A time without values that is worth showing: ten times what usually lies between columns, and
-    /// a hundredth of the whole.
+    /// The shortest time without values that is shown as a pause, in seconds: ten times the mean
+    /// distance of columns, and at least a hundredth of the whole.
     fn pause_s(&self) -> f64 {
         let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) else { return 0.0 };
         let mean_s = (last.last_s - first.first_s) / self.columns.len() as f64;
         (mean_s * 10.0).max((last.last_s - first.first_s) / 100.0)
     }
 
-    /// The drawing.
+    /// Draws the series as SVG.
     pub fn svg(&self, labels: &Labels<'_>) -> Result<String, String> {
         let (title, unit) = (drawable(labels.title), drawable(labels.unit));
         let labels = &Labels { title: &title, unit: &unit, ..*labels };
@@ -105,7 +105,8 @@ impl Recorder {
         Ok(svg)
     }
 
-    /// Draws the chart alone, values from `extent`, measured ones in this colour.
+    /// Draws the chart without its heading. `extent` is the range of the values, `measured` the
+    /// colour of measured values.
     pub(crate) fn draw(
         &self,
         root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
@@ -122,8 +123,8 @@ impl Recorder {
         }
     }
 
-    /// The least and the greatest value or forecast, with some room for the interval. It does not
-    /// get all it wants: its first guesses may be wide, and the lines are what the eye looks for.
+    /// The least and the greatest value or forecast, with some room for the interval. The room is
+    /// limited: the first intervals may be wide, and the lines are more important.
     pub(crate) fn extent(&self) -> (f64, f64) {
         let lines =
             |column: &Column| column.issued.map_or(column.value, |issued| column.value.with(issued.forecast));
@@ -140,7 +141,7 @@ impl Recorder {
         (low, all.high.min(lines.high + room))
     }
 
-    /// The columns between pauses of the series, over which no line is drawn.
+    /// The columns between pauses of the series. No line is drawn across a pause.
     fn runs(&self) -> Vec<Vec<Column>> {
         let pause_s = self.pause_s();
         let mut runs: Vec<Vec<Column>> = vec![Vec::new()];
@@ -230,7 +231,7 @@ impl Recorder {
     }
 }
 
-/// The title and what the colours mean, above the chart so that they hide nothing of it.
+/// Draws the title and the legend, above the chart so that they cover none of it.
 fn heading(
     head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     labels: &Labels<'_>,
@@ -262,8 +263,8 @@ fn heading(
     Ok(())
 }
 
-/// The beginning of a text without what XML has no place for, escaped or not (XML 1.0 §2.2), and without
-/// other control characters.
+/// The beginning of a text, without the characters that XML does not allow even when escaped (XML
+/// 1.0 §2.2), and without other control characters.
 pub(crate) fn drawable(text: &str) -> String {
     let is_drawn = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
     text.chars().filter(is_drawn).take(LABEL_CHARACTERS).collect()
@@ -285,7 +286,7 @@ struct IssuedSpan {
     interval: Option<Span>,
 }
 
-/// From the least to the greatest of some numbers.
+/// Minimum and maximum of some numbers.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     low: f64,
@@ -312,7 +313,7 @@ impl Column {
         }
     }
 
-    /// This column and a later one as one.
+    /// Merges this column with a later one.
     fn with(self, later: &Self) -> Self {
         Self {
             first_s: self.first_s,
@@ -326,7 +327,7 @@ impl Column {
     }
 }
 
-/// Both joined, or the one there is.
+/// Joins both values, or returns the one that is present.
 fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option<T> {
     match (a, b) {
         (Some(a), Some(b)) => Some(join(a, b)),
@@ -337,19 +338,20 @@ fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option
 /// Height of the title and the legend, in pixels.
 const HEAD: i32 = 44;
 
-/// As many as fit beside the legend, or along an axis.
+/// Most characters of a label: as many as fit beside the legend, or along an axis.
 const LABEL_CHARACTERS: usize = 50;
 
-/// Wide enough for a page, in pixels.
+/// Width and height of a drawing, in pixels.
 const SIZE: (u32, u32) = (1200, 560);
 
-/// About one column a pixel; merging halves their number.
+/// Most columns: one for each pixel of the width. Merging halves their number.
 const COLUMNS_MAX: usize = 1200;
 
-/// Up to here single points can be told apart.
+/// Up to this number of columns, single points can be told apart and are drawn as dots.
 const DOTS_MAX: usize = 150;
 
-/// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell apart.
+/// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell
+/// apart.
 pub(crate) const MEASURED: RGBColor = RGBColor(0, 90, 150);
 pub(crate) const FORECAST: RGBColor = RGBColor(213, 94, 0);
 const BAND: RGBColor = RGBColor(230, 159, 0);

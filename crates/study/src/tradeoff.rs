@@ -1,8 +1,8 @@
-//! What a longer period or a shorter test costs in error, and saves in bytes.
+//! Computes what a longer period or a shorter test costs in forecast error, and saves in bytes.
 //!
 //! The computation is that of Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance
-//! Tool for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods, at
-//! every offset, and what predicts the next measurement is scored on each subsample.
+//! Tool for Grid Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods,
+//! at every offset, and predictors of the next measurement are scored on each subsample.
 
 mod duration;
 mod grid;

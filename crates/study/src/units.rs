@@ -1,26 +1,26 @@
-//! Sizes, rates, shares and times, as people read them and type them.
+//! Formats and parses sizes, rates, shares and times, as people read and type them.
 
-/// Bytes with three digits, by powers of 1000.
+/// Formats bytes with three digits, in powers of 1000.
 #[must_use]
 pub fn size(bytes: u64) -> String {
     let steps = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
     scaled(bytes as f64, &steps).unwrap_or_else(|| format!("{bytes} B"))
 }
 
-/// Bits a second, of bytes a second.
+/// Formats a rate in bytes per second as bits per second, with three digits.
 #[must_use]
 pub fn rate(bytes_s: f64) -> String {
     bit_rate(8.0 * bytes_s)
 }
 
-/// Bits a second with three digits.
+/// Formats a rate in bits per second, with three digits.
 #[must_use]
 pub fn bit_rate(bit_s: f64) -> String {
     let steps = [(1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s")];
     scaled(bit_s, &steps).unwrap_or_else(|| format!("{bit_s:.0} bit/s"))
 }
 
-/// A measured or forecast time in seconds, with three digits.
+/// Formats a measured or forecast time in seconds, with three digits.
 #[must_use]
 pub fn seconds(seconds: f64) -> String {
     match seconds {
@@ -31,14 +31,15 @@ pub fn seconds(seconds: f64) -> String {
     }
 }
 
-/// `number` in the first unit of which it has at least one; `None` if it has less than one of the last.
+/// Formats `number` in the first unit of which it has at least one; `None` if it has less than one
+/// of the last.
 fn scaled(number: f64, steps: &[(f64, &str)]) -> Option<String> {
-    // What would be rounded up to 1000 of a unit is 1 of the next.
+    // A number that would round to 1000 of a unit is 1 of the next.
     let (scale, unit) = steps.iter().find(|(scale, _)| 0.9995 * scale <= number)?;
     Some(format!("{} {unit}", three_digits(number / scale)))
 }
 
-/// A share with two digits where there are two to tell, never 0 for what is more.
+/// Formats a share in percent with about two digits; a share above 0 is never shown as 0.
 #[must_use]
 pub fn share(share: f64) -> String {
     let percent = 100.0 * share;
@@ -50,11 +51,11 @@ pub fn share(share: f64) -> String {
     }
 }
 
-/// A time to come or gone by, to the second, or to what counts beside it.
+/// Formats a remaining or elapsed time with its two largest units, to the second.
 #[must_use]
 pub fn time(seconds: f64) -> String {
     let whole = seconds.round();
-    // Saturates: nobody waits for a forecast of 584 billion years to end.
+    // The conversion saturates, at 584 billion years.
     let (total, parts) = (whole as u64, |unit: u64, of: u64| (whole as u64 / unit, whole as u64 % unit / of));
     match total {
         0..60 => format!("{total} s"),
@@ -66,7 +67,7 @@ pub fn time(seconds: f64) -> String {
             let (hours, minutes) = parts(3600, 60);
             format!("{hours} h {minutes:02} min")
         }
-        // A thousand days are as good as never, and end no line too late.
+        // Beyond a thousand days the number does not matter, and would make the line longer.
         86_400..86_400_000 => {
             let (days, hours) = parts(86_400, 3600);
             format!("{days} d {hours:02} h")
@@ -75,7 +76,7 @@ pub fn time(seconds: f64) -> String {
     }
 }
 
-/// A time that was measured: below a minute with a decimal, for many transfers are short.
+/// Formats a measured duration; below a minute with decimals, because many transfers are short.
 #[must_use]
 pub fn lasted(seconds: f64) -> String {
     match seconds {
@@ -86,7 +87,7 @@ pub fn lasted(seconds: f64) -> String {
     }
 }
 
-/// How long ago or ahead something is, to two digits or so.
+/// Formats how long ago or ahead something is, with about two digits.
 #[must_use]
 pub fn age(seconds: f64) -> String {
     match seconds {
@@ -96,7 +97,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// A period with the unit that suits it.
+/// Formats a period in seconds, minutes or hours, as it suits.
 #[must_use]
 pub fn shown_s(seconds: f64) -> String {
     let (unit_s, unit) = match seconds {
@@ -108,7 +109,7 @@ pub fn shown_s(seconds: f64) -> String {
     format!("{} {unit}", short((seconds / unit_s * 100.0).round() / 100.0))
 }
 
-/// `one` or `many` with its number.
+/// Formats a number with its noun: `one` after 1, else `many`.
 #[must_use]
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
@@ -122,7 +123,7 @@ fn three_digits(number: f64) -> String {
     }
 }
 
-/// A number with five significant digits.
+/// Formats a number with five significant digits.
 #[must_use]
 pub fn figure(number: f64) -> String {
     let size = number.abs();
@@ -132,13 +133,13 @@ pub fn figure(number: f64) -> String {
     if !(1e-4..1e7).contains(&size) {
         return format!("{number:.4e}");
     }
-    // Of these sizes the logarithm lies from −4 to 7.
+    // For these sizes the logarithm is from −4 to 7.
     let decimals = (4 - size.log10().floor() as i32).max(0) as usize;
     let text = format!("{number:.decimals$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A number on an axis.
+/// Formats a number on an axis.
 pub(crate) fn short(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-3..1e6).contains(&size) {
@@ -149,8 +150,8 @@ pub(crate) fn short(number: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// A number of bytes with a unit: kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB, and k, M, G, T as for
-/// `barograph probe`, powers of 1024.
+/// Parses a number of bytes with a unit. kB, MB, GB and TB are powers of 1000. KiB, MiB, GiB and
+/// TiB are powers of 1024, and so are k, M, G and T, as for `barograph probe`.
 ///
 /// # Errors
 /// A sentence that names what was expected.
@@ -180,7 +181,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// A rate on the command line in bits a second, given as bytes a second: 800k, 100M, 2.5Gbit/s; powers of 1000.
+/// Parses a rate in bits per second, such as 800k, 100M or 2.5Gbit/s, and returns bytes per second.
+/// Prefixes are powers of 1000.
 ///
 /// # Errors
 /// A sentence that names what was expected.
@@ -209,10 +211,11 @@ pub fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A length of time: a number of seconds, or a number followed by `s`, `m`, `h` or `d`; 1 ms to 100 years.
+/// Parses a length of time and returns seconds: a number of seconds, or a number followed by `s`,
+/// `m`, `h` or `d`; from 1 ms to 100 years.
 ///
 /// # Errors
-/// A sentence that says what was expected.
+/// A sentence that names what was expected.
 pub fn duration_s(text: &str) -> Result<f64, String> {
     let expected = || {
         format!("expected a length of time from 1 ms to 100 years, such as 300, 5m, 1h or 1d; found {text:?}")
@@ -230,17 +233,17 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
 }
 
 pub(crate) fn positive(text: &str) -> Option<f64> {
-    // "inf" and "nan" are numbers to the parser.
+    // The parser accepts "inf" and "nan".
     text.parse().ok().filter(|number: &f64| number.is_finite() && 0.0 < *number)
 }
 
-/// Below, a packet takes longer than a second; above, nothing is built.
+/// Rates that are accepted: at less, a packet takes longer than a second; no network is faster.
 const RATES_BIT_S: std::ops::RangeInclusive<f64> = 8e3..=1e13;
 
-/// No network test is shorter.
+/// Shortest length of time: no network test is shorter.
 const SECONDS_MIN: f64 = 0.001;
 
-/// No series is longer: a hundred years.
+/// Longest length of time: no series is longer than a hundred years.
 const SECONDS_MAX: f64 = 100.0 * 365.25 * 86_400.0;
 
 #[cfg(test)]

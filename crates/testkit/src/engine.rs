@@ -1,4 +1,4 @@
-//! The one delegation of an engine's calls to other engines.
+//! An engine that delegates its calls to other engines, as the hooks of a test decide.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::ready;
 use futures_util::stream::iter;
 
-/// The call that an engine is to carry out.
+/// A call of an [`Engine`], for [`Hooks::route`].
 #[derive(Clone, Copy, Debug)]
 pub enum Call<'a> {
     /// [`Engine::register`].
@@ -36,47 +36,47 @@ pub enum Call<'a> {
     NextSeq,
 }
 
-/// What a test does with the calls of a [`Hooked`] engine.
+/// How a test handles the calls of a [`Hooked`] engine.
 #[async_trait::async_trait]
 pub trait Hooks: Send + Sync + 'static {
-    /// The engine that carries the call out.
+    /// Returns the engine that carries out the call.
     ///
     /// # Errors
-    /// The answer to the call; a stream's first and only item.
+    /// The result of the call; for a stream, its first and only item.
     fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error>;
 
-    /// Replaces [`Engine::register`].
+    /// Replaces [`Engine::register`]; by default it calls the routed engine.
     async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
         self.route(Call::Register(entry))?.register(entry, ttl).await
     }
 
-    /// Replaces [`Engine::watch`].
+    /// Replaces [`Engine::watch`]; by default it calls the routed engine.
     fn watch(&self, group: &Group) -> BoxStream<Event> {
         self.route(Call::Watch).map_or_else(refused, |engine| engine.watch(group))
     }
 
-    /// Replaces [`Engine::append`].
+    /// Replaces [`Engine::append`]; by default it calls the routed engine.
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.route(Call::Append(batch))?.append(batch).await
     }
 
-    /// The answer to [`Call::Watermark`] or [`Call::NextSeq`] whatever the engine holds.
+    /// A fixed result of [`Call::Watermark`] or [`Call::NextSeq`]; `None` = that of the engine.
     fn number(&self, _call: Call<'_>) -> Option<u64> {
         None
     }
 
-    /// Whether subscriptions and [`Engine::latest`] give this record.
+    /// Whether subscriptions and [`Engine::latest`] return this record.
     fn gives(&self, _record: &Record) -> bool {
         true
     }
 
-    /// Replaces [`Engine::read_only`].
+    /// Replaces [`Engine::read_only`]; by default the directory takes writes.
     fn read_only(&self) -> Option<ReadOnly> {
         None
     }
 }
 
-/// An engine whose calls go where its [`Hooks`] route them.
+/// An engine that delegates each call to the engine that its [`Hooks`] return.
 #[derive(Default)]
 pub struct Hooked<H>(pub Arc<H>);
 

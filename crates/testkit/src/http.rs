@@ -1,4 +1,4 @@
-//! A client of a few lines: it sends exactly what a test says, and waits with a limit.
+//! A small HTTP client: it sends exactly what a test passes, and waits with a limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use crate::{LIMIT, until_some};
 
-/// An answer of a server.
+/// A response of a server.
 pub struct Answer {
-    /// The status code.
+    /// The status code, such as 200.
     pub status: u16,
     /// The status line and headers, in lower case.
     pub head: String,
-    /// What follows the head.
+    /// The text after the head.
     pub body: String,
 }
 
@@ -24,18 +24,18 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    /// The sentence of a refusal.
+    /// The `error` of a JSON body, which rejections have.
     pub fn error(&self) -> String {
         self.json()["error"].as_str().unwrap().to_string()
     }
 }
 
-/// Sends a GET without headers.
+/// Sends a GET without further headers.
 pub fn get(address: SocketAddr, path: &str) -> Answer {
     send(address, "GET", path, &[], "")
 }
 
-/// Sends a JSON body.
+/// Sends a POST with a JSON body.
 pub fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
     send(address, "POST", path, &[("Content-Type", "application/json")], body)
 }
@@ -53,10 +53,10 @@ pub fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &st
     raw(address, format!("{head}\r\n{body}").as_bytes())
 }
 
-/// Sends these bytes and reads to the end of the answer, which is text.
+/// Sends these bytes and reads the response to its end; it must be text.
 pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     let mut stream = connect(address);
-    // The station may answer and close before it has read everything.
+    // The station may respond and close before it has read everything.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -66,7 +66,7 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     Answer { status, head: head.to_ascii_lowercase(), body: body.to_string() }
 }
 
-/// A whole answer to a GET, which need not be text.
+/// Sends a GET and returns the whole response, which need not be text.
 pub fn bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
     let mut stream = connect(address);
     let mut head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n");
@@ -79,7 +79,7 @@ pub fn bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Vec<u
     answer
 }
 
-/// A connection whose reads end after [`LIMIT`].
+/// Opens a connection; its reads end after [`LIMIT`].
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -93,7 +93,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Opens a stream; when this returns the station sends every later point.
+    /// Opens a stream. From then on the station sends every later point.
     pub fn open(address: SocketAddr, path: &str) -> Self {
         let mut stream = connect(address);
         write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
@@ -109,7 +109,8 @@ impl Events {
         Self { lines, opened: Instant::now() }
     }
 
-    /// The next event: its name and data. The framing of chunks and comments are passed over.
+    /// Returns the name and data of the next event, or `None` at the end of the stream. Chunk
+    /// framing and comments are skipped.
     #[expect(clippy::should_implement_trait, reason = "a test asks for one event after the other")]
     pub fn next(&mut self) -> Option<(String, Value)> {
         let mut name = None;
@@ -128,7 +129,7 @@ impl Events {
     }
 }
 
-/// Sends a GET until the answer satisfies; gives that answer.
+/// Repeats a GET until the response is `satisfied`, and returns that response.
 pub fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> bool) -> Answer {
     until_some(|| {
         let answer = get(address, path);
@@ -139,7 +140,7 @@ pub fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> boo
     })
 }
 
-/// Waits until the station takes connections again.
+/// Waits until the station accepts connections again.
 pub fn until_reachable(address: SocketAddr) {
     until_some(|| {
         let mut stream = connect(address);

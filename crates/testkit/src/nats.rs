@@ -1,14 +1,14 @@
-//! `nats-server` processes, stopped when they are dropped.
+//! `nats-server` processes, which are stopped when they are dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::{Program, until_some};
 
-/// Room for the files of streams that hold little.
+/// Size of the small disk: room for streams with few messages.
 const SMALL_DISK_BYTES: usize = 16 << 20;
 
-/// A running server.
+/// A running `nats-server`, which is killed when it is dropped.
 pub struct Server {
     program: Program,
     configuration: tempfile::TempDir,
@@ -16,8 +16,8 @@ pub struct Server {
     pub url: String,
 }
 
-/// The program: `NATS_SERVER`, or on the path, or where `scripts/install-test-needs` puts it; `None` = there is
-/// none, and it was said.
+/// The path of the program: from `NATS_SERVER`, in `PATH`, or where `scripts/install-test-needs`
+/// installs it. `None` = it is missing, which is printed.
 pub fn binary() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -33,26 +33,27 @@ pub fn binary() -> Option<PathBuf> {
 }
 
 impl Server {
-    /// A single server without permissions, storing below `directory`. It does not sync every record: killing
-    /// it keeps what it wrote, and the tests are ten times as quick.
+    /// Starts a single server without permissions, with its store below `directory`. It does not
+    /// sync every record: a killed server keeps what it wrote, and the tests take a tenth of the
+    /// time. `None` = the program is missing.
     pub fn start(directory: &Path) -> Option<Self> {
         Self::start_on(directory, "127.0.0.1:-1")
     }
 
-    /// The same, listening where it is told to.
+    /// As [`Self::start`], but the server listens on `listen`.
     pub fn start_on(directory: &Path, listen: &str) -> Option<Self> {
         let store = directory.join("jetstream");
         let text = format!("listen: \"{listen}\"\njetstream {{ store_dir: {store:?} }}\n");
         Self::with(directory, &text)
     }
 
-    /// A server with this configuration; waits until it listens.
+    /// Starts a server with this configuration and waits until it listens.
     pub fn with(directory: &Path, configuration: &str) -> Option<Self> {
         Self::run(directory, configuration, Command::new(binary()?))
     }
 
-    /// A server that stores on a small disk of its own, in `jetstream` below `directory`; `None` =
-    /// there is no program, or nobody may mount here, and it was said.
+    /// Starts a server that stores on a small disk of its own, `jetstream` below `directory`.
+    /// `None` = the program is missing, or the user may not mount; both are printed.
     pub fn on_small_disk(directory: &Path, listen: &str) -> Option<Self> {
         let binary = binary()?;
         let store = directory.join("jetstream");
@@ -77,10 +78,10 @@ impl Server {
         Self::run(directory, &text, command)
     }
 
-    /// Fills the small disk.
+    /// Fills the disk of [`Self::on_small_disk`].
     pub fn fill(&self) {
         let store = self.configuration.path().parent().unwrap().join("jetstream/ballast");
-        // The mount is in the server's namespace alone.
+        // The mount exists only in the server's namespace.
         let inside = format!("/proc/{}/root{}", self.program.id(), store.display());
         std::fs::write(inside, vec![1; SMALL_DISK_BYTES]).expect_err("the disk is full");
     }
@@ -109,7 +110,7 @@ impl Server {
         self.url.split("://").nth(1).unwrap()
     }
 
-    /// Has it read this configuration instead.
+    /// Makes the server read this configuration instead.
     pub fn reload(&self, configuration: &str) {
         let ports = self.configuration.path();
         let text = format!("{configuration}\nports_file_dir: {ports:?}\n");
@@ -122,7 +123,7 @@ impl Server {
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     }
 
-    /// Where it tells about itself, if its configuration has `http`.
+    /// The address of its monitoring endpoint, if its configuration has `http`.
     pub fn monitoring(&self) -> String {
         let file = self.configuration.path().join(format!("nats-server_{}.ports", self.program.id()));
         let text = std::fs::read_to_string(file).unwrap();
@@ -130,20 +131,20 @@ impl Server {
         format!("127.{}", url.expect("a port for monitoring"))
     }
 
-    /// Kills it, and starts it where it listened with this configuration instead.
+    /// Kills the server and starts it on the same address with this configuration.
     pub fn again(self, directory: &Path, configuration: &str) -> Self {
         let listen = self.address().to_owned();
         self.kill();
         Self::with(directory, &configuration.replacen("127.0.0.1:-1", &listen, 1)).expect("it ran before")
     }
 
-    /// Ends it as a crash does.
+    /// Ends the server as a crash does.
     pub fn kill(mut self) {
         self.program.kill();
     }
 }
 
-/// What the servers below a directory logged.
+/// The logs of all servers below a directory.
 pub fn log_of(directory: &Path) -> String {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));

@@ -1,4 +1,4 @@
-//! Programs under test.
+//! Programs under test, as processes.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -19,7 +19,7 @@ impl Program {
         Self { child, stdout }
     }
 
-    /// Starts the command with its standard output on a pipe; gives also its first line.
+    /// Starts the command with its standard output on a pipe; also returns the first line of it.
     pub fn with_line(command: &mut Command) -> (Self, String) {
         let mut program = Self::start(command.stdout(Stdio::piped()));
         let line = program.line();
@@ -33,41 +33,42 @@ impl Program {
         line
     }
 
-    /// What is left of standard output.
+    /// The rest of standard output; `None` if it is not a pipe, or was taken.
     pub fn take_stdout(&mut self) -> Option<BufReader<ChildStdout>> {
         self.stdout.take()
     }
 
-    /// The number of the process.
+    /// The ID of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends it a signal, `HUP` for example.
+    /// Sends the process a signal, `HUP` for example.
     pub fn signal(&self, name: &str) {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.id().to_string()).status();
         assert!(status.unwrap().success());
     }
 
-    /// Whether it runs.
+    /// Whether the process is running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Kills it by `SIGKILL`, so that it tidies nothing up.
+    /// Kills the process with `SIGKILL`, so that it cannot clean up.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Waits for its end; gives the exit code and what is left of standard error, if that is a pipe.
+    /// Waits until the process ends. Returns its exit code and the rest of standard error, if that
+    /// is a pipe.
     pub fn end(&mut self) -> (Option<i32>, String) {
         let status =
             until_some(|| self.child.try_wait().unwrap().ok_or("the program ends, which it does not"));
         (status.code(), self.stderr())
     }
 
-    /// What is left of standard error, if that is a pipe.
+    /// The rest of standard error; empty if it is not a pipe.
     pub fn stderr(&mut self) -> String {
         let mut text = String::new();
         self.child.stderr.take().map(|mut stderr| stderr.read_to_string(&mut text).unwrap());

@@ -1,19 +1,20 @@
-//! Names, series and records.
+//! Creates valid names, series, records and entries.
 
 use barograph_engine::{Capabilities, Entry, Record};
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 
-/// A valid name.
+/// Creates a name; panics if `text` is not valid.
 pub fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// The round-trip time from `source` to `target`.
+/// The series of round-trip times from `source` to `target`.
 pub fn series(source: &str, target: &str) -> Series {
     Series { source: name(source), target: name(target), quantity: Quantity::RTT }
 }
 
-/// The record of `origin` with this number; its time, in seconds of 2026, and its value follow from the number.
+/// Record `seq` of `origin`. Its time is `seq` seconds after the beginning of 2026 (UTC), its value
+/// `seq` / 8.
 pub fn record(origin: &str, target: &str, seq: u64) -> Record {
     Record {
         origin: name(origin),

@@ -1,22 +1,22 @@
-//! Waiting with a limit.
+//! Waits for a condition, with a limit.
 
 use std::time::{Duration, Instant};
 
 use barograph_engine::BoxStream;
 use futures_util::StreamExt as _;
 
-/// Every wait of a test ends after this: what measures takes long to settle on a busy computer.
+/// The longest wait of a test: measurements take long to settle on a busy computer.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// The time between two looks: it spares the processor that the tested program needs.
+/// Time between two checks; it leaves the processor to the program under test.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Waits until `is_so`.
+/// Waits until `is_so` returns true; panics with `what` after [`LIMIT`].
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     until_some(|| if is_so() { Ok(()) } else { Err(what) });
 }
 
-/// Looks until there is an answer.
+/// Calls `look` until it returns a value; panics with its error after [`LIMIT`].
 pub fn until_some<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E>) -> T {
     let began = Instant::now();
     loop {
@@ -28,7 +28,7 @@ pub fn until_some<T, E: std::fmt::Display>(mut look: impl FnMut() -> Result<T, E
     }
 }
 
-/// The next item of a stream that goes on.
+/// Returns the next item of a stream; panics if there is none within [`LIMIT`].
 pub async fn next<T>(stream: &mut BoxStream<T>) -> T {
     let item = tokio::time::timeout(LIMIT, stream.next()).await.expect("an item in time");
     item.expect("the stream goes on").expect("an item")

@@ -1,4 +1,4 @@
-//! The client for callers without a runtime.
+//! The client for callers without an asynchronous runtime.
 
 use std::time::{Duration, Instant};
 
@@ -7,26 +7,26 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::{Answer, Ask, Cause, Client, ClientConfig, Trouble};
 
-/// Sends requests to one server, and waits for the answers.
+/// Sends requests to one server, and blocks until the response arrives.
 pub struct BlockingClient {
     client: Client,
-    /// Taken in drop alone.
+    /// `None` only during drop.
     runtime: Option<Runtime>,
 }
 
-/// How following a stream ended.
+/// How the reading of a stream ended.
 #[derive(Debug)]
 pub enum Followed {
-    /// The caller wants no more.
+    /// The caller's function returned false.
     Enough,
-    /// The connection is over.
+    /// The stream ended, because the server closed the connection.
     Ended,
-    /// The server's answer to the request itself, with its body.
+    /// The server rejected the request: its status and body.
     Refused(StatusCode, Vec<u8>),
 }
 
 impl BlockingClient {
-    /// A client that has not connected yet.
+    /// Creates a client; it does not connect yet.
     ///
     /// # Errors
     /// A sentence about the URL, the token or the runtime.
@@ -37,7 +37,7 @@ impl BlockingClient {
         Ok(Self { client, runtime: Some(runtime) })
     }
 
-    /// Sends a request once, and reads its whole answer of at most `bytes_max` bytes.
+    /// Sends a request once, and reads its whole response of at most `bytes_max` bytes.
     ///
     /// # Errors
     /// [`Trouble`], at `until` at the latest.
@@ -54,7 +54,7 @@ impl BlockingClient {
         })
     }
 
-    /// Sends a request once; gives the status and reads no body.
+    /// Sends a request once, and returns the status without reading the body.
     ///
     /// # Errors
     /// [`Trouble`], at `until` at the latest.
@@ -62,11 +62,11 @@ impl BlockingClient {
         self.block_on(async { Ok(self.client.ask(ask, until.into()).await?.status) })
     }
 
-    /// Follows an answer that comes in lines of at most `bytes_max` bytes, until `take` returns false. Some bytes
-    /// must come within `silence` of those before.
+    /// Reads a response in lines of at most `bytes_max` bytes, and calls `take` for each, until
+    /// `take` returns false. It is an error if no bytes arrive for `silence`.
     ///
     /// # Errors
-    /// [`Trouble`]; the head must have come by `until`.
+    /// [`Trouble`], also if the head has not arrived by `until`.
     pub fn follow(
         &self,
         ask: &Ask<'_>,
@@ -92,7 +92,7 @@ impl BlockingClient {
 
 impl Drop for BlockingClient {
     fn drop(&mut self) {
-        // A name that is being resolved may take long.
+        // The resolution of a name may still take long; do not wait for it.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }

@@ -1,4 +1,4 @@
-//! Certificates that a client trusts.
+//! The certificates that a client trusts.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,36 +8,36 @@ use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// Which certificates are trusted.
+/// Which root certificates a client trusts.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// No server is asked through TLS.
+    /// No certificates: https servers are rejected.
     Nothing,
-    /// The system's.
+    /// The root certificates of the system.
     System,
-    /// The system's, and those in a file (PEM).
+    /// Those of the system, and those in a PEM file.
     SystemAnd(PathBuf),
-    /// Those in a file (PEM) alone.
+    /// Only those in a PEM file.
     Only(PathBuf),
 }
 
-/// The certificates, as they were when they were read.
+/// The trusted certificates, as they were when they were read.
 #[derive(Clone)]
 pub struct Tls {
     pub(super) config: rustls::ClientConfig,
-    /// No server can be trusted.
+    /// Whether there is no certificate, so that no https server can be trusted.
     pub(super) is_empty: bool,
 }
 
 impl Tls {
-    /// Reads them.
+    /// Reads the certificates that `trust` selects.
     ///
     /// # Errors
-    /// A sentence that names the file which cannot be used.
+    /// A sentence that names the file that cannot be used.
     pub fn new(trust: &Trust) -> Result<Self, String> {
         let mut roots = RootCertStore::empty();
         if let Trust::System | Trust::SystemAnd(_) = trust {
-            // Systems carry certificates that no strict reader takes; the rest is what counts.
+            // Systems have some certificates that a strict parser rejects; the others are used.
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         if let Trust::SystemAnd(file) | Trust::Only(file) = trust {

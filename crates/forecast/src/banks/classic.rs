@@ -9,16 +9,16 @@ use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{AGED, Aged, Sorted};
 use crate::rules::Ring;
 
-/// How many methods there are.
+/// Number of methods of this bank.
 pub(crate) const CLASSIC: usize = 8;
 
-/// The gain that the 1.x generation calls Van Jacobson's.
+/// Gain of the smoother, which NWS 1.x names after Van Jacobson.
 const GAIN: [f64; 1] = [0.05];
 /// Both adaptive windows start at 25 and move by 1 between 5 and 50.
 const START: usize = 25;
 const BOUNDS: Bounds = Bounds { least: 5, most: 50, step: 1 };
 
-/// The methods of NWS 1.x, each with its evident intent.
+/// The methods of NWS 1.x, as NWS evidently intended them.
 #[derive(Clone, Debug)]
 pub(crate) struct Classic {
     predictions: [f64; CLASSIC],

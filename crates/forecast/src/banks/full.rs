@@ -1,4 +1,4 @@
-//! The default battery: what earns its place on real traces (`lab forecast` shows how much).
+//! The methods of the default preset, chosen on real traces (`lab forecast` measures them).
 
 use super::Bank;
 use super::nws::thirty_percent;
@@ -13,13 +13,13 @@ use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{Extremes, Sorted};
 use crate::rules::{ALL, Ring};
 
-/// How many methods there are.
+/// Number of methods of this bank.
 pub(crate) const FULL: usize = 16;
 
-/// Gains of the smoothers; the first, second and fourth are methods, the third is a feature.
+/// Gains of the smoothers: the first three are methods, the last is a feature of the regressions.
 const GAINS: [f64; 4] = [0.05, 0.20, 0.50, 0.02];
 
-/// Sixteen methods, seven of them of NWS.
+/// Sixteen methods, eight of them of NWS.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
     predictions: [f64; FULL],
@@ -32,7 +32,7 @@ pub(crate) struct Full {
     window51: Sorted<51>,
     extremes: Extremes<101>,
     scale: StepScale,
-    /// The scale in which the regressions' features in force are expressed.
+    /// Unit of the regressions' current features: the step scale when they were computed.
     unit: f64,
     autoregression: TwoFeatureRegression,
     differences: LeastMeanSquares,
@@ -122,7 +122,7 @@ impl Bank<FULL> for Full {
 }
 
 impl Full {
-    /// Lets the methods that predict a step learn the one that was made, in scales.
+    /// Updates the methods that predict steps with the last step, in units of the scale.
     fn learn_step(&mut self, step: f64) {
         self.autoregression.learn(step);
         self.differences.learn(step);

@@ -1,4 +1,4 @@
-//! The batteries' methods: which, in which order, and what they share.
+//! The methods of each preset, their order, and what they share.
 
 mod classic;
 mod full;
@@ -15,21 +15,22 @@ use crate::rules::History;
 
 /// A fixed list of `M` methods that learn the same series.
 pub(crate) trait Bank<const M: usize> {
-    /// The methods' names, in the order in which ties are decided.
+    /// Names of the methods. If methods tie, the first one wins.
     const METHODS: [Method; M];
 
-    /// Windows of the two-level rule's selectors, in values, of [`crate::rules::ALL`]; 0 = everything.
+    /// Windows of the two-level rule's selectors, in values, from [`crate::rules::ALL`]; 0 = all
+    /// values.
     const WINDOWS: &'static [usize];
 
-    /// What the two-level rule needs to know of errors long past.
+    /// Past errors that the two-level rule needs.
     type History: History<M>;
 
-    /// A bank that has learnt nothing; its predictions mean nothing yet.
+    /// Creates a bank without values; its predictions have no meaning yet.
     fn new() -> Self;
 
-    /// Each method's prediction of the next value, given at least one value was learnt.
+    /// Each method's prediction of the next value; valid after the first value.
     fn predictions(&self) -> &[f64; M];
 
-    /// Lets every method learn `value`, which is finite.
+    /// Updates every method with `value`, which is finite.
     fn learn(&mut self, value: f64);
 }

@@ -1,4 +1,4 @@
-//! The 18 methods of the Network Weather Service 2.x, in its order and with the intent of each.
+//! The 18 methods of the Network Weather Service 2.x, in its order, each as NWS intended it.
 
 use alloc::boxed::Box;
 
@@ -10,13 +10,13 @@ use crate::methods::smoothing::{RunningMean, Smoothers};
 use crate::methods::window::{AGED, Aged, Sorted};
 use crate::rules::{ALL, History, LAGS};
 
-/// How many methods there are.
+/// Number of methods of this bank.
 pub(crate) const NWS: usize = 18;
 
 /// Gains of the exponential smoothers (NWS 2.0.5 `forecasters.c`).
 const GAINS: [f64; 8] = [0.05, 0.10, 0.15, 0.20, 0.30, 0.40, 0.50, 0.75];
 
-/// The methods of NWS 2.x (`forecasters.c`); the papers' JavaNws §2.1.2 has the same family.
+/// The methods of NWS 2.x (`forecasters.c`); JavaNws §2.1.2 describes the same family.
 #[derive(Clone, Debug)]
 pub(crate) struct Nws {
     predictions: [f64; NWS],
@@ -105,21 +105,21 @@ impl Bank<NWS> for Nws {
     }
 }
 
-/// How many values a 30 % trimmed mean drops at each end: `int(0.3 n)`.
+/// Number of values that a 30 % trimmed mean drops at each end: `int(0.3 n)`.
 pub(super) fn thirty_percent(len: usize) -> usize {
     len * 3 / 10
 }
 
-/// Methods 1–10 need a number of state each; the other 8 need windows.
+/// Methods 1–10 keep one number of state each; the other 8 need windows.
 const RECURSIVE: usize = 10;
-/// How long the ring of windowed methods' errors is: the longest lag.
+/// Length of the ring of the windowed methods' errors: the longest lag.
 const RING: usize = LAGS[LAGS.len() - 1];
 
-/// Errors of the past, of which only those of the windowed methods are stored.
+/// Past errors; only those of the windowed methods are stored.
 ///
-/// The ten recursive methods are cheaper to run again: for every lag a copy of them follows the
-/// series that many values behind, doing the same operations in the same order, so the error it
-/// makes is to the bit the one made then. This is what keeps a series within 15 KB.
+/// The ten recursive methods are cheaper to run again. For each lag, a copy of them follows the
+/// series that many values behind. It does the same operations in the same order, so its errors are
+/// equal to the bit. This keeps a series within 15 KB.
 #[derive(Clone, Debug)]
 pub(crate) struct NwsHistory {
     values: [f64; 128],
@@ -151,7 +151,7 @@ impl History<NWS> for NwsHistory {
     }
 
     fn record(&mut self, number: u64, value: f64, errors: &[f64; NWS]) {
-        // The copies begin together with what values 0 and 1 made of the methods.
+        // Each copy starts from the methods' state after values 0 and 1.
         match number {
             0 => self.delayed.iter_mut().for_each(|copy| {
                 copy.smoothers.start(value);

@@ -1,6 +1,6 @@
 //! The most recent values in their order of arrival.
 
-/// A ring of the last `N` values; `N` is a power of two, so that a place is a mask away.
+/// A ring of the last `N` values; `N` is a power of two, so that a mask gives the index.
 #[derive(Clone, Debug)]
 pub(crate) struct Recent<const N: usize> {
     values: [f64; N],
@@ -18,13 +18,14 @@ impl<const N: usize> Recent<N> {
         self.count += 1;
     }
 
-    /// The value `back` places before the newest (0 = the newest), `back` < `N`; 0 where none was.
+    /// The value `back` positions before the newest (0 = the newest), `back` < `N`; 0 if there is
+    /// none.
     pub(crate) fn ago(&self, back: usize) -> f64 {
         self.values[(self.count as usize).wrapping_sub(1 + back) & (N - 1)]
     }
 
-    /// The mean of the newest `length` values, or of all where there are fewer; summed from the
-    /// oldest. 0 while empty.
+    /// The mean of the newest `length` values, or of all if there are fewer; 0 while empty. The sum
+    /// starts with the oldest.
     pub(crate) fn mean_of_last(&self, length: usize) -> f64 {
         let length = length.min(self.count.min(N as u64) as usize);
         if length == 0 {
@@ -33,7 +34,7 @@ impl<const N: usize> Recent<N> {
         (0..length).rev().map(|back| self.ago(back)).sum::<f64>() / length as f64
     }
 
-    /// How many values were pushed in all.
+    /// Number of values pushed since the start.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

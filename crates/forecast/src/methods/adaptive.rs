@@ -1,14 +1,14 @@
-//! Medians and means over a window whose length follows the data.
+//! Medians and means over a window that adapts its length to the data.
 //!
-//! When a value arrives, the statistic of the window and those of windows shorter and longer by
-//! a step are compared on it, and the window moves to the best; ties stay. NWS 2.x `median.c`
-//! means this and compares with windows of fixed size instead; here the intent is built, as in
-//! the 1998 article's adaptive window.
+//! On each value, the statistic of the window is compared with those of a window one step shorter
+//! and one step longer. The window changes to the best of them; on a tie it stays. NWS 2.x
+//! `median.c` intends this, but compares with windows of fixed size. This module implements the
+//! intent, as in the adaptive window of the 1998 article.
 
 use super::window::Aged;
 use crate::banks::Recent;
 
-/// The limits within which a window adapts.
+/// Limits and step of an adapting window, in values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     pub(crate) least: usize,
@@ -17,8 +17,9 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// The window in 1 of `held` values that does best on `value`, given what the window in force
-    /// predicted and the statistic of any window.
+    /// The best of three windows on a value: `window`, and those one step shorter and longer.
+    /// `error` is the error of `window`, `error_of` gives that of any window. `window` stays while
+    /// fewer values than the longer window are `held`.
     fn best(self, window: usize, held: usize, error: f64, error_of: impl Fn(usize) -> f64) -> usize {
         let held = held.min(self.most);
         if held < (window + self.step).min(self.most) {
@@ -48,14 +49,14 @@ impl AdaptiveMedian {
         Self { window: start, prediction: 0.0, bounds }
     }
 
-    /// Compares windows on `value`, which `recent` does not yet hold.
+    /// Adapts the window to `value`, which `recent` does not contain yet.
     pub(crate) fn adapt(&mut self, value: f64, recent: &Aged) {
         let error = (value - self.prediction).abs();
         let error_of = |window| (value - recent.median_of_last(window)).abs();
         self.window = self.bounds.best(self.window, recent.sorted().len(), error, error_of);
     }
 
-    /// Reads the new prediction once `recent` holds the value.
+    /// Computes the new prediction; `recent` contains the value now.
     pub(crate) fn read(&mut self, recent: &Aged) -> f64 {
         self.prediction = recent.median_of_last(self.window);
         self.prediction
@@ -75,14 +76,14 @@ impl AdaptiveMean {
         Self { window: start, prediction: 0.0, bounds }
     }
 
-    /// Compares windows on `value`, which `recent` does not yet hold.
+    /// Adapts the window to `value`, which `recent` does not contain yet.
     pub(crate) fn adapt(&mut self, value: f64, recent: &Recent<64>) {
         let error = (value - self.prediction).abs();
         let error_of = |window| (value - recent.mean_of_last(window)).abs();
         self.window = self.bounds.best(self.window, recent.count() as usize, error, error_of);
     }
 
-    /// Reads the new prediction once `recent` holds the value.
+    /// Computes the new prediction; `recent` contains the value now.
     pub(crate) fn read(&mut self, recent: &Recent<64>) -> f64 {
         self.prediction = recent.mean_of_last(self.window);
         self.prediction

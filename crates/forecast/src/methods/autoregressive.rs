@@ -1,6 +1,6 @@
-//! Regressions on recent differences and on the distance to an average, learnt recursively.
+//! Regressions on recent differences and on the distance to an average, learned recursively.
 
-/// The scale of a series' steps: an average of |difference| that one jump cannot own.
+/// The scale of a series' steps: an average of |difference| that one jump cannot dominate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StepScale {
     mean: f64,
@@ -20,7 +20,7 @@ impl StepScale {
         }
     }
 
-    /// The scale; 1 while nothing moved or moves any more, so that it can be divided by.
+    /// The scale, or 1 while the series does not move, so that it can be a divisor.
     pub(crate) fn get(&self) -> f64 {
         if self.mean < SCALE_LEAST { 1.0 } else { self.mean }
     }
@@ -30,11 +30,11 @@ impl StepScale {
 const SCALE_BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.03;
 const SCALE_CAP: f64 = 5.0;
-/// On a plateau the scale fades towards 0; below this a quotient of it could overflow.
+/// On a plateau the scale fades towards 0; dividing by a smaller scale could overflow.
 const SCALE_LEAST: f64 = 1e-300;
 
 /// Recursive least squares with two features (Haykin, Adaptive Filter Theory §10.3), in units of
-/// the step scale, with forgetting that stops while the data say nothing.
+/// the step scale. Forgetting stops while the data carry no information.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoFeatureRegression {
     weights: [f64; 2],
@@ -45,19 +45,19 @@ pub(crate) struct TwoFeatureRegression {
 }
 
 impl TwoFeatureRegression {
-    /// `robust`: large errors count by Huber's weight and features are bounded.
+    /// `robust`: large errors get Huber's weight, and features have tighter bounds.
     pub(crate) fn new(robust: bool) -> Self {
         Self { weights: [0.0; 2], inverse: [PRIOR, 0.0, PRIOR], features: [0.0; 2], robust }
     }
 
-    /// Sets the features, in scales, and predicts the target, in scales.
+    /// Sets the features and predicts the target, all in units of the step scale.
     pub(crate) fn predict(&mut self, features: [f64; 2]) -> f64 {
         let most = if self.robust { FEATURE_MOST } else { STEP_MOST };
         self.features = features.map(|z| z.clamp(-most, most));
         self.weights[0] * self.features[0] + self.weights[1] * self.features[1]
     }
 
-    /// Learns what the target, in scales, was for the features set last.
+    /// Learns the target, in units of the step scale, that followed the features set last.
     pub(crate) fn learn(&mut self, target: f64) {
         let target = target.clamp(-STEP_MOST, STEP_MOST);
         let [x, y] = self.features;
@@ -81,6 +81,6 @@ const PRIOR: f64 = 100.0;
 const TRACE_MOST: f64 = 10.0 * 2.0 * PRIOR;
 const HUBER: f64 = 3.0;
 const FEATURE_MOST: f64 = 20.0;
-/// A step of a thousand scales is a jump off a plateau, of which nothing is to be learnt but that;
-/// unbounded, its square would end the regression in infinities.
+/// Bound of a step, in scales. A larger step is a jump off a plateau, which the regression cannot
+/// use; without the bound, its square would make the regression infinite.
 const STEP_MOST: f64 = 1e3;

@@ -1,17 +1,17 @@
-//! A regression, and a filter that predicts what the regression gets wrong.
+//! A regression, and a filter that predicts the regression's residual.
 
 use super::autoregressive::{StepScale, TwoFeatureRegression};
 use super::lms::LeastMeanSquares;
 
-/// A robust two-feature regression whose last 32 residuals predict its next one.
+/// A robust two-feature regression; its last 32 residuals predict the next one.
 #[derive(Clone, Debug)]
 pub(crate) struct Cascade {
     base: TwoFeatureRegression,
     filter: LeastMeanSquares,
     scale: StepScale,
-    /// The scale in which the filter's features in force are expressed.
+    /// Unit of the filter's current features.
     unit: f64,
-    /// What the regression alone predicted, and how wrong it was.
+    /// Prediction of the regression alone, and its last residual.
     prediction: f64,
     residual: f64,
 }
@@ -31,19 +31,20 @@ impl Cascade {
         }
     }
 
-    /// Sees the value that was predicted; the scale of residuals follows.
+    /// Computes the residual of `value`, and updates the scale of residuals.
     pub(crate) fn see(&mut self, value: f64) {
         self.residual = value - self.prediction;
         self.scale.learn(self.residual);
     }
 
-    /// Lets both parts learn the value seen last, which was a `step` away, in scales.
+    /// Updates both parts with the last value; `step` is the step to it, in units of the step
+    /// scale.
     pub(crate) fn learn(&mut self, step: f64) {
         self.base.learn(step);
         self.filter.learn(self.residual / self.unit);
     }
 
-    /// Predicts the value after `value`, with features in units of `scale`, within `bounds`.
+    /// Predicts the value after `value`, within `bounds`; `features` are in units of `scale`.
     pub(crate) fn predict(&mut self, value: f64, features: [f64; 2], scale: f64, bounds: (f64, f64)) -> f64 {
         self.prediction = (value + scale * self.base.predict(features)).clamp(bounds.0, bounds.1);
         self.unit = self.scale.get();

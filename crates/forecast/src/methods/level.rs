@@ -1,4 +1,4 @@
-//! Series that stand on a level, jump, and stand on another.
+//! Methods for series that stay at a level, then jump to another.
 
 /// The mean since the last level shift, which a two-sided CUSUM detects (Page 1954).
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub(crate) struct ShiftMean {
     down: f64,
 }
 
-// `docs/spec/full.md`, method 15; in spreads.
+// `docs/spec/full.md`, method 15; in units of the spread.
 const DEVIATION_MOST: f64 = 4.8;
 const SLACK: f64 = 0.5;
 const ALARM: f64 = 8.0;
@@ -24,8 +24,8 @@ impl ShiftMean {
         Self { mean: 0.0, spread: 0.0, count: 0.0, up: 0.0, down: 0.0 }
     }
 
-    /// Learns `value`; `median3` is the median of the last three values, `value` among them.
-    /// Returns the mean of the level.
+    /// Learns `value` and returns the mean of the level. `median3` is the median of the last three
+    /// values, including `value`.
     pub(crate) fn learn(&mut self, value: f64, median3: f64) -> f64 {
         if self.count == 0.0 {
             (self.mean, self.count) = (value, 1.0);
@@ -53,7 +53,7 @@ impl ShiftMean {
     }
 }
 
-/// Remembers the levels a series returns to, and forecasts the one it is nearest to.
+/// Remembers the levels that a series returns to, and forecasts the nearest of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Plateaus {
     centers: [f64; SLOTS],
@@ -73,8 +73,8 @@ impl Plateaus {
         Self { centers: [f64::INFINITY; SLOTS], counts: [0.0; SLOTS] }
     }
 
-    /// Learns `value`, of which `median3` is the median with the two before it, and returns the
-    /// centre nearest to that median.
+    /// Learns `value` and returns the centre nearest to `median3`, the median of the last three
+    /// values, including `value`.
     pub(crate) fn learn(&mut self, value: f64, median3: f64, scale: f64) -> f64 {
         let (place, distance) = self.nearest(median3);
         if distance <= NEAR * scale {

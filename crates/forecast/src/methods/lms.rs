@@ -1,13 +1,13 @@
 //! Normalised least mean squares over many lags (Widrow & Hoff 1960; Nagumo & Noda 1967).
 
-/// A linear filter of the last 32 inputs, learnt by normalised gradient steps.
+/// A linear filter of the last 32 inputs, learned by normalised gradient steps.
 ///
-/// Inputs and errors are bounded in units of a scale the caller gives, so that one outlier
+/// Inputs and errors are bounded in units of a scale that the caller passes, so that one outlier
 /// neither moves the weights far nor stays in the input with its full size.
 #[derive(Clone, Debug)]
 pub(crate) struct LeastMeanSquares {
     weights: [f64; LAGS],
-    /// The last 32 inputs twice over, so that any 32 in a row are one slice.
+    /// The last 32 inputs, stored twice, so that any 32 in a row are one slice.
     inputs: [f64; 2 * LAGS],
     next: usize,
     features: [f64; LAGS],
@@ -15,7 +15,7 @@ pub(crate) struct LeastMeanSquares {
     step: f64,
 }
 
-/// How many lags the filter has.
+/// Number of lags of the filter.
 const LAGS: usize = 32;
 // `docs/spec/full.md`, methods 11 and 12.
 const INPUT_MOST: f64 = 10.0;
@@ -33,7 +33,7 @@ impl LeastMeanSquares {
         }
     }
 
-    /// Learns what the target, in scales, was for the features set last.
+    /// Learns the target, in scales, that followed the features set last.
     pub(crate) fn learn(&mut self, target: f64) {
         let error = (target - self.product()).clamp(-ERROR_MOST, ERROR_MOST);
         let rate = self.step * error / (1.0 + self.energy);
@@ -42,7 +42,7 @@ impl LeastMeanSquares {
         }
     }
 
-    /// Takes in an input, and predicts the target in units of `scale`.
+    /// Adds an input, and predicts the target in units of `scale`.
     pub(crate) fn predict(&mut self, input: f64, scale: f64) -> f64 {
         self.inputs[self.next] = input;
         self.inputs[self.next + LAGS] = input;
@@ -63,7 +63,7 @@ impl LeastMeanSquares {
     }
 }
 
-/// A dot product in four fixed lanes: quick, and the same to the bit on every target.
+/// Dot product in four fixed lanes: fast, and equal to the bit on every target.
 fn dot(a: &[f64; LAGS], b: &[f64; LAGS]) -> f64 {
     let mut lanes = [0.0; 4];
     for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4)) {

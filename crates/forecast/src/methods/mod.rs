@@ -1,4 +1,4 @@
-//! The forecasting methods, one family a file; each takes a value and gives a prediction.
+//! The forecasting methods, one family in each file; each learns values and predicts the next one.
 
 pub(crate) mod adaptive;
 pub(crate) mod autoregressive;

@@ -1,10 +1,11 @@
-//! How much of its distance to a median a series gives back, learnt per size of the distance.
+//! Mean reversion: how far a series moves back towards a median in the next step, learned for each
+//! size of the distance to it.
 
 /// Learns the mean next step for each cell of (distance to a short median, distance to a long
 /// median); a regressogram (Tukey 1961) with fading memory.
 #[derive(Clone, Debug)]
 pub(crate) struct StepTable {
-    /// Per cell: the sum of steps and the count, both fading.
+    /// For each cell: the sum of steps and the count, both fading.
     cells: [[f64; 2]; SIDE * SIDE],
     cell: usize,
 }
@@ -14,7 +15,7 @@ const SIDE: usize = 7;
 const TABLE_EDGES: [f64; SIDE - 1] = [-3.0, -1.2, -0.4, 0.4, 1.2, 3.0];
 const TABLE_FADE: f64 = 0.998;
 const TABLE_STEP_MOST: f64 = 10.0;
-/// Counts as so many observations of "no step".
+/// Weight of the prior, in observations of "no step".
 const TABLE_PRIOR: f64 = 3.0;
 
 impl StepTable {
@@ -37,11 +38,11 @@ impl StepTable {
     }
 }
 
-/// Learns which share of the distance to a median is given back in the next step, per class of
-/// that distance: threshold regression (Tong 1978) through the origin.
+/// Learns the share of the distance to a median that the next step reverts, for each class of that
+/// distance: threshold regression (Tong 1978) through the origin.
 #[derive(Clone, Debug)]
 pub(crate) struct ThresholdReversion {
-    /// Per class: Σ step·distance and Σ distance², both fading.
+    /// For each class: Σ step·distance and Σ distance², both fading.
     cells: [[f64; 2]; CLASSES],
     cell: usize,
     distance: f64,
@@ -61,7 +62,8 @@ impl ThresholdReversion {
         Self { cells: [[0.0, ENERGY_START]; CLASSES], cell: 0, distance: 0.0 }
     }
 
-    /// The share of `distance` (in scales, from the value to the median) expected back.
+    /// The share of `distance` that the next step is expected to revert. `distance` is from the
+    /// value to the median, in scales.
     pub(crate) fn predict(&mut self, distance: f64) -> f64 {
         self.cell = place(&CLASS_EDGES, distance.abs());
         self.distance = distance.clamp(-DISTANCE_MOST, DISTANCE_MOST);
@@ -78,7 +80,7 @@ impl ThresholdReversion {
     }
 }
 
-/// How many edges are at or below `value`.
+/// Number of edges at or below `value`.
 fn place<const N: usize>(edges: &[f64; N], value: f64) -> usize {
     edges.iter().map(|edge| usize::from(*edge <= value)).sum()
 }

@@ -1,4 +1,4 @@
-//! Means that need no window: of everything, and exponentially fading.
+//! Means that need no window: of all values, and exponentially fading.
 
 /// Mean of all values (NWS 2.x `run_mean.c`; Wolski 1998 §3.1).
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,16 +11,16 @@ impl RunningMean {
         self.total += value;
     }
 
-    /// The mean, given that `count` ≥ 1 values were learnt.
+    /// The mean of the `count` values learned so far; `count` ≥ 1.
     pub(crate) fn predict(&self, count: u64) -> f64 {
         self.total / count as f64
     }
 }
 
-/// `N` exponential smoothers side by side: `s += g (v − s)`, started at the first value
-/// (NWS 2.x `exp_smooth.c`, less its start at 0, which is a defect).
+/// `N` exponential smoothers: `s += g (v − s)`, started at the first value (NWS 2.x `exp_smooth.c`,
+/// without its defect of starting at 0).
 ///
-/// They sit together so that the compiler works on several lanes at once.
+/// They are stored side by side so that the compiler vectorises their update.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Smoothers<const N: usize> {
     levels: [f64; N],

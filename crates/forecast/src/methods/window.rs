@@ -1,10 +1,11 @@
-//! The last `N` values in sorted order, and the statistics read off them.
+//! The last `N` values in sorted order, and statistics computed from them.
 
 use crate::banks::Recent;
 
-/// The last `N` values, sorted; the caller keeps the arrival order and says which value leaves.
+/// The last `N` values, sorted. The caller keeps the order of arrival and passes the value that
+/// leaves.
 ///
-/// Equal values stand in the order of their arrival, so the first of them is the oldest.
+/// Equal values are in order of arrival, so the first of them is the oldest.
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted<const N: usize> {
     values: [f64; N],
@@ -16,7 +17,7 @@ impl<const N: usize> Sorted<N> {
         Self { values: [0.0; N], len: 0 }
     }
 
-    /// Takes `value` in; `oldest` leaves if the window is full.
+    /// Inserts `value`; removes `oldest` if the window is full.
     pub(crate) fn push(&mut self, value: f64, oldest: f64) {
         if self.len < N {
             let mut at = self.len;
@@ -33,7 +34,7 @@ impl<const N: usize> Sorted<N> {
         }
     }
 
-    /// The median; of an even count the mean of the two in the middle. 0 while empty.
+    /// The median; for an even count, the mean of the two middle values. 0 while empty.
     pub(crate) fn median(&self) -> f64 {
         let sorted = self.as_slice();
         let middle = sorted.len() / 2;
@@ -44,10 +45,10 @@ impl<const N: usize> Sorted<N> {
         }
     }
 
-    /// The mean after `trim` values at each end are left out. 0 while empty.
+    /// The mean without `trim` values at each end. 0 while empty.
     ///
-    /// Summed from the least up: with identical values the rounding of the sum decides ties
-    /// between methods, so its order is part of the definition.
+    /// The sum starts with the least value. If methods have equal values, the rounding of the sum
+    /// decides ties between them, so its order is part of the definition.
     pub(crate) fn trimmed_mean(&self, trim: usize) -> f64 {
         let kept = &self.as_slice()[trim..self.len.max(2 * trim) - trim];
         if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
@@ -58,22 +59,22 @@ impl<const N: usize> Sorted<N> {
     }
 
     fn as_slice(&self) -> &[f64] {
-        // The full window is the rule, and of known size.
+        // The window is usually full, and its size is then a constant.
         if self.len == N { &self.values } else { &self.values[..self.len] }
     }
 }
 
-/// Where in full sorted values `oldest` stands, and where `value` will once that has left.
+/// Index of `oldest` in a full sorted window, and index of `value` after `oldest` has left.
 ///
-/// Both searches are without branches and do not wait for each other, so what follows them does not
-/// begin with a wrong guess.
+/// Both searches are branch-free and independent of each other, so no misprediction delays the code
+/// after them.
 fn places<const N: usize>(values: &[f64; N], oldest: f64, value: f64) -> (usize, usize) {
     let from = values.partition_point(|v| *v < oldest).min(N - 1);
     let to = values.partition_point(|v| *v <= value);
     (from, if from < to { to - 1 } else { to })
 }
 
-/// Moves what stands between two places by one, so that `from` is overwritten and `to` is free.
+/// Moves the values between two indices by one, so that `from` is overwritten and `to` is free.
 fn slide<T: Copy>(values: &mut [T], from: usize, to: usize) {
     if from < to {
         values.copy_within(from + 1..=to, from);
@@ -82,20 +83,20 @@ fn slide<T: Copy>(values: &mut [T], from: usize, to: usize) {
     }
 }
 
-/// How many values an [`Aged`] window holds.
+/// Number of values of an [`Aged`] window.
 pub(crate) const AGED: usize = 51;
-/// Words of eight ages each.
+/// Number of words of eight ages each.
 const WORDS: usize = AGED.div_ceil(8);
-/// The age of a slot that holds no value: never below a window's length.
+/// Age of an empty slot; no window is that long.
 const NO_AGE: u8 = 127;
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGH: u64 = 0x8080_8080_8080_8080;
 
-/// The last 51 values sorted, each with its age, so that the median of any shorter window of the
-/// most recent values can be read without sorting again.
+/// The last 51 values, sorted, each with its age. The median of any shorter window of the most
+/// recent values can be read without another sort.
 ///
-/// Ages are bytes, eight to a word; a median is found by counting, in whole words, the ages
-/// below the window's length until half of them are passed.
+/// Ages are bytes, eight in a word. A median is found by counting the ages below the window's
+/// length, a word at a time, until half of them are counted.
 #[derive(Clone, Debug)]
 pub(crate) struct Aged {
     sorted: Sorted<AGED>,
@@ -126,15 +127,15 @@ impl Aged {
         &self.sorted
     }
 
-    /// The median of the most recent `length` values, 1 ≤ `length` ≤ the values held.
+    /// The median of the most recent `length` values, from 1 to the number of values held.
     pub(crate) fn median_of_last(&self, length: usize) -> f64 {
         let length = length.clamp(1, self.sorted.len.max(1));
         let bound = ONES * length as u64;
-        // How many young values are still to be passed before the (lower) middle one.
+        // Number of young values that come before the (lower) middle one.
         let mut left = (length as u64 - 1) / 2;
         for word in 0..WORDS {
             let young = self.young(word, bound);
-            // Byte i of the product holds how many of bytes 0..=i are young.
+            // Byte i of the product is the number of young bytes among 0..=i.
             let prefix = young.wrapping_mul(ONES);
             let count = prefix >> 56;
             if left < count {
@@ -144,7 +145,7 @@ impl Aged {
                 if length % 2 == 1 {
                     return first;
                 }
-                // Shifted twice, because a shift by 64 is none.
+                // Two shifts each, because a single shift by 64 overflows.
                 let rest = young >> (at * 8) >> 8 << 8 << (at * 8);
                 return 0.5 * (first + self.first_young(word, rest, bound));
             }
@@ -161,7 +162,8 @@ impl Aged {
         self.sorted.values[(word * 8 + young.trailing_zeros() as usize / 8).min(AGED - 1)]
     }
 
-    /// A 1 in every byte of a word whose age is below the length that `bound` repeats.
+    /// A 1 in every byte of a word with an age below the window's length; `bound` has that length
+    /// in every byte.
     fn young(&self, word: usize, bound: u64) -> u64 {
         !((self.word(word) | HIGH) - bound) >> 7 & ONES
     }
@@ -183,12 +185,12 @@ impl Aged {
     }
 }
 
-/// Least and greatest of the last `N` values.
+/// Minimum and maximum of the last `N` values.
 #[derive(Clone, Debug)]
 pub(crate) struct Extremes<const N: usize> {
     low: f64,
     high: f64,
-    /// 0 while no value was below it, else no bound.
+    /// Lower bound of forecasts: 0 while no value was below 0, else −∞.
     floor: f64,
 }
 
@@ -197,8 +199,8 @@ impl<const N: usize> Extremes<N> {
         Self { low: f64::INFINITY, high: f64::NEG_INFINITY, floor: 0.0 }
     }
 
-    /// Takes in `value`, which `recent` holds already; looks over the window again only when an
-    /// extreme has left it.
+    /// Adds `value`, which `recent` contains already. Scans the window again only after its minimum
+    /// or maximum has left.
     pub(crate) fn push(&mut self, value: f64, recent: &Recent<128>) {
         if value < 0.0 {
             self.floor = f64::NEG_INFINITY;
@@ -215,8 +217,8 @@ impl<const N: usize> Extremes<N> {
         }
     }
 
-    /// The range, widened by a quarter on both sides, but not below 0 where no value ever was: where
-    /// a forecast of the next value may lie.
+    /// Bounds for a forecast of the next value: the range, widened by a quarter on both sides, but
+    /// not below 0 while no value was.
     pub(crate) fn widened(&self) -> (f64, f64) {
         let quarter = 0.25 * (self.high - self.low);
         let low = self.low - quarter;

@@ -1,29 +1,29 @@
-//! The errors that methods made some values ago.
+//! The errors of methods on past values.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The longer of the windows, in values, over which the selectors of NWS 2.x compare methods
-/// (`forc.c`: 1, 5, 10, 20, 30, 50, 100): where these begin is found by adding up the errors once
-/// more, that many values later.
+/// (`forc.c`: 1, 5, 10, 20, 30, 50, 100). The sum up to the start of such a window is computed by
+/// adding the errors once more, that many values later.
 pub(crate) const LAGS: [usize; 4] = [20, 30, 50, 100];
 
-/// Remembers errors for as long as the longest lag.
+/// Keeps errors for as long as the longest lag.
 pub(crate) trait History<const M: usize> {
     fn new() -> Self;
 
-    /// Takes value `number` and the errors made on it (for value 0 there are none).
+    /// Records value `number` and the errors on it; on value 0 they have no meaning.
     fn record(&mut self, number: u64, value: f64, errors: &[f64; M]);
 
     /// Heap memory in bytes.
     fn heap_bytes(&self) -> usize;
 
-    /// The errors made on value `number`, called once per lag for 2, 3, 4, …, each time when the
-    /// newest recorded is less than `LAGS[lag]` after it.
+    /// Returns the errors on value `number`. For each lag, the caller passes 2, 3, 4, … in this
+    /// order, each while the newest recorded value is less than `LAGS[lag]` after it.
     fn errors_of(&mut self, number: u64, lag: usize) -> [f64; M];
 }
 
-/// Simply stores the errors.
+/// Stores the errors of all methods.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<const M: usize> {
     errors: Box<[[f64; M]]>,

@@ -1,4 +1,4 @@
-//! The rules that make one forecast of many, for squared and for absolute error at once.
+//! The rules that make one forecast from many, for squared and for absolute error.
 
 mod blend;
 mod history;
@@ -12,16 +12,17 @@ pub(crate) use selection::{ALL, Flat, TwoLevel};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Choice {
     pub(crate) value: f64,
-    /// The method behind it, or that with the largest weight.
+    /// The chosen method, or the one with the largest weight.
     pub(crate) method: usize,
-    /// Its weight among all, where there are weights.
+    /// The method's weight, 0 to 1; `None` if the rule has no weights.
     pub(crate) weight: Option<f64>,
 }
 
 /// A rule over `M` methods.
 ///
-/// `observe` is called for every value with the predictions made before it was seen (for the first
-/// value they mean nothing), then `choose` with the predictions of the next.
+/// For each value the caller calls `observe` with the predictions made before the value was known
+/// (for the first value they have no meaning), then `choose` with the predictions of the next
+/// value.
 pub(crate) trait Choose<const M: usize> {
     fn new() -> Self;
 
@@ -38,9 +39,9 @@ pub(crate) trait Choose<const M: usize> {
     fn weights(&self, loss: usize) -> [f64; M];
 }
 
-/// The place of the least score; ties go to the first, and NaN is never least.
+/// Index of the least score, the first one of equal scores. NaN is never the least.
 pub(crate) fn least<const M: usize>(scores: &[f64; M]) -> usize {
-    // Two lanes, which one instruction compares; then the first that is as low.
+    // Two lanes, so that one instruction compares both; then the first score that is as low.
     let mut lanes = [f64::INFINITY; 2];
     for pair in scores.chunks(2) {
         for (lane, score) in lanes.iter_mut().zip(pair) {
@@ -51,7 +52,7 @@ pub(crate) fn least<const M: usize>(scores: &[f64; M]) -> usize {
     scores.iter().position(|score| *score <= low).unwrap_or(0)
 }
 
-/// The place of the greatest weight; ties go to the first.
+/// Index of the greatest weight, the first one of equal weights.
 pub(crate) fn most<const M: usize>(weights: &[f64; M]) -> usize {
     let mut high = f64::NEG_INFINITY;
     for weight in weights {

@@ -1,4 +1,5 @@
-//! Picking one method: selectors name the least wrong, and the least wrong selector speaks.
+//! Rules that pick one method: selectors each pick the method with the least error, and the
+//! selector with the least error decides.
 
 use super::{Choice, Choose, History, LAGS};
 use crate::banks::Bank;
@@ -6,7 +7,7 @@ use core::marker::PhantomData;
 
 /// Sums of squared and of absolute errors in their order of arrival, for each of `N` forecasters.
 ///
-/// The two stand side by side, so that one instruction works on both and nothing is ever compared
+/// The two are stored side by side, so that one instruction works on both and no comparison is
 /// across its lanes.
 #[derive(Clone, Copy, Debug)]
 struct Sums<const N: usize>([[f64; 2]; N]);
@@ -20,9 +21,10 @@ impl<const N: usize> Sums<N> {
         }
     }
 
-    /// Who has the least error since `past`, by squared and by absolute error; ties go to the first.
+    /// Indices of the least error since `past`, by squared and by absolute error; the first one of
+    /// equal errors.
     ///
-    /// All are scored equally often, so sums decide as means would.
+    /// All are scored equally often, so sums compare as means would.
     fn least_since(&self, past: &Self) -> [u8; 2] {
         const { assert!(N.is_multiple_of(UNROLLED) && N <= 256) }
         let mut least = Least { sums: [f64::INFINITY; 2], places: [0.0; 2] };
@@ -41,21 +43,21 @@ impl<const N: usize> Sums<N> {
     }
 }
 
-/// In steps of two the search runs a third faster than in steps of one, and more do not help.
+/// Steps of two make the search a third faster than steps of one; longer steps do not help.
 const UNROLLED: usize = 2;
 
-/// The least sums met, and where.
+/// The least sums so far, and their indices.
 struct Least {
     sums: [f64; 2],
     places: [f64; 2],
 }
 
 impl Least {
-    /// Compares with the sums at `place`; there is no branch in it, for none could be foretold.
+    /// Compares with the sums at index `place`. Branch-free: the winner is unpredictable.
     #[inline(always)]
     fn meet(&mut self, place: f64, sums: [f64; 2]) {
         for (loss, sum) in sums.into_iter().enumerate() {
-            // Places rise, so the greater is the later.
+            // Indices ascend, so the greater one is the later one.
             let better = if sum < self.sums[loss] { place } else { 0.0 };
             self.places[loss] = if self.places[loss] < better { better } else { self.places[loss] };
             self.sums[loss] = if sum < self.sums[loss] { sum } else { self.sums[loss] };
@@ -63,12 +65,12 @@ impl Least {
     }
 }
 
-/// A small whole number as an integer: after adding 2^52 it stands in the lowest bits.
+/// Converts a small whole number to an integer: after adding 2^52 it is in the lowest bits.
 fn place_of(place: f64) -> u8 {
     (place + 4_503_599_627_370_496.0).to_bits() as u8
 }
 
-/// Selectors, each naming a method, and what their forecasts have cost so far.
+/// Selectors: the method that each of them picks, and the errors of its picks so far.
 #[derive(Clone, Debug)]
 struct Selectors<const S: usize> {
     picks: [u8; S],
@@ -80,19 +82,20 @@ impl<const S: usize> Selectors<S> {
         Self { picks: [0; S], costs: Sums::ZERO }
     }
 
-    /// Scores what the methods named last have done.
+    /// Adds the errors of the methods picked last.
     fn score<const M: usize>(&mut self, errors: &[f64; M]) {
         self.costs.add(&self.picks.map(|pick| errors[usize::from(pick) % M]));
     }
 
-    /// The methods named by the selectors that cost least, by squared and by absolute error.
+    /// The picks of the selectors with the least error, by squared and by absolute error.
     fn chosen(&self) -> [u8; 2] {
         self.costs.least().map(|selector| self.picks[usize::from(selector) % S])
     }
 }
 
-/// The papers' rule: the methods with the least cumulative squared and absolute error (JavaNws
-/// §2.1.2), and of these two the one that has cost less under the loss asked for.
+/// The rule of the papers (JavaNws §2.1.2): one selector picks the method with the least cumulative
+/// squared error, the other that with the least cumulative absolute error. The selector with less
+/// error under the requested loss decides.
 #[derive(Clone, Debug)]
 pub(crate) struct Flat<const M: usize> {
     total: Sums<M>,
@@ -129,42 +132,41 @@ impl<const M: usize> Choose<M> for Flat<M> {
     }
 }
 
-/// How many selectors there can be: two losses, and windows of everything, of [`RECENT`] and of
+/// Number of selectors: two losses for each window. Windows are all values, [`RECENT`] and
 /// [`LAGS`].
 const SELECTORS: usize = 2 * WINDOWS;
 const WINDOWS: usize = 1 + RECENT.len() + LAGS.len();
-/// Windows, in values, for which the sums of then are kept as they were: nothing has to be added
-/// again, but every value of the longest takes 32 bytes a method.
+/// Windows, in values, for which the sums at their start are kept. Nothing is added again, but each
+/// value of the longest window takes 16 bytes for each method.
 const RECENT: [usize; 3] = [1, 5, 10];
 const LONGEST_RECENT: usize = RECENT[RECENT.len() - 1];
 /// The windows of NWS 2.x, in values; 0 is the whole series.
 pub(crate) const ALL: [usize; WINDOWS] =
     [0, RECENT[0], RECENT[1], RECENT[2], LAGS[0], LAGS[1], LAGS[2], LAGS[3]];
 
-/// The two levels of NWS 2.x (`forc.c`): sixteen selectors each name the method that was least
-/// wrong by squared or absolute error over their window, and of the selectors the one that was
-/// least wrong so far speaks.
+/// The two levels of NWS 2.x (`forc.c`): each of sixteen selectors picks the method with the least
+/// squared or absolute error over its window, and the selector with the least error so far decides.
 #[derive(Clone, Debug)]
 pub(crate) struct TwoLevel<B: Bank<M>, const M: usize> {
     total: Sums<M>,
     /// `total` as it was after each of the last values.
     recent: [Sums<M>; LONGEST_RECENT],
-    /// `total` as it was a lag ago, advanced by adding the errors of then.
+    /// `total` as it was one lag ago; each value adds the errors of that time.
     lagged: [Sums<M>; LAGS.len()],
     history: B::History,
-    /// Of window `w`: place `w` by squared error, `WINDOWS + w` by absolute.
+    /// For window `w`: index `w` by squared error, `WINDOWS + w` by absolute error.
     selectors: Selectors<SELECTORS>,
     chosen: [u8; 2],
     bank: PhantomData<B>,
 }
 
 impl<B: Bank<M>, const M: usize> TwoLevel<B, M> {
-    /// Lets the selectors of a window name the methods that were least wrong since `past`.
+    /// Sets the picks of a window's two selectors: the methods with the least error since `past`.
     fn name(picks: &mut [u8; SELECTORS], window: usize, total: &Sums<M>, past: &Sums<M>) {
         [picks[window], picks[WINDOWS + window]] = total.least_since(past);
     }
 
-    /// The windows of one kind that the bank has, by their places in [`ALL`] and in their kind.
+    /// The windows of one kind that the bank uses: index in [`ALL`], index in `kind`, and length.
     fn windows(first: usize, kind: &'static [usize]) -> impl Iterator<Item = (usize, usize, u64)> {
         let all = kind.iter().enumerate().map(move |(i, back)| (first + i, i, *back as u64));
         all.filter(|(_, _, back)| B::WINDOWS.contains(&(*back as usize)))
@@ -173,7 +175,7 @@ impl<B: Bank<M>, const M: usize> TwoLevel<B, M> {
 
 impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
     fn new() -> Self {
-        // Selectors that the bank has not are infinitely bad, so that they never speak.
+        // Selectors that the bank does not use have infinite costs, so that they never decide.
         let start =
             |i: usize| if B::WINDOWS.contains(&ALL[i % WINDOWS]) { [0.0; 2] } else { [f64::INFINITY; 2] };
         Self {
@@ -230,7 +232,7 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
     }
 }
 
-/// Where the sums after value `number` are kept.
+/// Index of the sums after value `number`.
 fn recent_place(number: u64) -> usize {
     (number % LONGEST_RECENT as u64) as usize
 }

@@ -1,10 +1,10 @@
 //! How far two samples are apart: the statistic of Kolmogorov and Smirnov.
 
-/// The largest distance between the cumulative distribution functions of two samples, 0 to 1; `None` when one is
-/// empty.
+/// The largest distance between the cumulative distribution functions of two samples, 0 to 1;
+/// `None` if one is empty.
 ///
-/// D = sup |F(x) − G(x)| (Smirnov 1939), exact: both functions are stepped through at every distinct value,
-/// equal values of both samples together.
+/// D = sup |F(x) − G(x)| (Smirnov 1939), exact: both functions are evaluated at every distinct
+/// value, and equal values of both samples are one step.
 #[must_use]
 pub fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.is_empty() || b.is_empty() {
@@ -12,7 +12,7 @@ pub fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> Option<f64> {
     }
     let (a, b) = (sorted(a), sorted(b));
     let (mut i, mut j) = (0, 0);
-    // Kept as a whole number over the product of the sizes, so that equal functions are exactly 0 apart.
+    // A whole number over the product of the sizes, so that equal functions are exactly 0 apart.
     let mut most: u128 = 0;
     while i < a.len() && j < b.len() {
         let at = a[i].min(b[j]);
@@ -23,9 +23,12 @@ pub fn kolmogorov_smirnov(a: &[f64], b: &[f64]) -> Option<f64> {
     Some(most as f64 / (a.len() as u128 * b.len() as u128) as f64)
 }
 
-/// The distance that two samples of these sizes from one distribution exceed with probability 5 %, from the
-/// limiting distribution: √(−ln(α/2)/2) · √((n + m)/(n·m)) (Smirnov 1948). It holds for independent values; the
-/// errors of a series hardly are, so it informs and decides nothing. `None` when a size is 0.
+/// The distance that two samples of these sizes from one distribution exceed with probability 5 %;
+/// `None` if a size is 0.
+///
+/// It follows from the limiting distribution, √(−ln(α/2)/2) · √((n + m)/(n·m)) (Smirnov 1948), and
+/// holds for independent values. The errors of a series are hardly independent, so the value is for
+/// information only.
 #[must_use]
 pub fn critical_value(n: usize, m: usize) -> Option<f64> {
     let (n, m) = (n as f64, m as f64);
@@ -39,7 +42,7 @@ fn sorted(sample: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The level that is usual where nothing else is said.
+/// The usual significance level, 5 %.
 const LEVEL: f64 = 0.05;
 
 #[cfg(test)]
@@ -53,7 +56,7 @@ mod tests {
     fn by_hand() {
         let distance = |a: &[f64], b: &[f64]| kolmogorov_smirnov(a, b).unwrap();
         assert_eq!(distance(&[1.0, 2.0], &[3.0, 4.0]), 1.0);
-        // After 1 it is 1/2 against 0, after 2 both are at 1/2 and 1/3 …
+        // After 1, F is 1/2 and G is 0; after 2, they are 1/2 and 1/3; after 3, 1 and 2/3.
         assert_eq!(distance(&[1.0, 3.0], &[2.0, 3.0, 4.0]), 0.5);
         assert_eq!(distance(&[0.0, 0.0, 1.0], &[0.0, 1.0, 1.0]), 1.0 / 3.0, "ties are one step");
         assert_eq!(distance(&[-0.0], &[0.0]), 0.0);
@@ -81,7 +84,7 @@ mod tests {
             let mut shuffled = a.clone();
             shuffled.reverse();
             prop_assert_eq!(kolmogorov_smirnov(&a, &shuffled).unwrap(), 0.0);
-            // Against its definition.
+            // The definition of the distance.
             let share = |sample: &[f64], x: f64| {
                 sample.iter().filter(|value| **value <= x).count() as f64 / sample.len() as f64
             };

@@ -3,12 +3,12 @@
 use barograph_forecast::{Battery, Config, Loss, NotFinite};
 use serde::Serialize;
 
-/// Measured − forecast of every value but the first, for which there is no forecast.
+/// Returns measured − forecast for every value but the first, which has no forecast.
 ///
 /// The forecast is the one under absolute loss, issued before the value was seen.
 ///
 /// # Errors
-/// [`NotFinite`] for a value that no battery takes.
+/// [`NotFinite`] for a value that no battery accepts.
 pub fn forecast_errors(values: impl Iterator<Item = f64>, config: &Config) -> Result<Vec<f64>, NotFinite> {
     let mut battery = Battery::new(config);
     let mut errors = Vec::new();
@@ -22,25 +22,25 @@ pub fn forecast_errors(values: impl Iterator<Item = f64>, config: &Config) -> Re
 
 /// Counts of errors in [`BINS`] bins of equal width around 0.
 ///
-/// "We form a histogram of 100 bins spanning the difference between the minimum and maximum measured values"
-/// (JavaNws §5). The first bin begins half that difference below 0.
+/// "We form a histogram of 100 bins spanning the difference between the minimum and maximum
+/// measured values" (JavaNws §5). The first bin begins half that difference below 0.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Histogram {
     /// The width of a bin, in the unit of the values.
     pub width: f64,
-    /// How many errors lie in each bin, its lower edge included.
+    /// Number of errors in each bin, including its lower edge.
     pub counts: Vec<u64>,
-    /// How many lie below the first.
+    /// Number of errors below the first bin.
     pub below: u64,
-    /// How many lie above the last, its upper edge included.
+    /// Number of errors above the last bin, including its upper edge.
     pub above: u64,
 }
 
 impl Histogram {
-    /// Of errors of series whose values all lie within `span` of each other.
+    /// Counts errors; `span` is the range of the measured values, in their unit.
     #[must_use]
     pub fn of(errors: &[f64], span: f64) -> Self {
-        // Of constant series every forecast is right; any width shows it.
+        // Forecasts of a constant series have no error, so that any width is right.
         let span = if 0.0 < span { span } else { 1.0 };
         let mut histogram = Self { width: span / BINS as f64, counts: vec![0; BINS], below: 0, above: 0 };
         for error in errors {
@@ -76,7 +76,7 @@ impl Histogram {
     }
 }
 
-/// As many as the paper's (JavaNws §5). Even, so that 0 is an edge.
+/// Number of bins, as in the paper (JavaNws §5). It is even, so that 0 is an edge.
 pub const BINS: usize = 100;
 
 #[cfg(test)]

@@ -5,21 +5,21 @@ use serde::Serialize;
 /// The first two moments of a sample (JavaNws §4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Moments {
-    /// How many values.
+    /// Number of values in the sample.
     pub count: usize,
-    /// Their arithmetic mean, in their unit; 0 of none.
+    /// Arithmetic mean, in the unit of the values; 0 without values.
     pub mean: f64,
-    /// Sum of squared deviations ÷ (n − 1), in their unit squared; `None` of fewer than two.
+    /// Sum of squared deviations ÷ (n − 1), in the unit squared; `None` for fewer than two values.
     pub variance: Option<f64>,
 }
 
 impl Moments {
-    /// Of some values.
+    /// Computes the moments of a sample.
     #[must_use]
     pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
         let count = values.clone().count();
         let mean = values.clone().sum::<f64>() / count.max(1) as f64;
-        // In a second pass, because Σx² − n·mean² loses all digits where the deviations are small.
+        // In a second pass, because Σx² − n·mean² loses all digits if the deviations are small.
         let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
         Self { count, mean, variance: (1 < count).then(|| squares / (count - 1) as f64) }
     }

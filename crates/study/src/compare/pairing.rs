@@ -1,29 +1,29 @@
-//! Which values of two series belong together: those nearest in time (JavaNws §4.2).
+//! Pairs the values of two series that are nearest in time (JavaNws §4.2).
 
 use barograph_probe::reduce::median;
 
 /// Two series paired by time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pairing {
-    /// Places in the first and in the second series, increasing in both.
+    /// Indices in the first and in the second series, increasing in both.
     pub pairs: Vec<(usize, usize)>,
-    /// Values of the first series that have no partner.
+    /// Number of values of the first series without a partner.
     pub left_a: usize,
-    /// Values of the second series that have no partner.
+    /// Number of values of the second series without a partner.
     pub left_b: usize,
-    /// The median of the time between the two of a pair, in seconds; 0 without pairs.
+    /// Median time between the two values of a pair, in seconds; 0 without pairs.
     pub distance_median_s: f64,
-    /// The longest time between the two of a pair, in seconds; 0 without pairs.
+    /// Longest time between the two values of a pair, in seconds; 0 without pairs.
     pub distance_max_s: f64,
 }
 
 impl Pairing {
-    /// Pairs two series of times in seconds that do not decrease.
+    /// Pairs two series of times, in seconds; times must not decrease.
     ///
-    /// "Two values taken nearest in time form a pair" (JavaNws §4.2): first the two that are nearest of all,
-    /// then the nearest of what is left, each value once. A pair has nothing between its two values, so that
-    /// pairs follow each other in time and one lost value does not shift all that come after. Of equal
-    /// distances the earlier goes first. Takes O(n log n).
+    /// "Two values taken nearest in time form a pair" (JavaNws §4.2): first the two nearest of all,
+    /// then the two nearest of the rest, each value once. No value lies between the two of a pair,
+    /// so pairs follow each other in time, and one lost value does not shift all later pairs. Of
+    /// equal distances the earlier comes first. Takes O(n log n).
     #[must_use]
     pub fn of(a_s: &[f64], b_s: &[f64]) -> Self {
         let order = merged(a_s, b_s);
@@ -42,7 +42,7 @@ impl Pairing {
             (is_taken[i], is_taken[i + 1]) = (true, true);
             let (one, other) = (&order[i], &order[i + 1]);
             pairs.push(if one.of_b { (other.place, one.place) } else { (one.place, other.place) });
-            // They were taken from the nearest on.
+            // Distances come in ascending order.
             distances_s.push(distance_s(i));
         }
         pairs.sort_unstable();
@@ -56,21 +56,21 @@ impl Pairing {
     }
 }
 
-/// A value in the common order of time.
+/// A value's position in the common order of time.
 struct Place {
     time_s: f64,
     of_b: bool,
     place: usize,
 }
 
-/// Both series in one order of time; of equal times the first series goes first.
+/// Both series in one order of time; at equal times the first series comes first.
 fn merged(a_s: &[f64], b_s: &[f64]) -> Vec<Place> {
     let places = |times_s: &[f64], of_b: bool| -> Vec<Place> {
         times_s.iter().enumerate().map(|(place, time_s)| Place { time_s: *time_s, of_b, place }).collect()
     };
     let mut order = places(a_s, false);
     order.extend(places(b_s, true));
-    // Stable, and quick on two runs that are sorted already.
+    // A stable sort, which is fast on two runs that are sorted already.
     order.sort_by(|one, other| one.time_s.total_cmp(&other.time_s));
     order
 }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn turns_in_both_orders_are_paired_turn_by_turn() {
-        // A B, B A, A B: the two of a turn are 1 s apart, turns 3 s.
+        // A B, B A, A B: the two values of a turn are 1 s apart, turns 3 s.
         let pairing = Pairing::of(&[0.0, 5.0, 8.0], &[1.0, 4.0, 9.0]);
         assert_eq!(pairing.pairs, [(0, 0), (1, 1), (2, 2)]);
         assert_eq!((pairing.left_a, pairing.left_b, pairing.distance_max_s), (0, 0, 1.0));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn times() -> impl Strategy<Value = Vec<f64>> {
-        // Distinct times, or the order of equal ones would decide.
+        // Distinct times, because the order of equal ones would decide.
         prop::collection::btree_set(0..100_000u32, 0..60)
             .prop_map(|set| set.into_iter().map(|t| f64::from(t) / 7.0).collect())
     }
@@ -128,7 +128,7 @@ mod tests {
             prop_assert_eq!((pairs.len() + left_a, pairs.len() + left_b), (a.len(), b.len()));
             prop_assert_eq!(pairs.is_empty(), a.is_empty() || b.is_empty());
             prop_assert!(distance_median_s <= distance_max_s);
-            // Two that are left over and next to each other would be a pair.
+            // Two neighbours of different series without a partner would be a pair.
             let mut left: Vec<(f64, bool, bool)> = Vec::new();
             for (times, of_b) in [(&a, false), (&b, true)] {
                 let is_paired = |i: usize| pairs.iter().any(|pair| i == if of_b { pair.1 } else { pair.0 });

@@ -1,4 +1,5 @@
-//! Draws comparisons as SVG: series beside each other, histograms beside each other, distributions over each other.
+//! Draws comparisons as SVG: two series side by side, two histograms side by side, two
+//! distributions in one chart.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -11,30 +12,30 @@ use crate::units::short;
 
 /// One row of a figure.
 pub struct Row<'a> {
-    /// Above its left half, or its whole.
+    /// Title above the left half, or above the whole row.
     pub title_a: String,
-    /// Above its right half, where there are two.
+    /// Title above the right half, if there is one.
     pub title_b: String,
-    /// What is drawn.
+    /// The kind of chart to draw.
     pub panel: Panel,
-    /// Of which comparison.
+    /// The comparison that is drawn.
     pub study: &'a Study,
-    /// The unit of its values.
+    /// Unit of the values, or empty.
     pub unit: &'a str,
 }
 
-/// What a row shows.
+/// The kind of chart in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Panel {
     /// The values over time: the first series left, the second right (JavaNws, figures 4 to 6).
     Series,
     /// The histograms of the forecast errors, likewise (figures 7 and 8).
     Histograms,
-    /// The distribution functions of the forecast errors, over each other (figure 9).
+    /// The distribution functions of the forecast errors, in one chart (figure 9).
     Distributions,
 }
 
-/// All three of one comparison.
+/// Draws all three charts of one comparison; `a` and `b` are the names of the series.
 pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, String> {
     let row =
         |panel, name: &dyn Fn(&str) -> String| Row { title_a: name(a), title_b: name(b), panel, study, unit };
@@ -49,7 +50,7 @@ pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, Stri
     ])
 }
 
-/// Rows below each other.
+/// Draws rows below each other, as one SVG.
 pub fn svg(rows: &[Row<'_>]) -> Result<String, String> {
     let mut svg = String::new();
     {
@@ -64,7 +65,8 @@ pub fn svg(rows: &[Row<'_>]) -> Result<String, String> {
     Ok(svg)
 }
 
-/// The mesh and its names: a chart's type depends on its axes', so that a function would not do.
+/// Draws the grid and labels of a chart. It is a macro, because the type of a chart depends on the
+/// types of its axes.
 macro_rules! axes {
     ($chart:expr, $range:expr, $x:expr, $y:expr) => {
         $chart
@@ -111,7 +113,7 @@ impl Row<'_> {
         let size = self.study.a.median.abs().max(self.study.b.median.abs());
         let (exponent, unit) = match self.unit {
             "s" | "bit/s" => prefixed(self.unit, size),
-            // The chart finds one by itself.
+            // The chart chooses a power of ten by itself.
             unit => (0, drawable(unit)),
         };
         let recorder = |side: &Side| {
@@ -152,7 +154,8 @@ impl Row<'_> {
         chart.draw_series(bars).map_err(failed).map(drop)
     }
 
-    /// The middle of the errors; the farthest hundredth at each end would make the rest a wall.
+    /// Draws the middle of the distributions: the outermost hundredth at each end would compress
+    /// the rest to a vertical line.
     fn distributions(&self, area: &Area<'_>) -> Result<(), String> {
         let sides = [(&self.study.a, MEASURED, 3), (&self.study.b, FORECAST, 1)];
         let sorted = sides.map(|(side, ..)| {
@@ -200,7 +203,7 @@ impl Row<'_> {
     }
 }
 
-/// The corners of a distribution function, of which no more are kept than can be seen.
+/// The corners of a distribution function, at most as many as can be seen.
 fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
     let n = sorted.len();
     let every = n.div_ceil(POINTS_MAX).max(1);
@@ -208,7 +211,7 @@ fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
     kept.flat_map(|i| [(sorted[i], i as f64 / n as f64), (sorted[i], (i + 1) as f64 / n as f64)]).collect()
 }
 
-/// An axis that the drawing library can bear: wider than nothing, with numbers of ordinary size.
+/// An axis for the drawing library, which needs a range wider than 0 and numbers of ordinary size.
 struct Scale {
     exponent: i32,
     unit: String,
@@ -238,7 +241,7 @@ impl Scale {
     }
 }
 
-/// The power of ten and the name of a unit in which a number of this size has few digits.
+/// The power of ten in which a number of this size has few digits, and the unit with that power.
 fn prefixed(unit: &str, size: f64) -> (i32, String) {
     let steps: &[(i32, &str)] = match unit {
         "s" => &[(0, "s"), (-3, "ms"), (-6, "µs"), (-9, "ns")],
@@ -258,7 +261,7 @@ fn prefixed(unit: &str, size: f64) -> (i32, String) {
     }
 }
 
-/// The part of an area below a title.
+/// Draws a title, and returns the part of the area below it.
 fn titled<'a>(area: &Area<'a>, title: &str) -> Result<Area<'a>, String> {
     let (head, rest) = area.split_vertically(HEAD);
     let style = ("sans-serif", 20).into_font().into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
@@ -277,5 +280,5 @@ const HEAD: i32 = 34;
 /// More corners than pixels show nothing more.
 const POINTS_MAX: usize = 2000;
 
-/// The share of the errors at each end that a distribution is drawn without.
+/// Share of the errors at each end that is not drawn.
 const TAIL: f64 = 0.01;

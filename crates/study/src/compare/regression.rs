@@ -1,17 +1,17 @@
 //! How the values of two series are proportional: least squares through the origin (JavaNws §4.2).
 
-/// Which values of a quantity are the better ones.
+/// Whether larger or smaller values of a quantity are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// As of goodput: the coefficient is B ÷ A.
+    /// Larger is better, as for goodput: the coefficient is B ÷ A.
     Larger,
-    /// As of times: the coefficient is A ÷ B.
+    /// Smaller is better, as for times: the coefficient is A ÷ B.
     Smaller,
 }
 
 impl Better {
-    /// How the coefficient is to be read.
+    /// The coefficient as a formula of the two series.
     #[must_use]
     pub fn ratio(self) -> &'static str {
         match self {
@@ -21,15 +21,16 @@ impl Better {
     }
 }
 
-/// The coefficient c of the least-squares line through the origin over pairs (a, b), so that below 1 always
-/// means that B reports worse: "higher round trip times and lower bandwidth values" (JavaNws §4.2).
+/// The coefficient c of the least-squares line through the origin over pairs (a, b). A coefficient
+/// below 1 always means that B reports worse: "higher round trip times and lower bandwidth values"
+/// (JavaNws §4.2).
 ///
-/// `None` when all values that it would be divided by are 0.
+/// `None` if all values that it would be divided by are 0.
 #[must_use]
 pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Better) -> Option<f64> {
     let (mut products, mut squares) = (0.0, 0.0);
     for (a, b) in pairs {
-        // Where larger is better, b = c·a is fitted; where smaller is, a = c·b.
+        // Larger is better: fit b = c·a. Smaller is better: fit a = c·b.
         let (x, y) = match better {
             Better::Larger => (a, b),
             Better::Smaller => (b, a),
@@ -42,14 +43,15 @@ pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Better) -> O
     c.is_finite().then_some(c)
 }
 
-/// From how large a value on it is an outlier, given the median of its series: "occasional values that deviated
-/// by two or three orders of magnitude" (JavaNws §4.2). `None` where the median is not positive and so no measure.
+/// The least value that is an outlier, given the median of its series: "occasional values that
+/// deviated by two or three orders of magnitude" (JavaNws §4.2). `None` if the median is not
+/// positive, because it is then no measure.
 #[must_use]
 pub fn outlier_from(median: f64) -> Option<f64> {
     (0.0 < median).then_some(OUTLIER_FACTOR * median)
 }
 
-/// Two orders of magnitude.
+/// An outlier is this many times the median: two orders of magnitude.
 pub const OUTLIER_FACTOR: f64 = 100.0;
 
 #[cfg(test)]

@@ -1,31 +1,31 @@
-//! A series to compare: its values with their times, and what the kernel said of each.
+//! A series to compare: its values with their times, and the kernel's TCP counters for each.
 
 use std::io::BufRead;
 
 use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
 
-/// A series that was read.
+/// A series that was read from a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Series {
-    /// What was measured, where the series says so.
+    /// The quantity, if the lines name one.
     pub quantity: Option<String>,
     /// Values with their times in seconds, which do not decrease.
     pub samples: Vec<Sample>,
-    /// What the kernel's counters were at each value.
+    /// The kernel's counters at each value.
     pub kernel: Vec<Kernel>,
 }
 
-/// What `TCP_INFO` said at the end of one measurement, where it is known.
+/// `TCP_INFO` at the end of one measurement; `None` = not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Kernel {
-    /// Segments sent again.
+    /// Number of segments that TCP retransmitted.
     pub retrans: Option<u64>,
     /// The smallest round-trip time seen, in seconds.
     pub min_rtt_s: Option<f64>,
 }
 
 impl Series {
-    /// Adds a value.
+    /// Appends a value with its counters.
     pub fn push(&mut self, sample: Sample, kernel: Kernel) {
         self.samples.push(sample);
         self.kernel.push(kernel);
@@ -34,15 +34,16 @@ impl Series {
     /// Reads a series in any format that has times.
     ///
     /// # Errors
-    /// What is wrong with it, in a sentence that begins with a line's number where one is to blame.
+    /// [`SeriesError`] if a line cannot be read, or if the values have no times.
     pub fn read(input: impl BufRead) -> Result<Self, SeriesError> {
         Self::read_quantity(input, None)
     }
 
-    /// Reads the rows of one quantity where rows name several, as in a page's whole CSV; rows that name none are of it.
+    /// Reads the rows of one quantity, if rows name several, as in the whole CSV of a page. Rows
+    /// that name no quantity belong to it. `None` = the only quantity of the file.
     ///
     /// # Errors
-    /// As [`read`](Self::read), and when there is no row of it.
+    /// As [`read`](Self::read), and if no row is of the wanted quantity.
     pub fn read_quantity(input: impl BufRead, wanted: Option<&str>) -> Result<Self, SeriesError> {
         let mut reader = SeriesReader::new(input).of_quantity(wanted);
         let mut series = Self::default();
@@ -58,12 +59,12 @@ impl Series {
         Ok(series)
     }
 
-    /// The values alone.
+    /// The values without their times.
     pub fn values(&self) -> impl Iterator<Item = f64> + Clone {
         self.samples.iter().map(|sample| sample.value)
     }
 
-    /// The times alone, in seconds.
+    /// The times of the values, in seconds.
     #[must_use]
     pub fn times_s(&self) -> Vec<f64> {
         self.samples.iter().map(|sample| sample.time_s).collect()

@@ -1,4 +1,5 @@
-//! Everything that is said of two series: moments, coefficients, outliers, forecast errors and their distance.
+//! The comparison of two series: moments, coefficients, outliers, forecast errors and their
+//! distance.
 
 use barograph_forecast::{Config, NotFinite};
 use barograph_probe::reduce::median;
@@ -15,34 +16,34 @@ use crate::units::figure;
 /// Two series, compared as JavaNws §4 and §5 compare Java with C.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// The first series; in the paper the one by C.
+    /// The first series; in the paper, the one measured by C.
     pub a: Side,
-    /// The second series; in the paper the one by Java.
+    /// The second series; in the paper, the one measured by Java.
     pub b: Side,
-    /// Which values are the better ones.
+    /// Whether larger or smaller values are better.
     pub better: Better,
-    /// Which values belong together.
+    /// The pairs of values that are nearest in time.
     pub pairing: Pairing,
     /// The coefficient over all pairs; below 1 means that B reports worse.
     pub coefficient: Option<f64>,
-    /// The same without pairs that have an outlier.
+    /// The coefficient without the pairs that have an outlier.
     pub without_outliers: Option<f64>,
-    /// The pairs that were left out of it, in order of time.
+    /// The pairs that have an outlier, in order of time.
     pub outliers: Vec<Outlier>,
     /// The distance of Kolmogorov and Smirnov between the forecast errors, 0 to 1.
     pub distance: Option<f64>,
-    /// What it would exceed by chance in 5 % of independent samples of these sizes.
+    /// The distance that 5 % of independent samples of these sizes exceed by chance.
     pub distance_critical: Option<f64>,
 }
 
-/// One of the two series.
+/// One of the two series, with the results that need no other.
 #[derive(Clone, Debug)]
 pub struct Side {
     /// Its values, with their times.
     pub series: Series,
-    /// Of all its values.
+    /// Mean and variance of all values.
     pub moments: Moments,
-    /// The median of all its values.
+    /// The median of all values, in their unit.
     pub median: f64,
     /// Measured − forecast, of every value but the first.
     pub errors: Vec<f64>,
@@ -61,31 +62,31 @@ pub struct Outlier {
     pub b: f64,
     /// Whether the first series' value is an outlier of its series.
     pub is_a: bool,
-    /// Whether the second series' value is one of its own.
+    /// Whether the second series' value is an outlier of its series.
     pub is_b: bool,
-    /// What the kernel said at the first series' value.
+    /// The kernel's counters at the first series' value.
     pub kernel_a: Kernel,
-    /// What the kernel said at the second series' value.
+    /// The kernel's counters at the second series' value.
     pub kernel_b: Kernel,
-    /// What made it one.
+    /// The cause of the outlier, if it is known.
     pub cause: Cause,
 }
 
-/// What made a value an outlier, as far as can be told.
+/// The cause of an outlier, as far as the kernel's counters show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// TCP had to send again in every measurement of the pair that is an outlier.
+    /// TCP retransmitted in every measurement of the pair that is an outlier.
     Network,
-    /// The kernel's counters are not known, or tell of no retransmission.
+    /// The kernel's counters are not known, or show no retransmission.
     Unexplained,
 }
 
 impl Study {
-    /// Compares two series; `config` says which forecasts' errors are compared.
+    /// Compares two series; `config` is that of the battery for their forecast errors.
     ///
     /// # Errors
-    /// [`NotFinite`] for a value that no battery takes.
+    /// [`NotFinite`] for a value that no battery accepts.
     pub fn of(a: Series, b: Series, better: Better, config: &Config) -> Result<Self, NotFinite> {
         let pairing = Pairing::of(&a.times_s(), &b.times_s());
         let span = span(a.values().chain(b.values()));
@@ -108,7 +109,8 @@ impl Study {
 }
 
 impl Study {
-    /// Why the pairs may not belong together, in sentences for people; empty when nothing speaks against them.
+    /// Reasons why the pairs may not belong together, as sentences for people; empty if there are
+    /// none.
     #[must_use]
     pub fn doubts(&self) -> Vec<String> {
         let Pairing { pairs, distance_max_s, .. } = &self.pairing;
@@ -130,11 +132,11 @@ impl Study {
     }
 }
 
-/// Over so many periods the weather may have changed.
+/// Longest time within a pair, in median periods; after that the network may have changed.
 const PERIODS_MAX: f64 = 3.0;
 
 impl Side {
-    /// The median time from a value to the next, in seconds; `None` of fewer than two values.
+    /// The median time from a value to the next, in seconds; `None` for fewer than two values.
     fn period_s(&self) -> Option<f64> {
         let times_s = self.series.times_s();
         median(&times_s.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>())
@@ -151,7 +153,7 @@ impl Side {
         })
     }
 
-    /// Mean absolute error of the forecasts, in the unit of the values; `None` where there was none.
+    /// Mean absolute error of the forecasts, in the unit of the values; `None` without forecasts.
     #[must_use]
     pub fn mae(&self) -> Option<f64> {
         let sum: f64 = self.errors.iter().map(|error| error.abs()).sum();
@@ -167,7 +169,7 @@ impl Side {
     }
 }
 
-/// The pairs with an outlier, with what is known of them.
+/// The pairs with an outlier, with their counters and their cause.
 fn outliers(a: &Side, b: &Side, pairing: &Pairing) -> Vec<Outlier> {
     let pairs = pairing.pairs.iter().map(|(i, j)| {
         let (value_a, value_b) = (a.value(*i), b.value(*j));
@@ -182,7 +184,7 @@ fn outliers(a: &Side, b: &Side, pairing: &Pairing) -> Vec<Outlier> {
     pairs.filter(|pair| pair.is_a || pair.is_b).collect()
 }
 
-/// From the least to the greatest.
+/// The greatest value minus the least; 0 without values.
 fn span(values: impl Iterator<Item = f64>) -> f64 {
     let (low, high) =
         values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));

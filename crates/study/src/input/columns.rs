@@ -1,32 +1,33 @@
-//! The columns that a CSV header names beside time and value, and what they tell of a measurement.
+//! The columns of a CSV header, and the details of a measurement beside its time and value.
 
 use barograph_forecast::Quantity;
 use serde_json::Value;
 
 use super::unquoted;
 
-/// What stands beside a measurement, where its line says so.
+/// The details of a measurement, if its line has them.
 ///
-/// Of a CSV line with a header, the columns of these names; of a JSON line, the keys of these names, also in an
-/// object under `tcp_info`, `info` or `detail`, as stations record them.
+/// On a CSV line they are the columns of these names; a header is needed. On a JSON line they are
+/// the keys of these names, also in an object under `tcp_info`, `info` or `detail`, as stations
+/// record them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// The host that measured (`source`).
     pub source: Option<String>,
-    /// What was measured against (`target`).
+    /// The host or URL that was measured (`target`).
     pub target: Option<String>,
-    /// What was measured (`quantity`, or the name of the column of values).
+    /// The quantity (`quantity`, or the name of the column of values).
     pub quantity: Option<String>,
-    /// Segments that TCP sent again (`retrans` or `total_retrans`).
+    /// Number of segments that TCP retransmitted (`retrans` or `total_retrans`).
     pub retrans: Option<u64>,
     /// The smallest round-trip time that the kernel saw, in seconds (`min_rtt_s`).
     pub min_rtt_s: Option<f64>,
-    /// How long the test took that measured the value, in seconds (`test_s`).
+    /// Duration of the test that measured the value, in seconds (`test_s`).
     pub test_s: Option<f64>,
 }
 
 impl Detail {
-    /// Of a JSON line; what is not of the expected type is passed over.
+    /// The details on a JSON line; a value of another type is ignored.
     pub(super) fn of_json(text: &str) -> Self {
         let Ok(object) = serde_json::from_str::<Value>(text) else { return Self::default() };
         let places = || PLACES.iter().filter_map(|place| object.pointer(place));
@@ -43,22 +44,22 @@ impl Detail {
     }
 }
 
-/// A time in a column of its own.
+/// A finite time in seconds, from a column.
 fn seconds(text: &str) -> Option<f64> {
     text.parse().ok().filter(|seconds: &f64| seconds.is_finite())
 }
 
-/// A text that is not empty.
+/// The text, if it is not empty.
 fn named(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A text that is the name of a quantity.
+/// The text, if it is a valid quantity.
 fn identifier(text: &str) -> Option<String> {
     Quantity::new(text).ok().map(|quantity| quantity.as_str().to_owned())
 }
 
-/// Where the time, the value and the rest stand on a line.
+/// The columns of a line, and which of them are time and value.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
     names: Vec<String>,
@@ -78,7 +79,8 @@ impl Columns {
         (names.len() <= COLUMNS_MAX).then_some(Self { names, time, value })
     }
 
-    /// Time, value and whether the line tells of a failure; `None` when it has another number of fields.
+    /// Time, value, and whether the line reports a failure; `None` if its number of fields is not
+    /// that of the header.
     pub(super) fn fields<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str, bool)> {
         let fields: Vec<&str> = text.split(',').map(unquoted).collect();
         let failed = self.at("error").is_some_and(|at| fields.get(at).is_some_and(|why| !why.is_empty()));
@@ -86,7 +88,7 @@ impl Columns {
         (fields.len() == self.names.len()).then_some((time, value, failed && value.is_empty()))
     }
 
-    /// What the other columns tell.
+    /// The details in the other columns.
     pub(super) fn detail(&self, text: &str) -> Detail {
         let field = |name: &str| text.split(',').nth(self.at(name)?).map(unquoted);
         let column = Some(self.names[self.value].as_str()).filter(|name| *name != "value");
@@ -105,10 +107,10 @@ impl Columns {
     }
 }
 
-/// Whether smaller values of a quantity are the better ones, from its name; `None` = its name does not tell.
+/// Whether smaller values of a quantity are better, by its name; `None` = the name is not known.
 #[must_use]
 pub fn smaller_is_better(quantity: &str) -> Option<bool> {
-    // Whole names, or `rtt_forecast_s` beside a measurement would pass for one.
+    // Whole names, because `rtt_forecast_s` beside a measurement is not a measured quantity.
     match quantity.strip_suffix("_loaded").unwrap_or(quantity) {
         "rtt" | "rtt_tls" | "rtt_nagle" | "rtt_udp" | "connect" | "first_byte" | "response_time" => {
             Some(true)
@@ -118,13 +120,14 @@ pub fn smaller_is_better(quantity: &str) -> Option<bool> {
     }
 }
 
-/// What counts as TCP's retransmissions: a column of one's own choice, and the kernel's name.
+/// Columns of TCP's retransmissions: a short name, and the kernel's name.
 const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
 
-/// Where lines, `barograph probe --json`, others, stations and pages keep what the kernel said (RFC 6901).
+/// JSON pointers (RFC 6901) to the kernel's counters, as in lines of `barograph probe --json`, of
+/// other programs, of stations and of pages.
 const PLACES: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_info", "/detail/tcp"];
 
-/// More columns than any record of ours has; a bound on what a header can cost.
+/// Most columns of a header: more than any record has, and a bound on the cost of a header.
 const COLUMNS_MAX: usize = 64;
 
 #[cfg(test)]

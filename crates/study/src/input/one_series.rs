@@ -1,8 +1,8 @@
-//! Whether lines are of one series: one quantity, from one source to one target.
+//! Checks that lines are of one series: one quantity, from one source to one target.
 
 use super::{Detail, InputError, excerpt};
 
-/// What the lines of a series had in common so far. Lines that name nothing belong to any series.
+/// Quantity, source and target of the lines so far. A line that names none belongs to any series.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OneSeries {
     wanted: Option<String>,
@@ -12,7 +12,7 @@ pub(super) struct OneSeries {
 }
 
 impl OneSeries {
-    /// Takes the lines of this quantity alone.
+    /// Selects the lines of this quantity; `None` = the only quantity of the lines.
     pub(super) fn of_quantity(wanted: Option<&str>) -> Self {
         Self { wanted: wanted.map(str::to_owned), ..Self::default() }
     }
@@ -21,7 +21,7 @@ impl OneSeries {
         self.quantity.as_deref()
     }
 
-    /// Whether a line is of this series; false for one of a quantity that was not asked for.
+    /// Whether a line is of this series; false if it is of another quantity than the wanted one.
     ///
     /// # Errors
     /// The line is of another series than the lines before it.
@@ -42,13 +42,13 @@ impl OneSeries {
         Ok(true)
     }
 
-    /// Why a series of a quantity that was asked for is empty.
+    /// The error of a series without any line of the wanted quantity; `None` if none was wanted.
     pub(super) fn absent(&self) -> Option<InputError> {
         self.wanted.clone().map(|quantity| InputError::Absent { quantity })
     }
 }
 
-/// Keeps the first name; both names where the next is another.
+/// Keeps the first name; returns both names if the next one differs.
 fn differs(known: &mut Option<String>, named: &Option<String>) -> Option<(String, String)> {
     match (&*known, named) {
         (Some(before), Some(next)) if before != next => Some((before.clone(), next.clone())),

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::Column;
 use crate::units::short;
 
-/// The axis of values. The drawing library needs numbers of ordinary size and a range that is wider
-/// than their rounding errors, so others are scaled.
+/// The axis of values. The drawing library needs numbers of ordinary size, and a range wider than
+/// their rounding errors, so other values are scaled.
 pub(super) struct Ruler {
     /// Values are divided by ten to this power.
     exponent: i32,
@@ -31,7 +31,7 @@ impl Ruler {
         (ruler, logarithmic)
     }
 
-    /// A value on the axis; what lies outside is drawn at its end.
+    /// The position of a value on the axis; a value outside is drawn at the end of the axis.
     pub(super) fn at(&self, value: f64) -> f64 {
         (value / 10f64.powi(self.exponent)).clamp(self.low, self.high)
     }
@@ -56,7 +56,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A unit that gives numbers of a few digits.
+    /// Chooses a unit in which times have a few digits.
     pub(super) fn of(columns: &[Column], timed: bool) -> Self {
         let first_s = columns.first().map_or(0.0, |column| column.first_s);
         let last_s = columns.last().map_or(0.0, |column| column.last_s);
@@ -87,27 +87,29 @@ impl Clock {
     }
 }
 
-/// The power of ten below a positive number, within what `f64` can divide by.
+/// The exponent of the power of ten below a positive number, limited so that `f64` can divide by
+/// that power.
 fn magnitude(number: f64) -> i32 {
     (number.log10().floor() as i32).clamp(-300, 300)
 }
 
-/// The label of `number` on a linear axis of this range. Plotters adds up steps, so its zero can be off by a rounding
-/// error; that is labelled 0.
+/// The label of `number` on a linear axis of this range. Plotters adds up steps, so its zero can be
+/// off by a rounding error; it is labelled 0.
 pub(crate) fn tick(number: f64, range: &Range<f64>) -> String {
     let has_zero = range.start <= 0.0 && 0.0 <= range.end;
     let is_rounding = number.abs() < (range.end - range.start) * ROUNDING;
     short(if has_zero && is_rounding { 0.0 } else { number })
 }
 
-/// Of an axis' length: far above the rounding errors of a few dozen steps, far below one step.
+/// Share of an axis' length that counts as a rounding error: far more than the errors of a few
+/// dozen steps, far less than one step.
 const ROUNDING: f64 = 1e-9;
 
-/// Values that span more than this factor are drawn on a logarithmic scale, or all but the outliers
-/// would be one flat line.
+/// Values that span more than this factor are drawn on a logarithmic scale. On a linear one, all
+/// but the outliers would be a flat line.
 pub(super) const LOGARITHMIC_FROM: f64 = 100.0;
 
-/// A logarithmic scale is cut after so many powers of ten, below which nobody would look.
+/// Largest ratio of the ends of a logarithmic scale; smaller values do not matter.
 const LOGARITHMIC_TO: f64 = 1e12;
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use crate::units::positive;
 
-/// The length of the test that a file's name tells: the first part between `_`, `-`, blanks and points that is a number with
-/// an `s`, such as `10s` in `goodput_10s.csv`; a point between digits is part of a number, as in `goodput_1.5s.csv`.
+/// The length of a test in seconds, from a file's name: its first part that is a number followed by
+/// `s`, such as `10s` in `goodput_10s.csv`. The parts are separated by `_`, `-`, blanks and points.
+/// A point between digits is part of a number, as in `goodput_1.5s.csv`.
 #[must_use]
 pub fn length_of_name_s(name: &str) -> Option<f64> {
     let is_digit = |at: usize| name.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
@@ -13,7 +14,7 @@ pub fn length_of_name_s(name: &str) -> Option<f64> {
         _ => false,
     };
     let cuts = name.char_indices().filter(is_cut).map(|(at, _)| at).chain([name.len()]);
-    // What cuts is one byte long.
+    // Each separator is one byte long.
     let parts = cuts.scan(0, |from, to| Some(&name[std::mem::replace(from, to + 1)..to]));
     parts.into_iter().find_map(|part| positive(part.strip_suffix('s')?))
 }

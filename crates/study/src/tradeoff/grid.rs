@@ -1,4 +1,4 @@
-//! A series on a grid of equal periods, in which what is missing stays missing.
+//! A series on a grid of equal periods; what is missing stays missing.
 
 use crate::input::Sample;
 
@@ -9,19 +9,20 @@ pub struct Grid {
     pub base_s: f64,
     /// A value or a blank for each period, from the first value to the last.
     pub slots: Vec<Option<f64>>,
-    /// Values that were left out because their period had one already.
+    /// Number of values left out because their period had one already.
     pub crowded: usize,
 }
 
 impl Grid {
-    /// Puts values into the periods that they fall into; the base period is the median time between values unless
-    /// it is given.
+    /// Assigns values to periods. The base period is the median time between values, unless it is
+    /// given.
     ///
-    /// A value may lie half a period from where it is expected. The grid follows the values' clock slowly,
-    /// so that a period that is really 300.4 s long makes neither blanks nor crowds.
+    /// A value may be half a period early or late. The grid follows the values' clock slowly, so
+    /// that a real period of 300.4 s instead of 300 s causes no blanks and no crowded periods.
     ///
     /// # Errors
-    /// [`GridError`] when there are fewer than two values, one is negative, or there is no sensible period.
+    /// [`GridError`] when there are fewer than two values, one is negative, or there is no sensible
+    /// period.
     pub fn of(samples: &[Sample], base_s: Option<f64>) -> Result<Self, GridError> {
         if let Some(Sample { time_s, value }) = samples.iter().find(|sample| sample.value < 0.0) {
             return Err(GridError::Negative { time_s: *time_s, value: *value });
@@ -51,7 +52,7 @@ impl Grid {
                 grid.crowded += 1;
                 continue;
             }
-            // The quotient is a whole number below the limit.
+            // `steps` is a whole number below the limit.
             grid.slots.resize(grid.slots.len() + steps as usize - 1, None);
             grid.slots.push(Some(*value));
             let expected_s = at_s + steps * base_s;
@@ -60,12 +61,12 @@ impl Grid {
         Ok(grid)
     }
 
-    /// The values that there are, in order.
+    /// The values, without blanks, in order.
     pub fn values(&self) -> impl Iterator<Item = f64> + Clone {
         self.slots.iter().filter_map(|slot| *slot)
     }
 
-    /// How many periods have no value.
+    /// Number of periods without a value.
     #[must_use]
     pub fn blanks(&self) -> usize {
         self.slots.len() - self.values().count()
@@ -74,7 +75,7 @@ impl Grid {
     /// The mean of the values, in their unit.
     #[must_use]
     pub fn mean(&self) -> f64 {
-        // Values are at most 1e70 and at most ten millions, so that the sum is finite.
+        // At most ten million values of at most 1e70 each, so that the sum is finite.
         self.values().sum::<f64>() / self.values().count().max(1) as f64
     }
 
@@ -84,13 +85,13 @@ impl Grid {
         self.values().fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
     }
 
-    /// Every `every`-th slot from `offset` on, with its place on the grid; `every` is at least 1.
+    /// Every `every`-th slot from `offset` on, with its index in the grid; `every` is at least 1.
     pub fn subsample(&self, every: usize, offset: usize) -> impl Iterator<Item = (usize, Option<f64>)> + '_ {
         self.slots.iter().copied().enumerate().skip(offset).step_by(every.max(1))
     }
 }
 
-/// The median time from a value to the next that is later, in seconds; `None` when none is.
+/// The median of the positive times between neighbouring values, in seconds; `None` if none is.
 fn median_step_s(samples: &[Sample]) -> Option<f64> {
     let mut steps: Vec<f64> = samples.windows(2).map(|two| two[1].time_s - two[0].time_s).collect();
     steps.retain(|step| 0.0 < *step && step.is_finite());
@@ -104,19 +105,19 @@ fn median_step_s(samples: &[Sample]) -> Option<f64> {
 pub enum GridError {
     #[error("value at {time_s} s is {value}; expected no negative values")]
     Negative {
-        /// When, in seconds.
+        /// Time of the value, in seconds.
         time_s: f64,
         value: f64,
     },
     /// Nothing to compare a forecast with.
     #[error("it has {count} values; expected at least 2")]
     Short { count: usize },
-    /// All values are of one time.
+    /// All values have the same time.
     #[error("its times stand still; expected times that advance, or --base with values that have none")]
     Standing,
     #[error("at {time_s} s it spans more than {SLOTS_MAX} periods of {base_s} s; expected a longer --base")]
     Long {
-        /// When, in seconds.
+        /// Time of the first value beyond the limit, in seconds.
         time_s: f64,
         /// The base period in seconds.
         base_s: f64,
@@ -127,24 +128,25 @@ pub enum GridError {
          value; expected a longer --base, or a series without that gap"
     )]
     Sparse {
-        /// When its widest gap ends, in seconds.
+        /// Time at which the widest gap ends, in seconds.
         time_s: f64,
-        /// How wide that is, in seconds.
+        /// Length of the widest gap, in seconds.
         gap_s: f64,
         /// The base period in seconds.
         base_s: f64,
     },
 }
 
-/// The share of a value's distance from its slot that the grid follows. Jitter of a scheduler moves single
-/// values; an eighth, as in RFC 6298 §2.3, averages over about eight of them and still follows a drift at once.
+/// Share of a value's distance from its slot by which the grid moves. Jitter of a scheduler moves
+/// single values. An eighth, as in RFC 6298 §2.3, averages over about eight of them, and still
+/// follows a drift at once.
 const FOLLOWING: f64 = 0.125;
 
-/// A value a second for four months; a longer series would hardly be of one path.
+/// Most slots of a grid: a value a second for four months. A longer series is hardly of one path.
 const SLOTS_MAX: usize = 10_000_000;
 
-/// Blanks for each value. A station that measures in bursts leaves some tens; a clock that jumps by years leaves so many that
-/// scoring every offset would take minutes and tell nothing.
+/// Most slots for each value. A station that measures in bursts leaves some tens of blanks. A clock
+/// that jumps by years leaves so many that scoring every offset would take minutes for no result.
 const BLANKS_MAX: usize = 1000;
 
 #[cfg(test)]
@@ -183,7 +185,7 @@ mod tests {
         assert_eq!(of(&[(0.0, 1.0), (5.0, -2.0)]), GridError::Negative { time_s: 5.0, value: -2.0 });
         let long = of(&[(0.0, 1.0), (1.0, 2.0), (2.0, 2.0), (1e300, 3.0)]);
         assert_eq!(long, GridError::Long { time_s: 1e300, base_s: 1.0 });
-        // A clock that was set right by two months.
+        // A clock that was corrected by two months.
         let mut jumped: Vec<(f64, f64)> = (0..100).map(|i| (f64::from(i), 1.0)).collect();
         jumped.extend((0..100).map(|i| (5e6 + f64::from(i), 1.0)));
         let sparse = of(&jumped);

@@ -1,4 +1,4 @@
-//! Draws errors against the period, with bytes an hour, and against the length of the tests, as SVG.
+//! Draws errors against the period, with bytes an hour, and against the test length, as SVG.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -9,10 +9,11 @@ use super::study::{Measured, Study};
 use crate::plot::{FORECAST, MEASURED, drawable};
 use crate::units::{short, shown_s};
 
-/// A panel for each series, and one for the lengths where there are several.
+/// Draws a panel for each series, and one for the test lengths if there are several.
 ///
 /// # Errors
-/// What the drawing library could not do, or that errors are no share of a mean of 0.
+/// A message of the drawing library, or that the mean of a series is 0 and errors are no share of
+/// it.
 pub fn svg(study: &Study) -> Result<String, String> {
     if let Some(measured) = study.series.iter().find(|measured| measured.grid.mean() <= 0.0) {
         return Err(format!("the mean of {} is 0, of which errors are no share", drawable(&measured.name)));
@@ -39,7 +40,7 @@ pub fn svg(study: &Study) -> Result<String, String> {
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Mean absolute errors in % of the mean, on the left; bytes an hour, on the right.
+/// Draws mean absolute errors in % of the mean, on the left axis, and bytes an hour, on the right.
 fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), String> {
     let measured = &study.series[series];
     let body = titled(area, &title(measured))?;
@@ -53,7 +54,7 @@ fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), S
     let high = bytes.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
     // Without goodput the axis on the right stays empty.
     let right = if 0.0 < high { high / 1e4..high * 2.0 } else { 1.0..10.0 };
-    // Powers of ten are no periods that people think in.
+    // People do not think of periods in powers of ten.
     let ticks: Vec<f64> = TICKS_S.into_iter().filter(|s| (ends.0 / 1.2..ends.1 * 1.2).contains(s)).collect();
     let mut chart = ChartBuilder::on(&body)
         .margin(14)
@@ -101,7 +102,7 @@ fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), S
     Ok(())
 }
 
-/// The series with a known length, the shortest tests first.
+/// Length and index of each series with a known test length, the shortest first.
 fn by_length(study: &Study) -> Vec<(f64, usize)> {
     let known = study.series.iter().enumerate();
     let mut known: Vec<(f64, usize)> =
@@ -110,7 +111,7 @@ fn by_length(study: &Study) -> Vec<(f64, usize)> {
     known
 }
 
-/// At the shortest period.
+/// Draws the errors at the base period against the test length.
 fn against_length(area: &Area<'_>, study: &Study, lengths: &[(f64, usize)]) -> Result<(), String> {
     let body = titled(area, "at the base period, against the length of the tests")?;
     let points = |predictor: Predictor| {
@@ -156,7 +157,7 @@ fn title(measured: &Measured) -> String {
     format!("{}{length}", drawable(&measured.name))
 }
 
-/// The part of an area below a title and the names of the colours.
+/// Draws a title and the legend, and returns the part of the area below them.
 fn titled<'a>(area: &Area<'a>, title: &str) -> Result<Area<'a>, String> {
     let (head, rest) = area.split_vertically(HEAD);
     let style = |size: u32| {
@@ -181,18 +182,18 @@ fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) ->
     error.to_string()
 }
 
-/// Pixels.
+/// Width of a figure, and heights of a panel and its heading, in pixels.
 const WIDTH: u32 = 1200;
 const PANEL_HEIGHT: u32 = 420;
 const HEAD: i32 = 34;
 
-/// Periods that are marked on the axis, each about three times the one before.
+/// Periods that are marked on the axis, in seconds; each is about three times the one before.
 const TICKS_S: [f64; 12] =
     [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 43_200.0, 86_400.0, 604_800.0, 2_592_000.0];
 
-/// More would be a poster; the numbers of all are printed.
+/// Most series that are drawn; the numbers of all are printed.
 const PANELS_MAX: usize = 12;
 
-/// Colours of Okabe and Ito (2008): of the predictors in their order, and of the cost.
+/// Colours of Okabe and Ito (2008) for the predictors in their order; `BYTES` is for the cost.
 const COLOURS: [RGBColor; 4] = [MEASURED, RGBColor(230, 159, 0), RGBColor(204, 121, 167), FORECAST];
 const BYTES: RGBColor = RGBColor(150, 150, 150);

@@ -1,29 +1,31 @@
-//! What predicts the next measurement, and how wrong it is on one subsample.
+//! Predictors of the next measurement, and their errors on one subsample.
 
 use barograph_forecast::{Battery, Config, Loss};
 use serde::Serialize;
 
 use super::grid::Grid;
 
-/// What the next measurement is taken to be.
+/// How the next measurement is predicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Predictor {
     /// The last measurement (Gloperf §4).
     Last,
-    /// A running exponential average, with [`EXPONENTIAL_WEIGHT`] on the most recent measurement (Gloperf §4).
+    /// A running exponential average, with [`EXPONENTIAL_WEIGHT`] on the most recent measurement
+    /// (Gloperf §4).
     Exponential,
-    /// A uniform draw from the range of the entire trace (Gloperf §4), seeded; each place of the grid has its own.
+    /// A uniform draw from the range of the entire trace (Gloperf §4), seeded; each slot of the
+    /// grid has a draw of its own.
     Random,
     /// The default forecast of `barograph forecast`.
     Battery,
 }
 
 impl Predictor {
-    /// All, in the order in which they are printed.
+    /// All predictors, in the order in which they are printed.
     pub const ALL: [Self; 4] = [Self::Last, Self::Exponential, Self::Random, Self::Battery];
 
-    /// As it is printed.
+    /// The name that is printed.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -34,17 +36,18 @@ impl Predictor {
         }
     }
 
-    /// How wrong it is on every `every`-th slot from `offset` on; `None` where it never forecast a value.
+    /// The errors on every `every`-th slot from `offset` on; `None` if no forecast was scored.
     ///
-    /// A forecast is for the next slot of the subsample and lapses where that is blank, so that no error is of a
-    /// longer period than it is counted for. All predictors are scored on the same values: those whose slot before
-    /// has one. The battery is scored as it is meant: its median forecast by absolute, its mean by squared error.
+    /// A forecast is for the next slot of the subsample. It is discarded if that slot is blank, so
+    /// that no error belongs to a longer period than it is counted for. All predictors are scored
+    /// on the same values: those with a value in the slot before. The battery is scored on what it
+    /// optimises: its median forecast by absolute error, its mean forecast by squared error.
     #[must_use]
     pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<Errors> {
         self.errors_within(grid, grid.range(), every, offset, seed)
     }
 
-    /// The same, where the range of the grid's values is known.
+    /// As [`errors`](Self::errors), with the known range of the grid's values.
     pub(super) fn errors_within(
         self,
         grid: &Grid,
@@ -79,17 +82,17 @@ impl Predictor {
 /// The errors of a predictor on one subsample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Errors {
-    /// The first slot of the subsample.
+    /// Index of the first slot of the subsample.
     pub offset: usize,
-    /// How many forecasts were scored.
+    /// Number of forecasts that were scored.
     pub scored: usize,
     /// Mean absolute error, in the unit of the values.
     pub mae: f64,
-    /// Mean squared error, in their unit squared.
+    /// Mean squared error, in the unit squared.
     pub mse: f64,
 }
 
-/// A predictor at work.
+/// The state of a predictor on one subsample.
 enum State {
     Mean { weight: f64, mean: Option<f64> },
     Random { seed: u64, low: f64, width: f64 },
@@ -106,7 +109,7 @@ impl State {
         }
     }
 
-    /// The forecast for a place under absolute and under squared loss.
+    /// The forecasts for the slot with index `place`, under absolute and under squared loss.
     fn forecast(&self, place: usize) -> Option<(f64, f64)> {
         match self {
             Self::Mean { mean, .. } => mean.map(|mean| (mean, mean)),
@@ -129,7 +132,7 @@ impl State {
             }
             Self::Random { .. } => {}
             Self::Battery(battery) => {
-                // The reader refuses what a battery would refuse.
+                // The reader rejects what a battery would reject.
                 let learnt = battery.update(value);
                 debug_assert!(learnt.is_ok(), "{value} was read");
             }
@@ -137,8 +140,8 @@ impl State {
     }
 }
 
-/// A number in [0, 1) that belongs to a place: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, §2), which a counter
-/// is enough for.
+/// A pseudorandom number in [0, 1) for a slot: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, §2),
+/// with the index of the slot as its counter.
 fn uniform(seed: u64, place: usize) -> f64 {
     let mut z = seed.wrapping_add((place as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -146,7 +149,8 @@ fn uniform(seed: u64, place: usize) -> f64 {
     ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// "an exponential average predictor with a weight of 0.35 on the most recent measurement" (Gloperf §4).
+/// "an exponential average predictor with a weight of 0.35 on the most recent measurement" (Gloperf
+/// §4).
 pub const EXPONENTIAL_WEIGHT: f64 = 0.35;
 
 #[cfg(test)]
@@ -187,7 +191,8 @@ mod tests {
         assert!(near(errors.mse, (16.0 + 0.36 + 8.39 * 8.39) / 3.0), "{errors:?}");
     }
 
-    /// 10, –, 14, 12: only 12 follows a measurement, and the average has learnt 14 though it was not scored on it.
+    /// 10, –, 14, 12: only 12 follows a measurement. The average learned 14, but was not scored on
+    /// it.
     #[test]
     fn forecasts_lapse_at_a_blank() {
         let grid = grid(&[Some(10.0), None, Some(14.0), Some(12.0)]);

@@ -1,4 +1,4 @@
-//! Reads the series of a file, one for each length of test that its lines name.
+//! Reads the series of a file, one for each test length that its lines name.
 
 use std::io::BufRead;
 
@@ -7,27 +7,28 @@ use super::grid::{Grid, GridError};
 use super::study::Measured;
 use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
 
-/// What is known of a file beside its lines.
+/// What the user says of a file, beside its lines.
 #[derive(Clone, Debug, Default)]
 pub struct Source<'a> {
     /// The file's name, without folders.
     pub name: &'a str,
-    /// How long its tests took, in seconds, where its user says so.
+    /// Length of the tests, in seconds, if the user gives it.
     pub length_s: Option<f64>,
-    /// The base period in seconds, where its user says so.
+    /// The base period in seconds, if the user gives it.
     pub base_s: Option<f64>,
-    /// Only rows of this quantity.
+    /// The quantity to read; `None` = the only quantity of the file.
     pub quantity: Option<&'a str>,
     /// The unit of the values, or empty.
     pub unit: &'a str,
 }
 
-/// Series on their grids, in order of their test lengths.
+/// Reads the series of a file onto grids, in ascending order of their test lengths.
 ///
-/// The length is what the user says, else what a line says (`test_s`), else what the file's name says.
+/// The test length is the one that the user gives, else that of a line (`test_s`), else that in the
+/// file's name.
 ///
 /// # Errors
-/// What is wrong with the file, in a sentence.
+/// [`ReadError`] with a sentence about what is wrong with the file.
 pub fn read(input: impl BufRead, source: &Source<'_>) -> Result<Vec<Measured>, ReadError> {
     let mut reader = SeriesReader::new(input).of_quantity(source.quantity);
     let mut all: Vec<(Option<f64>, Vec<Sample>)> = Vec::new();
@@ -63,7 +64,8 @@ pub fn read(input: impl BufRead, source: &Source<'_>) -> Result<Vec<Measured>, R
     all.into_iter().map(measured).collect()
 }
 
-/// How many bit/s one of a unit is: as the unit says, else of goodput, which is in bit/s throughout.
+/// The factor from values to bit/s: by the unit, else 1 for goodput, which is always in bit/s;
+/// `None` if the values are not rates.
 fn bit_per_s(unit: &str, quantity: Option<&str>) -> Option<f64> {
     match (unit, quantity) {
         ("bit/s", _) | ("", Some("goodput" | "goodput_down")) => Some(1.0),
@@ -88,7 +90,7 @@ pub enum ReadError {
     Untimed,
     #[error("test_s is {test_s}; expected more than 0 seconds")]
     Length {
-        /// In seconds.
+        /// The length on the line, in seconds.
         test_s: f64,
     },
     #[error("it has more than {VALUES_MAX} values")]
@@ -100,10 +102,11 @@ pub enum ReadError {
     ManyLengths,
 }
 
-/// As many as a grid has room for, in one file.
+/// Most values of one file: as many as a grid has slots.
 const VALUES_MAX: usize = 10_000_000;
 
-/// The paper has five; when a column holds measured durations, every value would be one of its own.
+/// Most test lengths of one file; the paper has five. If the column holds measured durations, every
+/// value is a length of its own.
 const LENGTHS_MAX: usize = 32;
 
 #[cfg(test)]

@@ -10,18 +10,19 @@ use super::predictor::{Errors, Predictor};
 /// One series, measured with tests of one length.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Where it comes from.
+    /// Name of the file that it comes from.
     pub name: String,
-    /// How long each test took, in seconds; `None` = not known.
+    /// Length of each test, in seconds; `None` = not known.
     pub length_s: Option<f64>,
-    /// What to multiply a value by to have bit/s; `None` = it is no rate.
+    /// Factor from values to bit/s; `None` = the values are not rates.
     pub bit_per_s: Option<f64>,
-    /// The measurements.
+    /// The measurements, one slot for each period.
     pub grid: Grid,
 }
 
 impl Measured {
-    /// What testing costs at a period, in bytes an hour: mean goodput × length of a test × tests an hour.
+    /// What testing costs at a period, in bytes an hour: mean goodput × length of a test × tests an
+    /// hour. `None` if length or unit is not known.
     #[must_use]
     pub fn bytes_per_hour(&self, period_s: f64) -> Option<f64> {
         let rate_bps = self.grid.mean() * self.bit_per_s?;
@@ -29,16 +30,16 @@ impl Measured {
     }
 }
 
-/// A predictor on one series at one period.
+/// The errors of one predictor on one series at one period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Which series of the study.
+    /// Index of the series in the study.
     pub series: usize,
     /// The period in base periods.
     pub every: usize,
     /// The period in seconds.
     pub period_s: f64,
-    /// What was scored.
+    /// The predictor that was scored.
     pub predictor: Predictor,
     /// The errors of each offset at which a forecast was scored; never empty.
     pub offsets: Vec<Errors>,
@@ -49,9 +50,9 @@ pub struct Row {
 pub struct Over {
     /// The arithmetic mean, in which every offset counts alike.
     pub mean: f64,
-    /// The standard deviation (n); 0 of one offset.
+    /// The standard deviation (divided by n); 0 for one offset.
     pub spread: f64,
-    /// The largest.
+    /// The largest number of all offsets.
     pub worst: f64,
 }
 
@@ -83,7 +84,7 @@ impl Row {
         Over::of(self.offsets.iter().map(|errors| errors.mse.sqrt()))
     }
 
-    /// Forecasts that were scored, over all offsets.
+    /// Number of forecasts that were scored, over all offsets.
     #[must_use]
     pub fn scored(&self) -> usize {
         self.offsets.iter().map(|errors| errors.scored).sum()
@@ -93,15 +94,16 @@ impl Row {
 /// Series, and the errors at every period.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// What was measured.
+    /// The series that were scored.
     pub series: Vec<Measured>,
-    /// By series, period and predictor, in this order; a period that is too long for a series has no rows of it.
+    /// Rows in the order of series, period and predictor. A period that is too long for a series
+    /// has no rows.
     pub rows: Vec<Row>,
 }
 
 impl Study {
-    /// Scores every predictor at the base period and at the multiples nearest to `periods_s`, on all processors;
-    /// `done` is told after each of [`steps`](Self::steps).
+    /// Scores every predictor at the base period and at the multiples nearest to `periods_s`, on
+    /// all processors. Calls `done` after each of [`steps`](Self::steps).
     #[must_use]
     pub fn of(series: Vec<Measured>, periods_s: &[f64], seed: u64, done: &(dyn Fn() + Sync)) -> Self {
         let jobs: Vec<(usize, usize, Predictor)> = series
@@ -137,14 +139,14 @@ impl Study {
         Self { series, rows }
     }
 
-    /// How often `of` tells that it is done with a part.
+    /// How often [`of`](Self::of) calls `done`.
     #[must_use]
     pub fn steps(series: &[Measured], periods_s: &[f64]) -> usize {
         let periods = series.iter().map(|measured| multiples(&measured.grid, periods_s).len());
         periods.sum::<usize>() * Predictor::ALL.len()
     }
 
-    /// The row of a predictor on a series at so many base periods.
+    /// The row of a predictor on a series at a period of `every` base periods.
     #[must_use]
     pub fn row(&self, series: usize, every: usize, predictor: Predictor) -> Option<&Row> {
         let mut rows = self.rows.iter();
@@ -160,7 +162,7 @@ impl Study {
         periods
     }
 
-    /// Of the periods asked for, those that are too long for a series, in seconds.
+    /// Those of `periods_s` that are too long for a series, in seconds.
     #[must_use]
     pub fn too_long_s(&self, series: usize, periods_s: &[f64]) -> Vec<f64> {
         let scored = self.periods(series);
@@ -169,8 +171,8 @@ impl Study {
     }
 }
 
-/// The base period and the multiples of it that are nearest to `periods_s`, in base periods, each once; none that
-/// is as long as the series, for then no subsample has two values.
+/// The base period and its multiples nearest to `periods_s`, in base periods, each once. A period
+/// as long as the series is left out, because no subsample would have two values.
 fn multiples(grid: &Grid, periods_s: &[f64]) -> Vec<usize> {
     let asked = periods_s.iter().map(|period_s| multiple(*period_s, grid));
     let mut multiples: Vec<usize> = asked.filter(|every| *every < grid.slots.len()).chain([1]).collect();
@@ -181,7 +183,7 @@ fn multiples(grid: &Grid, periods_s: &[f64]) -> Vec<usize> {
 
 /// The nearest multiple of the base period, in base periods.
 fn multiple(period_s: f64, grid: &Grid) -> usize {
-    // A number beyond the largest is cut to it.
+    // The conversion saturates.
     (period_s / grid.base_s).round().max(1.0) as usize
 }
 

@@ -3,7 +3,7 @@
 
 use libm::{log, sqrt};
 
-/// What the gradient of the loss is.
+/// The gradient of the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Gradient {
     /// Of squared error: the error itself.
@@ -16,13 +16,13 @@ pub(crate) enum Gradient {
 #[derive(Clone, Debug)]
 pub(crate) struct Aggregation<const M: usize> {
     gradient: Gradient,
-    /// Regrets are bounded to so many scales of the error.
+    /// Bound of regrets, in scales of the error.
     clip: f64,
     log_count: f64,
     scale: f64,
     combined: f64,
     weights: [f64; M],
-    /// Per method: Σ (regret − η regret²), Σ regret², the largest |regret|.
+    /// For each method: Σ (regret − η regret²), Σ regret², the largest |regret|.
     advantage: [f64; M],
     variance: [f64; M],
     largest: [f64; M],
@@ -43,9 +43,11 @@ impl<const M: usize> Aggregation<M> {
         }
     }
 
-    /// The weighted mean of the predictions, with the first method's weight multiplied by `emphasis`.
+    /// The weighted mean of the predictions, with the first method's weight multiplied by
+    /// `emphasis`.
     ///
-    /// Regrets are those of the mean without emphasis, so that a start does not change what is learnt.
+    /// Regrets refer to the mean without emphasis, so that the emphasis at the start does not
+    /// change what is learned.
     pub(crate) fn combine(&mut self, predictions: &[f64; M], emphasis: f64) -> f64 {
         self.combined = predictions.iter().zip(&self.weights).map(|(p, w)| p * w).sum();
         if emphasis == 1.0 {
@@ -55,7 +57,7 @@ impl<const M: usize> Aggregation<M> {
         (self.combined + added * predictions[0]) / (1.0 + added)
     }
 
-    /// Learns what `value`, the `number`th of the series, says of the predictions combined last.
+    /// Learns `value`, number `number` of the series from 0, for the predictions combined last.
     pub(crate) fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
         let error = self.combined - value;
         let bound = if BURN_IN < number && 0.0 < self.scale { self.clip * self.scale } else { f64::INFINITY };
@@ -80,8 +82,8 @@ impl<const M: usize> Aggregation<M> {
 
     /// Adds each method's regret, and returns the learning rates.
     ///
-    /// One loop for each step, so that the compiler works on several methods at once in all but the
-    /// roots, whose function it does not look into.
+    /// Each step is a loop of its own, so that the compiler vectorises all but the square roots,
+    /// which are calls.
     fn learn_regrets(&mut self, predictions: &[f64; M], gradient: f64, bound: f64) -> [f64; M] {
         let mut regrets = [0.0; M];
         for i in 0..M {
@@ -113,7 +115,7 @@ impl<const M: usize> Aggregation<M> {
         for i in 0..M {
             self.weights[i] = eta[i] * exp_of_negative(exponents[i] - most);
         }
-        // Apart from the loop above, because a sum in order would keep that from lanes.
+        // Not in the loop above, because a sum in order would prevent its vectorisation.
         let sum: f64 = self.weights.iter().sum();
         for weight in &mut self.weights {
             *weight /= sum;
@@ -121,7 +123,7 @@ impl<const M: usize> Aggregation<M> {
     }
 }
 
-/// The greatest of values that are no NaN, found in four lanes.
+/// The greatest value, found in four lanes; no value may be NaN.
 fn greatest<const M: usize>(values: &[f64; M]) -> f64 {
     let mut lanes = [f64::NEG_INFINITY; 4];
     for values in values.chunks(4) {
@@ -132,7 +134,7 @@ fn greatest<const M: usize>(values: &[f64; M]) -> f64 {
     greater(greater(lanes[0], lanes[1]), greater(lanes[2], lanes[3]))
 }
 
-/// As `f64::max` without its care for NaN, which takes several instructions.
+/// Like `f64::max`, without its handling of NaN, which takes several instructions.
 fn greater(a: f64, b: f64) -> f64 {
     if a < b { b } else { a }
 }
@@ -141,10 +143,10 @@ fn lesser(a: f64, b: f64) -> f64 {
     if b < a { b } else { a }
 }
 
-/// e^x for x ≤ 0, relative error below 1e-13; made of additions and products alone, so that the
-/// compiler can do lanes of it and every target gives the same bits. 0 below −700.
+/// e^x for x ≤ 0, with a relative error below 1e-13; 0 from −700 down. It consists of sums and
+/// products, so the compiler vectorises it and every target gives the same bits.
 fn exp_of_negative(x: f64) -> f64 {
-    // Adding 1.5·2^52 rounds to an integer, which then stands in the low bits.
+    // Adding 1.5·2^52 rounds to an integer, which is then in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LOG2_E: f64 = core::f64::consts::LOG2_E;
     // ln 2 in two parts, the first exact in 32 bits (Cody & Waite 1980).
@@ -178,8 +180,9 @@ fn exp_of_negative(x: f64) -> f64 {
 // `docs/spec/full.md`, the rule: clipping from value 21 on, in scales that follow with gain 0.01.
 const BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.01;
-/// A method that has hardly differed from the blend is treated as if it had by a thousandth of the
-/// one that differed most; else its rate has no bound, and it would have all the weight for ever.
+/// Least |regret| that a method counts with, as a share of the largest of all methods. Without it,
+/// a method that hardly differed from the blend would have an unbounded learning rate, and all the
+/// weight for good.
 const LEAST_SHARE: f64 = 1e-3;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Online aggregation of experts: every method speaks, weighted by what it has been worth.
+//! Online aggregation of experts: a weighted combination of all methods.
 //!
-//! Under squared error, Bernstein online aggregation alone; under absolute error, four rules
+//! Under squared error it is Bernstein online aggregation. Under absolute error, four rules
 //! (aggregation with and without clipped losses, and weighted medians with a short and a long
-//! memory) that are combined in turn by a weighted median (`docs/spec/full.md`, the rule).
+//! memory) are combined by a further weighted median (`docs/spec/full.md`, the rule).
 
 mod aggregation;
 mod power;
@@ -19,16 +19,17 @@ pub(crate) struct Blend<const M: usize> {
     absolute: [Aggregation<M>; 2],
     quick: Power<M>,
     steady: Power<M>,
-    /// The four rules' forecasts under absolute error, and who of them has been right.
+    /// Forecasts of the four rules under absolute error; `combiner` has their weights.
     rules: [f64; 4],
     combiner: Power<4>,
-    /// What the first method's weight is multiplied by in forecasts, 1 after the start.
+    /// Factor of the first method's weight in forecasts; 1 after the start.
     emphasis: f64,
     starts_at_first: bool,
 }
 
 impl<const M: usize> Blend<M> {
-    /// A blend that favours the first method, the last value, while weights are hardly known.
+    /// Creates a blend that favours the first method, Last Value, while its weights are hardly
+    /// known.
     pub(crate) fn starting_at_first() -> Self {
         Self { starts_at_first: true, ..Self::new() }
     }
@@ -99,7 +100,8 @@ impl<const M: usize> Choose<M> for Blend<M> {
 }
 
 impl<const M: usize> Blend<M> {
-    /// Each method's weight within the four rules, by the rules' own weights; the sum is not 1.
+    /// Each method's weight within the four rules, weighted by the rules' own weights; the sum is
+    /// not 1.
     fn absolute_weights(&self) -> [f64; M] {
         let rules = self.combiner.weights();
         let [plain, clipped] = &self.absolute;
@@ -115,7 +117,7 @@ impl<const M: usize> Blend<M> {
     }
 }
 
-/// A blend's forecast with its largest member.
+/// A blend's forecast, with the method of the largest weight.
 fn blended<const M: usize>(value: f64, weights: &[f64; M]) -> Choice {
     let method = most(weights);
     Choice { value, method, weight: Some(weights[method % M] / weights.iter().sum::<f64>()) }
@@ -128,15 +130,16 @@ fn emphasised<const M: usize>(weights: &[f64; M], emphasis: f64) -> [f64; M] {
     weights
 }
 
-/// What the first method's weight is multiplied by after `count` values.
+/// Factor of the first method's weight after `count` values.
 fn emphasis(count: u64) -> f64 {
     let left = (1.0 - count as f64 / START_COUNT).max(0.0);
     1.0 + START_EMPHASIS * left * left
 }
 
-/// The places of values, least value first; ties go to the first.
+/// Indices of the values in ascending order; equal values keep their order.
 ///
-/// Every pair is compared: that is quicker than a sort that stops early where nobody can foretell.
+/// It compares every pair, without branches: that is faster than a sort, because the branches of a
+/// sort are unpredictable here.
 fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
     let mut ranks = [0u64; N];
     for i in 1..N {
@@ -156,11 +159,12 @@ fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
 // `docs/spec/full.md`, the rule: losses clipped at 10 scales; half-lives of 20 and 500 values,
 // 2^(−1/20) and 2^(−1/500).
 const CLIP: f64 = 10.0;
-/// Regrets of squared error are summed as fourth powers of the error and never forgotten, so one
-/// outlier beyond all measure would level the weights for ever; 50 scales leave real tails alone.
+/// Bound of regrets of squared error, in scales. They are summed as fourth powers of the error and
+/// never forgotten, so one extreme outlier would make all weights equal for good. 50 scales leave
+/// the tails of real series unchanged.
 const SQUARED_CLIP: f64 = 50.0;
-// `docs/spec/full.md`, start: weights learnt from some values are mostly chance, and the last value was
-// better than the blend of them by an eighth over the first ten.
+// `docs/spec/full.md`, start: weights learned from a few values are mostly chance. Over the first
+// ten values, the last value was better than the blend by an eighth.
 const START_COUNT: f64 = 16.0;
 const START_EMPHASIS: f64 = 30.0;
 const QUICK_FADE: f64 = 0.965_936_328_924_845_5;

@@ -1,4 +1,4 @@
-//! Weights as a high power of how much worse than the best a method has been.
+//! Weights of methods: a high power of the least loss of all divided by the method's own.
 
 /// Weights `(least loss / loss)^q` over discounted sums of losses.
 #[derive(Clone, Debug)]
@@ -13,14 +13,14 @@ impl<const N: usize> Power<N> {
         Self { losses: [0.0; N], weights: [1.0; N], fade }
     }
 
-    /// Adds the losses of one step and reads the weights, with `Q` (a power of two) as exponent.
+    /// Adds the losses of one step and computes the weights with exponent `Q`, a power of two.
     pub(crate) fn observe<const Q: u32>(&mut self, losses: &[f64; N]) {
         let mut least = f64::INFINITY;
         for (sum, loss) in self.losses.iter_mut().zip(losses) {
             *sum = self.fade * *sum + loss;
             least = if *sum < least { *sum } else { least };
         }
-        // Who has never been wrong is infinitely better than who has.
+        // Beside a method without any error, all others get a weight of practically 0.
         let least = least.max(f64::MIN_POSITIVE);
         for (weight, sum) in self.weights.iter_mut().zip(&self.losses) {
             let mut ratio = least / sum.max(f64::MIN_POSITIVE);
@@ -39,7 +39,8 @@ impl<const N: usize> Power<N> {
     }
 }
 
-/// The least value at which half of the weight is reached; `order` sorts the values.
+/// Weighted median: the least value at which half of the weight is reached. `order` has the indices
+/// of the values in ascending order.
 pub(crate) fn weighted_median<const N: usize>(values: &[f64; N], weights: &[f64; N], order: &[u8; N]) -> f64 {
     let half = 0.5 * weights.iter().sum::<f64>();
     let mut sum = 0.0;
