@@ -68,7 +68,7 @@ pub(crate) struct Args {
     /// Let senders with --clear send without encryption: faster, but readable by anyone on the path
     #[arg(long)]
     clear: bool,
-    /// Print one JSON object a line (docs/transfers.md)
+    /// Print one JSON object a line (docs/guide/move-files-more.md)
     #[arg(long)]
     json: bool,
     /// Show neither progress nor summaries; the receiver address is still printed

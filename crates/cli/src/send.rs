@@ -62,7 +62,7 @@ pub(crate) struct Args {
     /// is followed
     #[arg(long)]
     links: bool,
-    /// Print one JSON object a line (docs/transfers.md)
+    /// Print one JSON object a line (docs/guide/move-files-more.md)
     #[arg(long)]
     json: bool,
     /// Show neither progress nor the summary

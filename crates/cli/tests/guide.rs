@@ -1,4 +1,4 @@
-//! Runs the operator's guide, `docs/nats.md`, as it is written: its scripts, configurations and
+//! Runs the operator's guide, `docs/guide/nats.md`, as it is written: its scripts, configurations and
 //! stations. Addresses and ports are this host's.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -19,7 +19,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     let Some(server) = server() else { return };
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
-    let guide = std::fs::read_to_string(repository("docs/nats.md")).unwrap();
+    let guide = std::fs::read_to_string(repository("docs/guide/nats.md")).unwrap();
     for file in std::fs::read_dir(repository("deploy/nats")).unwrap() {
         let file = file.unwrap();
         std::fs::copy(file.path(), root.join(file.file_name())).unwrap();

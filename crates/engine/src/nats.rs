@@ -197,11 +197,11 @@ impl Nats {
                 Grants::Current => {}
                 Grants::Older => tracing::warn!(
                     "the NATS servers have an older configuration: with this station's credential alone their memory can \
-                     be filled; make it anew (docs/nats.md, \"From an older mesh\")"
+                     be filled; make it anew (docs/nats-operations.md, \"From an older mesh\")"
                 ),
                 Grants::Shared => tracing::warn!(
                     "this station is in the NATS account that keeps the streams: with its credential alone all records \
-                     can be deleted; give stations an account of their own (docs/nats.md, \"From an older mesh\")"
+                     can be deleted; give stations an account of their own (docs/nats-operations.md, \"From an older mesh\")"
                 ),
             }
         });
@@ -217,7 +217,7 @@ impl Nats {
                         let version = nats.link.client.server_info().version;
                         tracing::warn!(
                             "nats-server {version}: with any station's credential alone the streams of several servers \
-                             can be stopped for good; use 2.12.15 (docs/nats.md, \"Which nats-server\")"
+                             can be stopped for good; use 2.12.15 (docs/nats-operations.md, \"Which nats-server\")"
                         );
                     }
                     return;
@@ -228,7 +228,7 @@ impl Nats {
     }
 
     /// Returns whether a message of one station could stop the streams permanently: they have
-    /// replicas, and the servers' version has that defect (docs/nats.md, "Which nats-server").
+    /// replicas, and the servers' version has that defect (docs/nats-operations.md, "Which nats-server").
     #[must_use]
     pub fn replicas_can_be_stopped(&self) -> bool {
         1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)

@@ -1,4 +1,4 @@
-//! Events of transfers for programs: one JSON object a line (docs/transfers.md).
+//! Events of transfers for programs: one JSON object a line (docs/guide/move-files-more.md).
 
 use barograph_forecast::Interval;
 use barograph_transfer::io::{Event, Summary};

@@ -49,7 +49,7 @@ impl Faults {
         if !self.warned_of_answers.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "the NATS servers have an older configuration: with any station's credential alone all answers to others \
-                 can be taken away, and their memory can be filled; make it anew (docs/nats.md, \"From an older mesh\")"
+                 can be taken away, and their memory can be filled; make it anew (docs/nats-operations.md, \"From an older mesh\")"
             );
         }
     }

@@ -77,7 +77,7 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
                 if has < wanted && !link.is_told.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         "the stream {name} has {has} replica(s), not the {wanted} that are configured: it was made \
-                         with so many, and has to be made anew for more (docs/nats.md, step 5)"
+                         with so many, and has to be made anew for more (docs/guide/nats.md, step 5)"
                     );
                 }
                 if name == RECORDS {

@@ -126,7 +126,7 @@ async fn update_streams(shared: &Shared) {
     if let Err(error) = streams::update(&shared.link).await {
         tracing::warn!(
             %error, "the streams have the bounds of an older version, by which any member can stop the NATS servers \
-            (docs/nats.md, \"From an older mesh\")"
+            (docs/nats-operations.md, \"From an older mesh\")"
         );
     }
 }
