@@ -1,10 +1,11 @@
-//! How long `GET /v1/best` takes of a station with 15 000 series that goes on learning 1000 values a second.
+//! Time of `GET /v1/best` at a station with 15 000 series that learns 1000 values a second.
 //!
-//! `cargo bench -p barograph-station --bench best [-- QUESTIONS]`. 40 sites of ten hosts; measured are the pairs of each site
-//! and those of the representatives: 5160 pairs, each with a round trip, a goodput and a loss. One connection asks one question
-//! after the other, a hundred a second, and the time is that of the caller. Meanwhile the
-//! directory is read and all models are learnt again every ten seconds, and another asks every second for a host that is not there, for which the
-//! directory is read once more in ten seconds.
+//! `cargo bench -p barograph-station --bench best [-- QUESTIONS]`. The mesh has 40 sites of ten
+//! hosts. Measured are the pairs of each site and those of the representatives: 5160 pairs, each
+//! with a round trip, a goodput and a loss. One connection sends one request after the other, a
+//! hundred a second; the time is that of the caller. Meanwhile the directory is read and all models
+//! are learnt again every ten seconds. Another caller requests an unknown host every second, for
+//! which the directory is read once more in ten seconds.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::fmt::Write as _;
@@ -27,7 +28,7 @@ fn main() {
         host: Some(Name::new("archive").unwrap()),
         default_targets: false,
         series_max: 20_000,
-        // Each batch is answered when it is stored, and would wait for the next commit.
+        // Each batch is answered after its commit; do not wait for a commit interval.
         commit: Duration::ZERO,
         ..Config::default()
     };
@@ -86,7 +87,7 @@ fn main() {
         ("390 hosts of all other sites, composed", others.join(",")),
     ] {
         let path = format!("/v1/best?from=n3&to={to}&bytes=100000000");
-        // The first one waits for the directory.
+        // The first request waits for the directory.
         let answer = page.ask("GET", &path, "");
         assert!(answer.contains("\"hosts\":[{"), "{answer}");
         let mut times: Vec<Duration> = (0..questions)
@@ -134,7 +135,7 @@ fn pairs() -> Vec<(usize, usize)> {
     all.filter(is_tested).collect()
 }
 
-/// A connection that stays.
+/// A connection that is kept open.
 struct Page {
     stream: BufReader<TcpStream>,
     address: SocketAddr,

@@ -1,9 +1,10 @@
-//! What 200 pages cost a station, and what they add to each other's round-trip time.
+//! Cost of 200 pages for a station, and their effect on each other's round-trip times.
 //!
-//! `cargo bench -p barograph-station --bench echo [-- CLIENTS SECONDS]`. The station is a process of its
-//! own (this program again), so that its processor time can be told from the clients'. Each client makes
-//! an exchange and a transfer of 64 KiB every second, half of them up and half down, and all come from one
-//! address, which pays for its bytes. One more makes an exchange every 20 ms, first alone, then beside them.
+//! `cargo bench -p barograph-station --bench echo [-- CLIENTS SECONDS]`. The station is a process
+//! of its own (this program again), so that its CPU time is separate from the clients'. Each client
+//! makes an exchange and a transfer of 64 KiB every second, half of the clients up and half down.
+//! All come from one address, which is charged for its bytes. One more client makes an exchange
+//! every 20 ms, first alone, then together with them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -36,7 +37,7 @@ fn main() {
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     load(line.trim().parse().unwrap(), &child, clients, seconds);
-    // It ends with its input.
+    // The station ends at the end of its input.
     drop(child.stdin.take());
     child.wait().unwrap();
 }
@@ -69,7 +70,7 @@ fn load(address: SocketAddr, child: &Child, clients: u64, seconds: u64) {
     println!("declined or late by more than a second: {}", failed.load(Ordering::Relaxed));
 }
 
-/// The median while another session transfers without a pause, half of the time up and half down.
+/// Median while another session transfers without a pause, half of the time up and half down.
 fn beside_bulk(address: SocketAddr, page: &mut Page) -> f64 {
     let until = Instant::now() + Duration::from_secs(5);
     let bulk = std::thread::spawn(move || {
@@ -87,14 +88,14 @@ fn beside_bulk(address: SocketAddr, page: &mut Page) -> f64 {
     median(times)
 }
 
-/// The station until its input ends.
+/// Runs the station until its input ends.
 fn station() {
     let state = tempfile::tempdir().unwrap();
     let config = Config {
         listen: "127.0.0.1:0".parse().unwrap(),
         state: state.path().to_path_buf(),
         default_targets: false,
-        // Everybody is from elsewhere, and so pays.
+        // Every client counts as another host, and is charged.
         loopback_needs_token: true,
         echo: EchoConfig {
             sessions_max: 2048,
@@ -124,7 +125,7 @@ impl Page {
         Self(client(request, stream).unwrap().0)
     }
 
-    /// An exchange and a transfer every second from `due` on.
+    /// Makes an exchange and a transfer every second, from `due` on.
     fn measure(mut self, mut due: Instant, is_up: bool, seconds: u64, failed: &AtomicU64) {
         for _ in 0..seconds {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -136,7 +137,7 @@ impl Page {
         }
     }
 
-    /// One exchange every 20 ms.
+    /// Makes one exchange every 20 ms.
     fn exchanges(&mut self, time: Duration) -> Vec<f64> {
         let began = Instant::now();
         let mut times = Vec::new();
@@ -173,7 +174,7 @@ impl Page {
                 moved += self.take().len();
             }
         }
-        // The end of the transfer.
+        // The result of the transfer.
         self.take();
         true
     }
@@ -196,26 +197,26 @@ impl Page {
     }
 }
 
-/// In microseconds.
+/// Median in microseconds of times in seconds.
 fn median(mut times_s: Vec<f64>) -> f64 {
     times_s.sort_by(f64::total_cmp);
     times_s[times_s.len() / 2] * 1e6
 }
 
-/// Processor time of a process, user's and kernel's (proc(5), `/proc/pid/stat`).
+/// CPU time of a process, user and kernel (proc(5), `/proc/pid/stat`).
 fn cpu_s(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name before may hold anything; after it come the fields from the third on.
+    // The command name may contain anything; the fields from the third on follow it.
     let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
     let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
     ticks as f64 / TICKS_PER_S
 }
 
-/// The argument that makes this program the station.
+/// Argument with which this program is the station.
 const STATION: &str = "station";
-/// Bytes of each transfer of the many: one message.
+/// Bytes of each client's transfer: one message.
 const BYTES: usize = 64 * 1024;
-/// The largest transfer there is.
+/// Bytes of the largest possible transfer.
 const BULK_BYTES: usize = 16 << 20;
-/// Linux counts in hundredths of a second for all programs (`USER_HZ`).
+/// Clock ticks a second that Linux reports to programs (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;

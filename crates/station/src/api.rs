@@ -62,22 +62,22 @@ use crate::transfer::Transfers;
 pub(crate) use engine::Served;
 use guard::Peer;
 
-/// What requests work with.
+/// State shared by all request handlers.
 pub(crate) struct Shared {
     pub(crate) host: Name,
     pub(crate) config: Arc<RwLock<Arc<Config>>>,
-    /// As it was at the start, for what is read only then.
+    /// Configuration at the start, for settings that need a restart.
     pub(crate) initial: Arc<Config>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
     pub(crate) engine: Arc<dyn Engine>,
-    /// For the stations that were invited; `None` = the engine is not this station's own.
+    /// Members and their leases; `None` if the engine is not this station's own.
     pub(crate) served: Option<Served>,
-    /// Where it listens.
+    /// Address on which the station listens.
     pub(crate) address: SocketAddr,
     pub(crate) inbox: Inbox,
     pub(crate) health: Arc<Health>,
-    /// Small files that may be written late.
+    /// Small files of the state directory, which may be written late.
     pub(crate) files: StateFiles,
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
@@ -89,12 +89,12 @@ pub(crate) struct Shared {
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
     pub(crate) started: SystemTime,
-    /// Live streams.
+    /// Slots of live streams.
     pub(crate) streams: Connections,
     pub(crate) connections: Connections,
-    /// Callers that were authorised lately.
+    /// Callers that were authorised recently.
     pub(crate) proved: ProvedCallers,
-    /// Becomes true when the station stops: streams then end.
+    /// Becomes true when the station stops; streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) unread: UnreadAnswers,
     pub(crate) heavy: HeavyReads,
@@ -107,7 +107,7 @@ impl Shared {
         Arc::clone(&self.config.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// Notes what other parts of the station count themselves.
+    /// Copies the refusals that other parts of the station count.
     fn note_refusals(&self) {
         self.board.note_refusals(&self.health);
         self.health.refused_in_all(Limit::BulkTests, self.bulk.turned_away());
@@ -117,7 +117,7 @@ impl Shared {
         self.health.refused_in_all(Limit::EchoReports, self.echo.reports_crowded_out());
     }
 
-    /// A seat for the live stream that a connection serves.
+    /// Takes a slot for the live stream of a connection.
     fn stream(&self, peer: &Peer, open: &Open) -> Result<Arc<Open>, Refusal> {
         let (seat, has_shed) = open.seat_in(&self.streams, peer.is_here()).map_err(|full| {
             self.health.refused(Limit::of_seats(full, Limit::Streams), 1);
@@ -127,7 +127,7 @@ impl Shared {
         Ok(seat)
     }
 
-    /// The groups of each other station that is to find room here, whether it is there or away.
+    /// Groups of each other station that has series here, whether it is up or away.
     fn groups_of_others(&self) -> HashMap<Name, Vec<Name>> {
         match &self.served {
             Some(served) => served.groups(),
@@ -139,13 +139,13 @@ impl Shared {
         }
     }
 
-    /// Keeps room for the series of each station as the mesh is now.
+    /// Reserves room for the series of each station of the current mesh.
     pub(crate) fn reserve_series(&self) {
         let reserved = reserved(self.groups_of_others(), &self.host, &self.board.standing().groups);
         lock(&self.bank).reserve(reserved);
     }
 
-    /// What a caller may have of the bytes that wait to be read.
+    /// Class of the caller, for the budget of unread bytes.
     fn reader(&self, peer: &guard::Peer) -> Reader {
         match peer.address.ip() {
             _ if peer.is_here() => Reader::Here,
@@ -157,7 +157,7 @@ impl Shared {
     }
 }
 
-/// Every route with its methods, in one place: the router, and the test against `openapi.json`.
+/// All routes with their methods, for the router and for the test against `openapi.json`.
 fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     let mut routes = vec![
         ("/v1/station", get(read::station)),
@@ -192,7 +192,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     routes
 }
 
-/// The router with its guard.
+/// Makes the router, with the guard in front.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let api = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     page::routes(api)
@@ -206,7 +206,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// An error answer: a status and one sentence.
+/// An error response: a status and one sentence.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     status: StatusCode,
@@ -218,7 +218,7 @@ impl Refusal {
         Self { status, error: error.into() }
     }
 
-    /// Blocking work gave no result: a panic, or the station is stopping.
+    /// Refusal for blocking work without a result: a panic, or the station is stopping.
     fn ended(error: &tokio::task::JoinError) -> Self {
         if error.is_panic() {
             tracing::error!("a request was not answered: {error}");
@@ -243,7 +243,7 @@ impl IntoResponse for Refusal {
             response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("5"));
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            // RFC 9110 §11.6.1: a 401 says how to authenticate.
+            // A 401 response must name the scheme (RFC 9110 §11.6.1).
             response
                 .headers_mut()
                 .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
@@ -265,38 +265,38 @@ impl From<barograph_engine::Error> for Refusal {
     }
 }
 
-/// The answer after a panic.
+/// Text of the response after a panic.
 const INTERNAL: &str = "internal error: the request ended in a panic, see the log";
 
-/// A JSON answer that nobody caches.
+/// A JSON response with `Cache-Control: no-store`.
 fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
-    // Our own shapes have text keys and no failing serializers.
+    // Types of `barograph_api` have text keys and no failing serializers.
     let text = serde_json::to_string(value).unwrap_or_else(|_| r#"{"error":"not JSON"}"#.into());
     json_text(status, text)
 }
 
-/// The same of a text that is JSON.
+/// As [`json`], from a text that is JSON already.
 fn json_text(status: StatusCode, text: impl IntoResponse) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, text).into_response()
 }
 
-/// The query of a request that takes no parameters.
+/// Query of a request without parameters.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Nothing {}
 
-/// The query of `uri`; an unknown parameter or one that does not parse is a 400 that names it.
+/// Parses the query of `uri`. An unknown or invalid parameter is a 400 that names it.
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
     axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
         let text = rejection.body_text();
-        // What failed in whose words comes first, and is no news.
+        // Drop the first part, which only names the failing library step.
         let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
         Refusal::bad(format!("the query: {why}"))
     })
 }
 
-/// `source`, `target` and `quantity`, each optional.
+/// Makes a selector of `source`, `target` and `quantity`, each optional.
 fn selector(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Selector, Refusal> {
     let name = |key: &str, text: Option<&str>| {
         text.map(Name::new).transpose().map_err(|error| Refusal::bad(format!("`{key}`: {error}")))

@@ -1,7 +1,8 @@
 //! The station's configuration: documented defaults, a TOML file, `BAROGRAPH_…` variables, flags.
 //!
-//! Each later layer overrides the earlier. Every key exists in all of them: `limits.series_max` in the
-//! file is `BAROGRAPH_LIMITS_SERIES_MAX` in the environment and `--set limits.series_max=…` as a flag.
+//! Each later layer overrides the earlier ones. Every key exists in all layers: `limits.series_max`
+//! in the file is `BAROGRAPH_LIMITS_SERIES_MAX` in the environment and `--set limits.series_max=…`
+//! as a flag.
 
 #[cfg(test)]
 mod documented;
@@ -36,134 +37,143 @@ settings! {
 
     /// Barograph: the station's configuration.
     ///
-    /// Every value below is the default. Lines that begin with "#:" are examples without a default.
-    /// Behind a value are the least and the greatest that its key takes, and "restart" where a
-    /// change needs one.
+    /// Every value below is the default. A line that begins with "#:" is an example for a key
+    /// without a default. The comment after a value has the accepted range, and "restart" if a
+    /// change takes effect only after a restart.
     ///
     /// Each key is also an environment variable (limits.series_max = BAROGRAPH_LIMITS_SERIES_MAX)
-    /// and a flag (--set limits.series_max=…); flags override variables, variables override this
-    /// file. SIGHUP reads the file again; a file with a mistake is refused whole and the running
-    /// settings stay. The log names the changed keys that need a restart; all others change at
-    /// once.
+    /// and a flag (--set limits.series_max=…). Flags override variables, and variables override
+    /// this file. SIGHUP makes the station read the file again. If the file has a mistake, the
+    /// station reports it and keeps its settings. Changes take effect at once, except those of keys
+    /// marked "restart", which the log names.
     pub struct Config {
-        /// Where to listen: TCP for page, API and probes, UDP with the same number for datagram
-        /// probes. Beyond loopback, whatever starts traffic or changes state needs the token in
-        /// STATE/token. 10132 = 1013.2 hPa, the standard atmosphere; no service is known to use it.
+        /// Address and port. TCP serves the page, the API and probes; UDP on the same port serves
+        /// datagram probes. Other hosts need the token in STATE/token to start traffic or change
+        /// state (`[echo]` has the exceptions). 10132 stands for 1013.2 hPa, the standard
+        /// atmosphere; no service is known to use it.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], PORT)) => "listen", address(), AtStart;
-        /// Archive, token and added targets. Default: $XDG_STATE_HOME/barograph or
-        /// ~/.local/state/barograph.
+        /// Directory of the archive, the token and the targets added through the API. Default:
+        /// $XDG_STATE_HOME/barograph, or ~/.local/state/barograph.
         state: PathBuf = default_state(|name| std::env::var_os(name).map(PathBuf::from)) =>
             "state", path(), AtStart, example "/var/lib/barograph";
-        /// The station's name, the source of its series. Default: the system's host name.
+        /// Name of the station, the source of its series. Default: the host name of the system.
         host: Option<Name> = None => "host", maybe(name()), AtStart, example "office";
-        /// Names under which a browser may ask for the station, beside addresses, localhost and the
-        /// host name.
+        /// Host names under which browsers may open the station, in addition to its addresses,
+        /// localhost and `host`. The station refuses requests for other names.
         allowed_hosts: Vec<String> = Vec::new() => "allowed_hosts", words(Ok), AtOnce;
-        /// Whether callers from elsewhere, with the token, may add targets for this host to probe.
+        /// Whether callers on other hosts that have the token may add targets for this host to
+        /// probe.
         allow_remote_targets: bool = false => "allow_remote_targets", flag(), AtOnce;
-        /// Whether callers on this host need the token too. Without it a caller that connects over
-        /// loopback, or from the address that is listened on, is taken for one on this host.
-        /// WARNING: behind a reverse proxy on this host all callers come that way. A request is
-        /// taken for a proxy's when it is HTTP/1.0 or has a Via, Forwarded, X-Forwarded-… or
-        /// X-Real-IP header; a proxy that speaks HTTP/1.1 and adds none of them cannot be told. So
-        /// behind a proxy set this to true.
+        /// Whether callers on this host need the token, too. If false, a caller needs none if it
+        /// connects over loopback, or to an address of this host from the same address. WARNING:
+        /// behind a reverse proxy on this host all callers connect in this way. The station
+        /// recognises a proxy by HTTP/1.0 or by a Via, Forwarded, X-Forwarded-… or X-Real-IP
+        /// header. It cannot recognise a proxy that speaks HTTP/1.1 and adds no such header. So
+        /// behind a proxy set this to true; otherwise any caller may need no token.
         loopback_needs_token: bool = false => "loopback_needs_token", flag(), AtOnce;
-        /// Whether to measure the own responder, the default gateway and the resolver; no host
-        /// further away.
+        /// Whether to measure this station's responder, the default gateway and the resolver. No
+        /// host further away is measured by default.
         default_targets: bool = true => "default_targets", flag(), AtOnce;
-        /// The gateway's TCP port to connect to; most routers have a page there. A refusal is an
-        /// answer, too: its time counts.
+        /// TCP port of the gateway to connect to; most routers have a web page there. A refused
+        /// connection also counts, with its time.
         gateway_port: u16 = 80 => "gateway_port", integer(1..=65_535), AtOnce;
-        /// Period (s) of cpu_available and memory_free.
+        /// Period (s) of the sensors cpu_available and memory_free.
         sensor_period: Duration = Duration::from_secs(10) => "sensors.period_s", seconds(0.1..=DAY_S), AtOnce;
-        /// Period (s) of each target without its own; jitter is ±10 %.
+        /// Period (s) of targets without a period of their own. Jitter is ±10 %.
         probe_period: Duration = Duration::from_secs(10) => "probe.period_s", seconds(0.1..=DAY_S), AtOnce;
-        /// Deadline (s) of one experiment.
+        /// Longest time (s) of one experiment; after it, a failure is recorded.
         probe_timeout: Duration = Duration::from_secs(5) => "probe.timeout_s", seconds(0.01..=600.0), AtOnce;
-        /// Period (s) of bulk tests, which are made only of targets that name goodput or
-        /// goodput_down.
+        /// Period (s) of bulk tests. They run only for targets that list goodput or goodput_down in
+        /// their quantities.
         goodput_period: Duration = Duration::from_mins(10) =>
             "probe.goodput_period_s", seconds(1.0..=30.0 * DAY_S), AtOnce;
         /// Bytes of one bulk test.
         goodput_bytes: u64 = 1 << 20 => "probe.goodput_bytes", integer(1..=1 << 30), AtOnce;
-        /// The most experiments at once; what is due beyond is skipped and counted.
+        /// Most experiments at once. Further experiments that are due are skipped and counted.
         workers_max: usize = 32 => "probe.workers_max", integer(1..=1024), AtStart;
-        /// The token presented to other stations: of this file's targets to those without a
-        /// token_file of their own, never to targets that were added through the API. Read again on
-        /// SIGHUP.
+        /// File with the token for other stations. The token is sent to targets of this file
+        /// without a token_file of their own, and never to targets added through the API. SIGHUP
+        /// makes the station read it again.
         token_file: Option<PathBuf> = None =>
             "probe.token_file", maybe(path()), AtOnce, example "/etc/barograph/token";
-        /// The shortest time (s) between two commits; an append is acknowledged after its commit.
+        /// Shortest time (s) between two commits. A record is acknowledged after its commit.
         commit: Duration = Duration::from_secs(1) => "archive.commit_s", seconds(0.0..=60.0), AtStart;
-        /// Records are removed when they are older, or when the archive is larger than keep_bytes,
-        /// but those that wait for the mesh.
+        /// Longest time (days) to keep records. Records are removed when they are older, or when
+        /// the archive is larger than keep_bytes. Records that wait for the mesh are kept.
         keep: Duration = Duration::from_hours(400 * 24) =>
             "archive.keep_days", days(0.01..=100_000.0), AtStart;
-        /// The disk needs more than that: for what comes while records are removed, and for the log
-        /// of commits. On a full disk nothing is removed until there is some room.
+        /// Size (bytes) of the archive above which records are removed. The disk needs more space
+        /// than this, for new records during the removal and for the log of commits. If the disk is
+        /// full, nothing is removed until there is some space.
         keep_bytes: u64 = 1 << 30 => "archive.keep_bytes", integer(1 << 20..=1 << 50), AtStart;
-        /// Measurements of further series are refused and counted. A full series (512 points) takes
-        /// 24 KB of memory, 40 000 of them 1 GB. Stations that all measure each other have five
-        /// series for each ordered pair (round trip and loss, both also while a bulk test runs, and
-        /// goodput) and up to ten each of their own: 5·n·(n−1) + 10·n. The default holds 88
-        /// stations, and 200 need 201 000 (5 GB). The station that others join keeps all of them.
-        /// It refuses a station whose series would find no room beside those of all members, also
-        /// of members that are away; an archive on NATS refuses none, and warns in /healthz. What
-        /// one member measures beyond that takes no room from the others. In sites (mesh.site)
-        /// there are far fewer. The archive on disk has room for twice as many series, 100 000 at
-        /// least; members together have seven eighths of it, and each has an eighth.
+        /// Most series with forecasts. Measurements of further series are refused and counted. A
+        /// full series (512 points) takes 24 KB of memory; 40 000 series take 1 GB.
+        ///
+        /// Stations that all measure each other have five series for each ordered pair (round trip
+        /// and loss, each also while a bulk test runs, and goodput) and up to ten of their own:
+        /// 5·n·(n−1) + 10·n. The default is enough for 88 stations; 200 stations need 201 000
+        /// series (5 GB). In a mesh with sites (mesh.site) there are far fewer.
+        ///
+        /// The station that others join keeps all of these series. It refuses a new station if its
+        /// series would not fit beside those of all members, including members that are away. An
+        /// archive on NATS refuses no station, and warns in /healthz. Series that a member measures
+        /// beyond the formula take no room from others. The archive on disk has room for twice as
+        /// many series, at least 100 000. All members together get seven eighths of it, and each
+        /// member an eighth.
         series_max: usize = 40_000 => "limits.series_max", integer(1..=1_000_000), AtStart;
-        /// HTTP connections at once. One address from elsewhere gets a quarter, and all of them
-        /// together leave an eighth to this host. Strangers, whom no token or signature has
-        /// authorised within the last hour, get half of the connections, and a quarter is kept for
-        /// them. When others need the room, idle connections are closed, and the oldest stream of
-        /// the largest crowd. Hosts behind one NAT are one address: for more than sixty members
-        /// there, or many open pages, raise this and streams_max (`address_share` in /healthz
-        /// counts what was refused). Connections take a file descriptor each; where the system
-        /// allows fewer, the station admits fewer and logs it.
+        /// Most HTTP connections at once. One address of another host gets a quarter of them, and
+        /// all other hosts together leave an eighth to this host. Strangers, that is callers that
+        /// no token or signature has authorised within the last hour, get half; a quarter is
+        /// reserved for them. If there is no room, the station closes an idle connection, or the
+        /// oldest stream of the network with most of them.
+        ///
+        /// Hosts behind one NAT are one address. With more than sixty members behind one NAT, or
+        /// many open pages, raise this and streams_max (`address_share` in /healthz counts the
+        /// refusals). Each connection needs a file descriptor. If the system allows fewer, the
+        /// station admits fewer and logs it.
         connections_max: usize = 1024 => "limits.connections_max", integer(1..=65_536), AtStart;
-        /// Live streams among them, shared in the same way.
+        /// Most live streams among these connections, with the same shares.
         streams_max: usize = 64 => "limits.streams_max", integer(0..=65_536), AtStart;
-        /// Records kept in memory while the archive does not work; beyond, the oldest are dropped
-        /// and counted.
+        /// Most records kept in memory while the archive does not work. Beyond it, the oldest
+        /// records are dropped and counted.
         spool_records_max: usize = 100_000 => "limits.spool_records_max", integer(1..=10_000_000), AtStart;
-        /// Certificate chain, PEM. With both files set, the port speaks HTTPS; probes connect
-        /// plainly with a single-use token.
+        /// Certificate chain (PEM). If this and `key` are set, the port serves HTTPS. Probes still
+        /// connect without TLS, with a single-use token.
         tls_certificate: Option<PathBuf> = None =>
             "tls.certificate", maybe(path()), AtOnce, example "/etc/barograph/fullchain.pem";
-        /// Private key, PEM.
+        /// Private key of the certificate (PEM).
         tls_key: Option<PathBuf> = None =>
             "tls.key", maybe(path()), AtOnce, example "/etc/barograph/key.pem";
     }
     and {
-        /// Whether `listen` follows from joining a mesh, and was not set.
+        /// Whether `listen` was not set, and follows from joining a mesh.
         listen_implied: bool = false;
-        /// Probes over WebSocket.
+        /// The `[echo]` table: probes over WebSocket.
         echo: EchoConfig = EchoConfig::default();
-        /// The station's part in a mesh.
+        /// The `[mesh]` table: membership, sites and bulk tests.
         mesh: MeshConfig = MeshConfig::default();
-        /// Files that are sent and received when a caller asks.
+        /// The `[transfer]` table: files sent and received for callers.
         transfer: TransferConfig = TransferConfig::default();
-        /// What to measure beside the default targets.
+        /// Targets of the file and of `--target` flags.
         targets: Vec<Target> = Vec::new();
     }
 }
 
-/// Where settings come from: everything needed to read them again on SIGHUP.
+/// Sources of the settings: all that is needed to read them again on SIGHUP.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
-    /// The file, if one is used. A file that was named must exist.
+    /// Path of the file, if one is used. The file must exist.
     pub file: Option<PathBuf>,
-    /// `(variable, text)` pairs; others than `BAROGRAPH_…` are ignored.
+    /// `(variable, text)` pairs; variables without the prefix `BAROGRAPH_` are ignored.
     pub variables: Vec<(String, String)>,
     /// `(key, text)` pairs, from flags.
     pub flags: Vec<(String, String)>,
-    /// `--target` flags, added to the file's.
+    /// Targets of `--target` flags, in addition to those of the file.
     pub targets: Vec<String>,
 }
 
-/// Why the configuration cannot be used: the file and line, the variable or the flag, what is wrong
-/// there, and what would be right.
+/// Error of the configuration, as a sentence for users: the file and line, variable or flag, what
+/// is wrong, and what is accepted.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct ConfigError(String);
@@ -175,10 +185,10 @@ impl ConfigError {
 }
 
 impl Sources {
-    /// Reads all layers.
+    /// Reads all layers and checks them.
     ///
     /// # Errors
-    /// [`ConfigError`], naming the file and line, the variable or the flag.
+    /// [`ConfigError`], with the file and line, the variable or the flag.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
         let mut noted = Noted::default();
@@ -195,7 +205,7 @@ impl Sources {
                     set(TABLES, &mut config, key, Value::Raw(text), &place)?;
                 }
                 None if name == JOIN_TOKEN_VARIABLE => {
-                    // Empty is what scripts and service files leave of a variable that is not set.
+                    // Scripts and service files leave an unset variable empty.
                     let token = Some(text.trim()).filter(|token| !token.is_empty());
                     config.mesh.join_token = token.map(|token| Secret::new(token.to_string()));
                 }
@@ -225,7 +235,7 @@ fn flag_for(key: &str) -> String {
     format!("flag for {key}")
 }
 
-/// Where settings were last spoken of that are judged together, when all was read.
+/// Origin of the last setting of each table that is checked as a whole after reading.
 #[derive(Default)]
 struct Noted {
     tls: Option<String>,
@@ -242,13 +252,13 @@ impl Noted {
         }
     }
 
-    /// Judges what depends on more than one setting, and sets what follows from others.
+    /// Checks settings that depend on others, and derives those that follow from others.
     fn judge(self, config: &mut Config) -> Result<(), ConfigError> {
         if let Some(place) = self.mesh {
             config.mesh.check().map_err(|(key, message)| ConfigError::of_key(&place, key, &message))?;
         }
         if config.mesh.is_joined() && !self.listen {
-            // A member that nobody reaches is none: its peers measure it.
+            // Peers measure a member, so they must be able to connect to it.
             config.listen = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, PORT));
             config.listen_implied = true;
         }
@@ -261,21 +271,22 @@ impl Noted {
 }
 
 impl Config {
-    /// How the station keeps its archive.
+    /// Configuration of the station's archive.
     pub(crate) fn archive(&self) -> barograph_engine::Config {
         let usual = barograph_engine::Config::new(&self.state);
         barograph_engine::Config {
             commit_interval: self.commit,
             keep: self.keep,
             keep_bytes: self.keep_bytes,
-            // Twice as many as are forecast: those of stations that left stay until their records are
-            // old, and a member's eighth here is its quarter of what is forecast.
+            // Twice as many as have forecasts: series of stations that left stay until their
+            // records are old, and a member's eighth of the archive is its quarter of the
+            // forecasts.
             series_max: usual.series_max.max(2 * self.series_max),
             ..usual
         }
     }
 
-    /// Overrides settings with those of a file's text, and notes what is judged when all was read.
+    /// Overrides settings with those of a file, and records their origin for the final check.
     fn apply_file(&mut self, path: &Path, text: &str, noted: &mut Noted) -> Result<(), ConfigError> {
         let file = file::Text { path, text };
         let document = file.parse()?;
@@ -294,7 +305,7 @@ impl Config {
         Ok(())
     }
 
-    /// The keys whose settings differ and are read only at the start.
+    /// Keys of changed settings that take effect only after a restart.
     #[must_use]
     pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let differs = |of: &&Setting<Self>| (of.shown)(self) != (of.shown)(new);
@@ -303,7 +314,7 @@ impl Config {
     }
 }
 
-/// Every setting, in the order of the documented file.
+/// All settings, in the order of the documented file.
 fn settings() -> impl Iterator<Item = &'static Setting<Config>> {
     TABLES.iter().copied().flatten()
 }
@@ -311,16 +322,16 @@ fn settings() -> impl Iterator<Item = &'static Setting<Config>> {
 const TABLES: &[&[Setting<Config>]] =
     &[Config::SETTINGS, EchoConfig::SETTINGS, MeshConfig::SETTINGS, TransferConfig::SETTINGS];
 
-/// The port that a station listens on unless told otherwise: the standard atmosphere, 1013.2 hPa.
+/// Default port of a station: the standard atmosphere, 1013.2 hPa.
 ///
-/// It is assigned to no service by IANA, lies above the ports that need privileges and below those
-/// that Linux takes for outgoing connections (32768), so that it is rarely taken.
+/// IANA has assigned it to no service. It is above the ports that need privileges and below those
+/// that Linux uses for outgoing connections (32768), so it is rarely in use.
 pub const PORT: u16 = 10132;
 
-/// `$XDG_STATE_HOME/barograph`, else `$HOME/.local/state/barograph` (XDG base directories, 0.8), else
-/// a directory of the working directory.
+/// `$XDG_STATE_HOME/barograph`, otherwise `$HOME/.local/state/barograph` (XDG base directories,
+/// 0.8), otherwise a directory below the working directory.
 fn default_state(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
-    // The specification says that a relative path there is to be ignored.
+    // The specification requires that relative paths in this variable are ignored.
     let state_home = variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let home = variable("HOME").filter(|path| path.is_absolute());
     match (state_home, home) {
@@ -332,12 +343,13 @@ fn default_state(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
 
 const PREFIX: &str = "BAROGRAPH_";
 
-/// Variables with our prefix that are not settings of the station: the file's path, the log's level,
-/// and what other verbs read.
+/// Variables with our prefix that are not settings of the station: path of the file, log level, and
+/// those of other verbs.
 const OTHER_VARIABLES: &[&str] =
     &["BAROGRAPH_CONFIG", "BAROGRAPH_LOG", "BAROGRAPH_TOKEN", "BAROGRAPH_STATION"];
 
-/// The token for joining a mesh; no setting, because flags can be read by others on a host.
+/// Variable with the token for joining a mesh. Not a setting, because other users of a host can
+/// read flags.
 const JOIN_TOKEN_VARIABLE: &str = "BAROGRAPH_JOIN_TOKEN";
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! What stands beside a value in the archive, as JSON: the form of `detail` in the API and of
-//! `tcp_info` in `barograph probe --json`.
+//! Details of stored values as JSON: the form of `detail` in the API and of `tcp_info` in
+//! `barograph probe --json`.
 
 use barograph_probe::stream::Ended;
 use barograph_probe::{Measured, Streamed, TcpInfo};
 use serde::{Deserialize, Serialize};
 
-/// The kernel's view of a connection.
+/// Statistics of a TCP connection, from the kernel's `TCP_INFO`.
 #[derive(Serialize)]
 pub struct TcpInfoJson<'a> {
     min_rtt_s: Option<f64>,
@@ -39,12 +39,13 @@ struct Detail<'a> {
     max: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp_info: Option<TcpInfoJson<'a>>,
-    /// The port refused the connection: the value is the time of that answer. Given only where it is true.
+    /// Whether the port refused the connection; the value is then the time of the refusal. Absent
+    /// unless true.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<bool>,
 }
 
-/// The part of a stored detail that says whether its value is the time of a refusal.
+/// The part of a stored detail that marks its value as the time of a refusal.
 #[derive(Deserialize)]
 struct Mark {
     #[serde(default)]
@@ -53,7 +54,7 @@ struct Mark {
 
 /// Whether `detail`, as [`of`] writes it, marks the time of a refusal.
 pub(crate) fn is_refused(detail: &str) -> bool {
-    // Most details have no mark, and need not be parsed for it.
+    // Most details have no mark, and parsing is not needed for them.
     detail.contains("\"refused\"") && serde_json::from_str(detail).is_ok_and(|Mark { refused }| refused)
 }
 
@@ -65,7 +66,8 @@ struct TransferDetail {
     lost_network: u64,
 }
 
-/// The detail of a transfer's rate: packets that the receiving host lost, and the network.
+/// Detail of a transfer's rate: bytes, duration, and packets that the receiving host and the
+/// network lost.
 pub(crate) fn of_transfer(bytes: u64, duration_s: f64, lost_host: u64, lost_network: u64) -> String {
     serde_json::to_string(&TransferDetail { bytes, duration_s, lost_host, lost_network }).unwrap_or_default()
 }
@@ -75,7 +77,8 @@ struct Message<'a> {
     message: &'a str,
 }
 
-/// The detail of a measured value: how many samples, their extremes, the uncorrected rate, TCP_INFO, a refusal.
+/// Detail of a measured value: number of samples, their extremes, the uncorrected rate, TCP
+/// statistics, and whether it is a refusal.
 pub(crate) fn of(measured: &Measured) -> String {
     let several = 1 < measured.samples.len();
     let extreme =
@@ -94,24 +97,24 @@ pub(crate) fn of(measured: &Measured) -> String {
 #[derive(Serialize)]
 struct TestDetail<'a> {
     n: u32,
-    /// The rate of all bytes, start-up included.
+    /// Rate of all bytes, slow start included, in bit/s.
     raw: f64,
-    /// How long the test was meant to be.
+    /// Planned length of the test, in seconds.
     test_s: f64,
     duration_s: f64,
     bytes: u64,
     startup_s: Option<f64>,
-    /// `early`: the value is an estimate of a full test's.
+    /// How the test ended. After `early` the value is an estimate of a full test's rate.
     ended: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     settled_bit_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settled_s: Option<f64>,
-    /// How far an estimate is expected to be off: one standard deviation, as a share of it.
+    /// Expected error of an early estimate: one standard deviation, as a share of the estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     deviation: Option<f64>,
     audit: bool,
-    /// What made it, where that was not our own stream.
+    /// Tool that ran the test; absent for Barograph's own stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     with: Option<&'a str>,
     tcp_info: Option<TcpInfoJson<'a>>,
@@ -123,7 +126,7 @@ struct FailedTest<'a> {
     message: &'a str,
 }
 
-/// The detail of a test between stations that was meant to take `test_s` seconds.
+/// Detail of a test between stations with a planned length of `test_s` seconds.
 pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Option<&str>) -> String {
     let followed = match streamed.ended {
         Ended::Early(reason) => Some(reason),
@@ -148,17 +151,18 @@ pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Optio
     serde_json::to_string(&detail).unwrap_or_default()
 }
 
-/// The detail of such a test that failed.
+/// Detail of such a test that failed.
 pub(crate) fn failed_test(text: &str, test_s: f64) -> String {
     let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
     serde_json::to_string(&FailedTest { test_s, message: &message }).unwrap_or_default()
 }
 
-/// The detail of a failure: its sentence, cut so that it always fits.
+/// Detail of a failure: its message, cut so that it always fits.
 pub(crate) fn message(text: &str) -> String {
     let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
     serde_json::to_string(&Message { message: &message }).unwrap_or_default()
 }
 
-/// With every character escaped as six bytes it stays under the archive's 4 KiB.
+/// Most characters of a message. With every character escaped as six bytes it stays under the
+/// archive's 4 KiB.
 const MESSAGE_CHARACTERS_MAX: usize = 400;

@@ -1,7 +1,7 @@
-//! Probes over WebSocket (docs/spec/echo.md): what a page in a browser measures a station with.
+//! Probes over WebSocket (docs/spec/echo.md), with which a page in a browser measures a station.
 //!
-//! Sessions run on the HTTP runtime, beside the API: they are many, mostly idle, and cost what their
-//! bytes cost. A page's own clock is coarser than a wake-up of the runtime.
+//! Sessions run on the HTTP runtime, beside the API: they are many, mostly idle, and cost as much
+//! as their bytes. The clock of a page is coarser than the wake-up delay of the runtime.
 
 mod counters;
 mod metered;
@@ -42,23 +42,23 @@ pub(crate) use session::MESSAGE_BYTES_MAX;
 /// The subprotocol of a session; the number is its version.
 pub(crate) const SUBPROTOCOL: &str = "barograph-probe.1";
 
-/// What a session needs of the connection beneath it.
+/// Operations that a session needs from its connection.
 pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {
     /// Turns Nagle's algorithm off (true) or on.
     fn set_nodelay(&self, nodelay: bool) -> std::io::Result<()>;
 
-    /// The kernel's view after a transfer that took `elapsed_s`.
+    /// TCP statistics of the kernel after a transfer that took `elapsed_s`.
     fn bulk_tcp_info(&self, elapsed_s: f64) -> Option<TcpInfo>;
 }
 
-/// What all sessions of a station have in common.
+/// State that all sessions of a station share.
 #[derive(Debug)]
 pub(crate) struct Echo {
     began: Instant,
     sessions: Connections,
     places: Places,
     accounts: Mutex<Accounts>,
-    /// Milliseconds for which transfers have this host's measurements marked as made under load.
+    /// Accounts of the milliseconds in which transfers mark this host's measurements as loaded.
     marked: Mutex<Accounts>,
     transfer_bytes_max: u64,
     keeper: Keeper,
@@ -68,7 +68,7 @@ pub(crate) struct Echo {
     noise: OnceLock<Bytes>,
 }
 
-/// What it works with.
+/// Parts of the station that sessions use.
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) inbox: Inbox,
@@ -79,7 +79,7 @@ pub(crate) struct Parts {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-/// A place for one session, until it is dropped.
+/// A slot for one session, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
     caller: Caller,
@@ -87,11 +87,11 @@ pub(crate) struct Admission {
     seat: Arc<Open>,
 }
 
-/// Who has a session.
+/// The caller of a session.
 #[derive(Clone, Copy, Debug)]
 struct Caller {
     ip: IpAddr,
-    /// On this host: its traffic crosses no network.
+    /// Whether it is on this host: its traffic then crosses no network.
     is_local: bool,
 }
 
@@ -119,11 +119,11 @@ impl Echo {
         }
     }
 
-    /// A place for a session, and whether another one was closed for it. Nothing is paid yet:
-    /// [`Admission::pay`] does that when there is one to open.
+    /// Takes a slot for a session; also returns whether another session was closed for it. Nothing
+    /// is charged yet: [`Admission::pay`] does that when the session opens.
     ///
     /// # Errors
-    /// Why there is none, as a sentence for the caller, and the limit of the station that was reached.
+    /// The reason as a sentence for the caller, and the limit of the station that was reached.
     pub(crate) fn admit(
         self: &Arc<Self>,
         ip: IpAddr,
@@ -139,22 +139,22 @@ impl Echo {
         Ok((Admission { caller, echo: Arc::clone(self), seat }, has_shed))
     }
 
-    /// Sessions that are open, and the most there may be.
+    /// Number of open sessions, and their maximum.
     pub(crate) fn sessions(&self) -> (usize, usize) {
         (self.sessions.len(), self.sessions.max())
     }
 
-    /// The most bytes of one transfer.
+    /// Most bytes of one transfer.
     pub(crate) fn transfer_bytes_max(&self) -> u64 {
         self.transfer_bytes_max
     }
 
-    /// Whether what pages report is kept.
+    /// Whether reports of pages are kept.
     pub(crate) fn keeps(&self) -> bool {
         self.keeper.keeps()
     }
 
-    /// Reports of pages that found no room or were beyond their number.
+    /// Reports of pages that were dropped because of a limit.
     pub(crate) fn reports_crowded_out(&self) -> u64 {
         self.keeper.crowded_out()
     }
@@ -176,26 +176,27 @@ impl Echo {
         caller.is_local || lock(&self.accounts).pay(caller.ip, bytes, self.began.elapsed())
     }
 
-    /// Takes what a caller has had already.
+    /// Charges bytes that a caller has used already.
     fn charge(&self, caller: Caller, bytes: u64) {
         if !caller.is_local {
             lock(&self.accounts).charge(caller.ip, bytes, self.began.elapsed());
         }
     }
 
-    /// Whether a caller's transfer marks this host's measurements as made under load. That of a caller
-    /// on this host crosses no network. One whose marked time is spent is like any other traffic.
+    /// Whether a caller's transfer marks this host's measurements as loaded. A transfer of a caller
+    /// on this host does not, because it crosses no network; nor does one of a caller that has
+    /// spent its marked time.
     fn may_mark(&self, caller: Caller) -> bool {
         !caller.is_local && lock(&self.marked).pay(caller.ip, 1, self.began.elapsed())
     }
 
-    /// Takes the time for which a caller's transfer has marked them.
+    /// Charges the time in which a caller's transfer marked measurements.
     fn charge_marked(&self, caller: Caller, marked: Duration) {
         let ms = u64::try_from(marked.as_millis()).unwrap_or(u64::MAX);
         lock(&self.marked).charge_both(caller.ip, ms, self.began.elapsed());
     }
 
-    /// A largest message of what does not compress; made when it is first asked for.
+    /// A message of the largest size that does not compress; made at first use.
     fn noise(&self) -> Bytes {
         let make = || {
             let mut noise = barograph_probe::io::noise();
@@ -207,15 +208,16 @@ impl Echo {
 }
 
 impl Admission {
-    /// Pays for opening the session.
+    /// Charges the caller for opening the session.
     ///
     /// # Errors
-    /// The address has spent its bytes since, as a sentence for the caller.
+    /// The address has spent its bytes since: a sentence for the caller.
     pub(crate) fn pay(&self) -> Result<(), &'static str> {
         self.echo.pay(self.caller, OPENING_BYTES).then_some(()).ok_or(SPENT)
     }
 
-    /// Serves the session on `socket` until it ends; `already_read` came after the request's head.
+    /// Serves the session on `socket` until it ends; `already_read` are the bytes after the
+    /// request's head.
     pub(crate) async fn serve<S: Socket>(self, socket: S, already_read: Vec<u8>) {
         let open = &self.echo.counters.sessions_open;
         open.fetch_add(1, Ordering::Relaxed);
@@ -224,15 +226,16 @@ impl Admission {
     }
 }
 
-/// What opening a session costs: what it may send beyond what it asks for. Otherwise an address that opens
-/// one after the other would have that for nothing each time.
+/// Cost in bytes of opening a session: what it may send beyond its requests. Otherwise an address
+/// that opens one session after the other would not pay for these.
 const OPENING_BYTES: u64 = metered::SLACK_BYTES;
-/// Ten and twenty per cent of the time: what is left of a station's own measurements gives forecasts as
-/// before, and a page that measures for two seconds each minute marks three per cent.
+/// Time in which one address, and all addresses, may mark measurements: 10 % and 20 %. The rest of
+/// a station's own measurements suffices for forecasts as before. A page that measures for 2 s each
+/// minute marks 3 %.
 pub(crate) const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
 pub(crate) const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
 const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
 const SPENT: &str = "the bytes of this hour are spent (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
-/// The largest size of a page's transfers: one that fills a 100 Mbit/s line for more than a second, and
-/// a slower one for longer than anybody watches.
+/// Most bytes of a page's transfer: it fills a link of 100 Mbit/s for more than a second, and a
+/// slower one for longer than a user waits.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! The series with their forecasts, and what is decided by them.
+//! Series with their forecasts, and the ranking of hosts by them.
 
 pub mod bank;
 pub(crate) mod best;

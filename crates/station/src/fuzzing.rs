@@ -1,14 +1,14 @@
-//! Entry points for fuzzers: plain functions that must hold for any bytes.
+//! Entry points for fuzzers: plain functions that must not panic for any bytes.
 
 use barograph_engine::wire;
 
 use crate::echo::reports::Report;
 
-/// Reads `data` as what a page reports; whatever is accepted must survive a round trip and be kept apart
-/// from what hosts measure.
+/// Parses `data` as a report of a page. An accepted report must survive a round trip, and its
+/// source must not be the name of a host.
 ///
 /// # Panics
-/// When a report is accepted that breaks these promises: a defect.
+/// If an accepted report breaks these rules: a defect.
 pub fn fuzz_report(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Some(report) = Report::parse(text) else { return };
@@ -20,11 +20,12 @@ pub fn fuzz_report(data: &[u8]) {
     assert_eq!(Report::parse(&again.to_string()), Some(report));
 }
 
-/// Reads `data` as what stations send each other (docs/spec/engine.md): as lines in two pieces, and each line as
-/// everything that a line can be. Whatever is accepted keeps its limits and survives a round trip.
+/// Parses `data` as messages between stations (docs/spec/engine.md): as lines in two pieces, and
+/// each line as every type that a line can have. Accepted messages must keep their limits and
+/// survive a round trip.
 ///
 /// # Panics
-/// When something is accepted that breaks these promises: a defect.
+/// If an accepted message breaks these rules: a defect.
 pub fn fuzz_engine(data: &[u8]) {
     let mut lines = wire::Lines::new(wire::PLACED_BYTES_MAX);
     let (first, second) = data.split_at(data.len() / 2);
@@ -83,7 +84,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Texts that are nearly reports.
+        /// Generates texts that are nearly reports.
         #[test]
         fn near_reports_hold(
             source in "[a-z.\\\\\"\u{7f}-\u{100}]{0,66}",

@@ -1,4 +1,4 @@
-//! What the station knows of its own work: counters and times that `/healthz` and `/metrics` show.
+//! The station's own health: counters and times for `/healthz` and `/metrics`.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,12 @@ use crate::limits::{Limit, Refusals, Severity};
 use crate::sync::lock;
 use barograph_limits::credentials::{Credential, Line, WrongCredentials};
 
-/// Shared by all threads of a station.
+/// Health of a station, which all its threads share.
 #[derive(Debug)]
 pub(crate) struct Health {
     started: Instant,
     last_measurement: Mutex<Option<Instant>>,
-    /// What is wrong with the stored data, as it was found when they were read.
+    /// Damage of the stored data, found when they were read.
     damage: Mutex<Option<String>>,
     archive: Mutex<ArchiveHealth>,
     tasks: Mutex<Vec<Arc<TaskStatus>>>,
@@ -24,37 +24,37 @@ pub(crate) struct Health {
     pub(crate) spool_records: AtomicU64,
     /// Records dropped because the spool was full.
     pub(crate) spool_dropped: AtomicU64,
-    /// Measurements dropped because the recorder was behind, whatever the archive did.
+    /// Measurements dropped because the recorder was behind, independent of the archive.
     pub(crate) inbox_dropped: AtomicU64,
     last_inbox_drop: Mutex<Option<Instant>>,
     /// Experiments skipped because all workers were busy.
     pub(crate) probes_skipped: AtomicU64,
     last_skip: Mutex<Option<Instant>>,
-    /// Requests refused for want of authority.
+    /// Requests refused because they were not authorised.
     pub(crate) requests_refused: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) connections_refused: AtomicU64,
-    /// Connections closed, while no request was under way on them, to make room for others.
+    /// Idle connections that were closed to make room for others.
     pub(crate) connections_shed: AtomicU64,
     refusals: Mutex<Refusals>,
     wrong: Mutex<WrongCredentials>,
 }
 
-/// How the archive does.
+/// Health of the archive's appends and replay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ArchiveHealth {
     /// When the last append was acknowledged.
     pub(crate) last_append: Option<Instant>,
-    /// Why the last append failed; `None` = it did not.
+    /// Why the last append failed; `None` if it succeeded.
     pub(crate) error: Option<String>,
     /// Why history could not be replayed at the start.
     pub(crate) replay_error: Option<String>,
 }
 
-/// A judgement, with its reasons.
+/// Health at one moment, with its problems.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// One sentence each; empty = all is well.
+    /// Problems, one sentence each; empty = no problem.
     pub(crate) reasons: Vec<String>,
     pub(crate) uptime: Duration,
     pub(crate) last_measurement_age: Option<Duration>,
@@ -83,17 +83,18 @@ impl Health {
         }
     }
 
-    /// Work was refused because of a limit.
+    /// Counts work that was refused because of a limit.
     pub(crate) fn refused(&self, limit: Limit, work: u64) {
         lock(&self.refusals).add(limit, work, self.uptime());
     }
 
-    /// So much work was refused because of a limit since the start, as another part of the station counts it.
+    /// Sets how much work a limit has refused since the start, as another part of the station
+    /// counts it.
     pub(crate) fn refused_in_all(&self, limit: Limit, total: u64) {
         lock(&self.refusals).set(limit, total, self.uptime());
     }
 
-    /// A request had a wrong credential; gives how long its answer waits.
+    /// Counts a request with a wrong credential; returns the delay of its response.
     pub(crate) fn wrong(&self, credential: Credential, ip: IpAddr) -> Duration {
         let verdict = lock(&self.wrong).add(credential, ip, self.uptime());
         let what = credential.name();
@@ -109,18 +110,17 @@ impl Health {
         verdict.delay
     }
 
-    /// How many wrong credentials there were.
+    /// Number of requests with a wrong credential of this kind.
     pub(crate) fn wrong_count(&self, credential: Credential) -> u64 {
         lock(&self.wrong).count(credential)
     }
 
-    /// One sentence for each limit because of which work was refused lately, but for paces.
+    /// One sentence for each limit that refused work recently, except paces.
     pub(crate) fn refusing(&self) -> Vec<String> {
         self.sentences(|limit| limit.severity() != Severity::Pace)
     }
 
-    /// One sentence for each limit because of which callers were refused lately: nothing of the
-    /// station's own is lost.
+    /// One sentence for each limit that refused callers recently. The station itself lost nothing.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.sentences(|limit| limit.severity() == Severity::Warning)
     }
@@ -129,12 +129,12 @@ impl Health {
         lock(&self.refusals).sentences(self.uptime(), wanted)
     }
 
-    /// What was refused because of limits.
+    /// Work that limits have refused.
     pub(crate) fn refusals(&self) -> Refusals {
         lock(&self.refusals).clone()
     }
 
-    /// The status of the station's own work of this name, which is part of the report from now on.
+    /// Status of the task with this name. It is part of the report from the first call on.
     pub(crate) fn task(&self, name: &'static str) -> Arc<TaskStatus> {
         let mut tasks = lock(&self.tasks);
         let known = tasks.iter().find(|task| task.name() == name).cloned();
@@ -145,7 +145,7 @@ impl Health {
         })
     }
 
-    /// Takes up the status of tasks that others started; one that is there already is not taken twice.
+    /// Adds the status of tasks that were started elsewhere, each once.
     pub(crate) fn adopt(&self, tasks: impl IntoIterator<Item = Arc<TaskStatus>>) {
         let mut known = lock(&self.tasks);
         for task in tasks {
@@ -160,7 +160,7 @@ impl Health {
         lock(&self.tasks).clone()
     }
 
-    /// From now on the tasks may return.
+    /// Permits the tasks to end, because the station stops.
     pub(crate) fn stop_tasks(&self) {
         self.tasks().iter().for_each(|task| task.stop());
     }
@@ -179,20 +179,20 @@ impl Health {
         *lock(&self.last_skip) = Some(Instant::now());
     }
 
-    /// The spool was full, and `records` of it were dropped.
+    /// Counts `records` that were dropped because the spool was full.
     pub(crate) fn dropped(&self, records: u64) {
         self.spool_dropped.fetch_add(records, Ordering::Relaxed);
         self.refused(Limit::Spool, records);
     }
 
-    /// The recorder was behind, and a measurement was not handed to it.
+    /// Counts a measurement that was dropped because the recorder was behind.
     pub(crate) fn dropped_at_inbox(&self) {
         self.inbox_dropped.fetch_add(1, Ordering::Relaxed);
         self.refused(Limit::Inbox, 1);
         *lock(&self.last_inbox_drop) = Some(Instant::now());
     }
 
-    /// A connection without a request under way was closed to make room for others.
+    /// Counts an idle connection that was closed to make room for others.
     pub(crate) fn shed(&self) {
         self.connections_shed.fetch_add(1, Ordering::Relaxed);
         self.refused(Limit::ConnectionsShed, 1);
@@ -204,7 +204,7 @@ impl Health {
         archive.error = None;
     }
 
-    /// The archive works, although it did not take what it was given.
+    /// Records that the archive works, although it refused what it was given.
     pub(crate) fn archive_answered(&self) {
         lock(&self.archive).error = None;
     }
@@ -217,7 +217,8 @@ impl Health {
         lock(&self.archive).replay_error = Some(error.to_string());
     }
 
-    /// Reading history failed; damage stays a reason, for it does not mend itself.
+    /// Records that reading history failed. Damage stays a problem, because it does not repair
+    /// itself.
     pub(crate) fn read_failed(&self, error: &Error) {
         if let Error::Corrupt(_) = error {
             let mut damage = lock(&self.damage);
@@ -233,7 +234,7 @@ impl Health {
         lock(&self.archive).error.clone()
     }
 
-    /// Judges; `sensor_period` is how often a measurement is made at least.
+    /// Reports health. A measurement is expected at least every `sensor_period`.
     pub(crate) fn report(&self, sensor_period: Duration) -> Report {
         let archive = lock(&self.archive).clone();
         let last_measurement_age = lock(&self.last_measurement).map(|at| at.elapsed());
@@ -270,13 +271,13 @@ impl Health {
     }
 }
 
-/// Sensor periods without any measurement after which measuring is considered dead.
+/// Sensor periods without a measurement after which measuring counts as failed.
 const SILENT_PERIODS: u32 = 3;
-/// A busy host may be late by this much without being ill.
+/// Delay of a busy host that is not a problem.
 const SLACK: Duration = Duration::from_secs(2);
-/// Dropped records are a reason to worry for this long; the counters keep them.
+/// How long a dropped measurement is reported as a problem; counters keep it.
 const DROPS_MATTER_FOR: Duration = Duration::from_mins(10);
-/// A skipped probe is a reason to worry for this long.
+/// How long a skipped probe is reported as a problem.
 const SKIPS_MATTER_FOR: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

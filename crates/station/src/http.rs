@@ -1,4 +1,4 @@
-//! The port: connections, and HTTP on them.
+//! The station's port: connections, and HTTP on them.
 
 pub(crate) mod peer;
 pub(crate) mod server;

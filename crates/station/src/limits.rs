@@ -1,5 +1,5 @@
-//! The bounds of a station, and the work refused because of them: counted, and reported while it matters. Pure; times
-//! are those since the station's start.
+//! Limits of a station, and the work refused because of them: counted, and reported while it
+//! matters. Pure; times count from the station's start.
 
 pub(crate) mod allowance;
 pub(crate) mod connections;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use barograph_forecast::Name;
 use barograph_limits::admission::Full;
 
-/// A bound of the station.
+/// A limit of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Limit {
     Series,
@@ -62,15 +62,15 @@ pub(crate) enum Limit {
     UnreadAnswers,
 }
 
-/// What refused work says about the station.
+/// What refused work means for the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
-    /// It loses measurements or peers of its own: `/healthz` is degraded.
+    /// The station loses measurements or peers of its own: `/healthz` is degraded.
     Fault,
-    /// Callers are refused, which callers can cause themselves: a warning, so that none of them can
-    /// make a station look broken to its monitoring.
+    /// Callers are refused, and can cause that themselves. A warning, so that no caller can make
+    /// monitoring report a fault.
     Warning,
-    /// A pace or a budget does what it is for: counted alone.
+    /// A rate limit or a budget works as intended: only counted.
     Pace,
 }
 
@@ -120,17 +120,17 @@ impl Limit {
         Self::UnreadAnswers,
     ];
 
-    /// Its name in `/healthz` and `/metrics`.
+    /// Name in `/healthz` and `/metrics`.
     pub(crate) fn name(self) -> &'static str {
         self.words().0
     }
 
-    /// What to change to have more; `None` = it is fixed.
+    /// The setting that raises the limit; `None` if the limit is fixed.
     pub(crate) fn setting(self) -> Option<&'static str> {
         Some(self.words().1).filter(|setting| !setting.is_empty())
     }
 
-    /// Name, setting and what is refused.
+    /// Name, setting, and the work that is refused.
     fn words(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Series => ("series", "limits.series_max", "measurements of further series"),
@@ -254,7 +254,7 @@ impl Limit {
         }
     }
 
-    /// What it says about the station that work was refused because of it.
+    /// What work refused because of the limit means for the station.
     pub(crate) fn severity(self) -> Severity {
         match self {
             Self::Series
@@ -301,7 +301,7 @@ impl Limit {
     }
 }
 
-/// How much work was refused for each limit.
+/// Amount of work refused for each limit.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusals([Refused; Limit::ALL.len()]);
 
@@ -311,24 +311,24 @@ impl Default for Refusals {
     }
 }
 
-/// What was refused because of one limit.
+/// Work refused because of one limit.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Refused {
-    /// Since the start.
+    /// Amount since the start.
     pub(crate) count: u64,
-    /// When the refusals began that have gone on since, and the newest one.
+    /// Times of the first and the newest refusal of the current series of refusals.
     spell: Option<(Duration, Duration)>,
 }
 
 impl Refused {
-    /// When refusals began that matter now; `None` = nothing was refused lately.
+    /// Start of the current series of refusals; `None` if nothing was refused recently.
     pub(crate) fn since(&self, now: Duration) -> Option<Duration> {
         self.spell.filter(|(_, newest)| now.saturating_sub(*newest) < MATTERS_FOR).map(|(began, _)| began)
     }
 }
 
 impl Refusals {
-    /// So much work was refused.
+    /// Adds `work` that was refused because of `limit`.
     pub(crate) fn add(&mut self, limit: Limit, work: u64, now: Duration) {
         let refused = &mut self.0[limit as usize];
         if work == 0 {
@@ -338,7 +338,7 @@ impl Refusals {
         refused.spell = Some((refused.since(now).unwrap_or(now), now));
     }
 
-    /// So much work was refused since the start, as another part of the station counts it.
+    /// Sets the work refused since the start, as counted by another part of the station.
     pub(crate) fn set(&mut self, limit: Limit, total: u64, now: Duration) {
         let new = total.saturating_sub(self.0[limit as usize].count);
         self.add(limit, new, now);
@@ -348,8 +348,7 @@ impl Refusals {
         self.0[limit as usize]
     }
 
-    /// One sentence for each of the limits that `wanted` picks because of which work was refused
-    /// lately.
+    /// A sentence for each limit that `wanted` selects, if work was refused recently because of it.
     pub(crate) fn sentences(&self, now: Duration, wanted: impl Fn(Limit) -> bool) -> Vec<String> {
         let sentence = |limit: Limit| {
             let refused = self.of(limit);
@@ -367,7 +366,7 @@ impl Refusals {
 }
 
 impl Limit {
-    /// The limit that was reached where there was no seat among those that `all` bounds.
+    /// The limit that refused a connection: the share of its address, or `all`.
     pub(crate) fn of_seats(full: Full, all: Self) -> Self {
         match full {
             Full::Share => Self::AddressShare,
@@ -375,19 +374,20 @@ impl Limit {
         }
     }
 
-    /// Whether `/healthz` has another sentence for it, with a time of its own.
+    /// Whether `/healthz` has a sentence of its own for this limit, with its own time.
     pub(crate) fn has_own_reason(self) -> bool {
         matches!(self, Self::MeshSpool | Self::Inbox | Self::Workers)
     }
 }
 
-/// Refused work matters for this long after the last of it.
+/// Time after the last refusal during which it is reported.
 const MATTERS_FOR: Duration = Duration::from_mins(10);
 
-/// Series that each station needs: [`SERIES_OF_A_STATION`], and [`SERIES_OF_A_PAIR`] for each other
-/// station that shares a group with it.
+/// Number of series that each station needs: [`SERIES_OF_A_STATION`], and [`SERIES_OF_A_PAIR`] for
+/// each other station that shares a group with it.
 pub(crate) fn series_of_each<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> Vec<usize> {
-    // Most stations are in the same groups as others: `/healthz` must not compare all pairs of a thousand.
+    // Compare kinds of stations, not pairs: `/healthz` must stay fast with a thousand stations,
+    // most of which are in the same groups.
     let mut kinds: Vec<(&[T], usize)> = Vec::new();
     let mut kind_of_each = Vec::with_capacity(groups_of_each.len());
     for groups in groups_of_each.iter().map(AsRef::as_ref) {
@@ -410,7 +410,7 @@ pub(crate) fn series_of_each<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -
     kind_of_each.into_iter().map(|kind| needed[kind]).collect()
 }
 
-/// How many series to keep room for, of each station of a mesh; none while a station is alone.
+/// Number of series to reserve for each station of a mesh; empty while the station is alone.
 pub(crate) fn reserved(
     mut others: HashMap<Name, Vec<Name>>,
     host: &Name,
@@ -424,12 +424,12 @@ pub(crate) fn reserved(
     hosts.into_iter().zip(series_of_each(&groups)).collect()
 }
 
-/// Series that all stations need together.
+/// Number of series that all stations need together.
 pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> usize {
     series_of_each(groups_of_each).into_iter().sum()
 }
 
-/// What a mesh that needs more series than are kept has to change; `None` = they find room.
+/// What to change if a mesh needs more series than the station keeps; `None` if they fit.
 pub(crate) fn too_many_series<T: PartialEq>(
     groups_of_each: &[impl AsRef<[T]>],
     series_max: usize,
@@ -443,12 +443,12 @@ pub(crate) fn too_many_series<T: PartialEq>(
     })
 }
 
-/// Round trip and loss, each also of when a bulk test runs at either end (`rtt_loaded`, `loss_loaded`),
-/// and goodput.
+/// Round trip and loss, each also while a bulk test runs at either end (`rtt_loaded`,
+/// `loss_loaded`), and goodput.
 const SERIES_OF_A_PAIR: usize = 5;
 
-/// The processor and the memory, the own responder, a gateway of either address family and a resolver,
-/// these four also loaded. What a configuration adds is not in it.
+/// CPU and memory; and the station's own responder, a gateway of either address family and a
+/// resolver, each of these four also loaded. Configured targets are not included.
 const SERIES_OF_A_STATION: usize = 10;
 
 #[cfg(test)]
@@ -488,7 +488,7 @@ mod tests {
     #[test]
     fn a_full_mesh_needs_the_series_that_the_documents_name_and_sites_fewer() {
         let full = |stations| vec![["all"]; stations];
-        // docs/barograph.toml
+        // Numbers of docs/barograph.toml.
         assert_eq!([88, 89, 200].map(|n| series_of_mesh(&full(n))), [39_160, 40_050, 201_000]);
         let max = crate::Config::default().series_max;
         assert_eq!(too_many_series(&full(88), max), None);
@@ -499,7 +499,8 @@ mod tests {
         assert_eq!(series_of_mesh::<String>(&[[String::new()]]), 10);
     }
 
-    /// Everything that stations measure by default, bulk tests running: exactly so many series are needed.
+    /// All default series of stations with bulk tests: the computed number is exactly what they
+    /// need.
     #[test]
     fn a_bank_of_the_size_of_a_mesh_refuses_none_of_its_series() {
         use crate::forecast::bank::{Bank, Measured};
@@ -535,7 +536,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes in which order: the count is that of all, and the spell lies within the past.
+        /// For any order of additions, the counts are complete and each series of refusals began in
+        /// the past.
         #[test]
         fn nothing_refused_is_left_out(steps in prop::collection::vec((0_u64..2000, 0_u64..4, 0..Limit::ALL.len()), 0..60)) {
             let (mut refusals, mut now, mut counts) = (Refusals::default(), Duration::ZERO, [0; Limit::ALL.len()]);

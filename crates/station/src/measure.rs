@@ -1,4 +1,5 @@
-//! What a station measures and when: its sensors, its targets, their timetable and the prober.
+//! Measuring: the sensors, the targets, the timetable of experiments, and the prober that runs
+//! them.
 
 pub(crate) mod prober;
 pub mod sensor;

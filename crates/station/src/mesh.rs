@@ -1,13 +1,14 @@
-//! The station's part in a mesh: it says in the directory where it is, and measures whom it finds there.
+//! The station's part in a mesh: its registration in the directory, and the peers that it measures.
 //!
 //! ```text
-//! directory ─► roster ─► peers ─┬─► targets ─► prober (on its own thread, as ever)
+//! directory ─► roster ─► peers ─┬─► targets ─► prober (on its own thread)
 //!     ▲                         ├─► /v1/peers, /v1/peers/events, command, webhook
-//!     └── own entry, leased     ├─► peers.json: whom to measure while there is no directory
-//!                               └─► removed.json: whose series are not shown
+//!     └── own entry, leased     ├─► peers.json: peers to measure while the directory is away
+//!                               └─► removed.json: stations with hidden series
 //! ```
 //!
-//! All of it runs on one thread, `directory`, but bulk tests, which have their own, `tester`; measuring never waits for it, nor for a directory that is away.
+//! The thread `directory` does all of this except bulk tests, which run on the thread `tester`.
+//! Measuring waits neither for these threads nor for a directory that is away.
 
 mod addresses;
 mod board;
@@ -45,6 +46,6 @@ pub(crate) use latency::{BOUNDS_S, EVERY, Spread, delay};
 pub(crate) use peers::{Peer as Known, Standing};
 pub(crate) use removed::{Removed, RemovedStations};
 
-/// Peers at most, the lost ones among them: a station measures each of its peers, and more than so many
-/// would be a load. Larger meshes are divided into groups.
+/// Most peers, lost ones included. A station measures each of its peers, so more would be too much
+/// load; divide larger meshes into groups.
 pub(crate) const PEERS_MAX: usize = 1000;

@@ -1,7 +1,7 @@
-//! `/metrics`: what the station exports, in the text format that the scraper prefers.
+//! Metrics of the station for `/metrics`, in the text format that the scraper prefers.
 //!
-//! Families are known at compile time, and the samples come from the bank in one pass, so that nothing has to be
-//! kept twice.
+//! The metric families are constants. Samples are read from the bank in one pass, so that no value
+//! is stored twice.
 
 mod text;
 
@@ -23,14 +23,14 @@ use barograph_limits::credentials::Credential;
 pub(crate) use text::Format;
 use text::{Kind, Text};
 
-/// What is exported of a bank.
+/// Exported values of the bank.
 pub(crate) struct Snapshot {
     series: Vec<(Series, Figured)>,
     refused: u64,
     late: u64,
 }
 
-/// What is exported of a series.
+/// Exported values of a series.
 struct Figured {
     gauges: [Option<f64>; GAUGES.len()],
     counters: [u64; COUNTERS.len()],
@@ -38,7 +38,7 @@ struct Figured {
 }
 
 impl Snapshot {
-    /// Of a bank, which is held for some series at a time.
+    /// Reads the bank, which is locked for some series at a time.
     pub(crate) fn of(bank: &Mutex<Bank>) -> Self {
         let (mut names, refused, late) = {
             let bank = lock(bank);
@@ -102,7 +102,7 @@ pub(crate) fn exposition(
 type Counter = (&'static str, &'static str, fn(&Account) -> u64);
 type Gauge = (&'static str, &'static str, fn(&Account) -> Option<f64>);
 
-/// One family for each of these and each unit.
+/// Gauges of a series: one family for each of these and each unit.
 const GAUGES: [Gauge; 7] = [
     ("barograph_measured", "The newest measurement; absent after a failure.", |account| {
         match account.last().outcome {
@@ -136,11 +136,11 @@ const GAUGES: [Gauge; 7] = [
     ),
 ];
 
-/// Units of the vocabulary, and how a metric's name says them.
+/// Units of quantities, and their suffixes in the names of metrics.
 const UNITS: &[(&str, &str)] =
     &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
 
-/// Whether the port of a target is closed, of each series of `connect`.
+/// Writes, for each series of `connect`, whether the port of the target is closed.
 fn refusals(text: &mut Text, accounts: &[(Series, Figured)]) {
     const NAME: &str = "barograph_port_refused";
     let help = "1 = the newest connect was refused: the host answers, the port is closed.";
@@ -152,7 +152,7 @@ fn refusals(text: &mut Text, accounts: &[(Series, Figured)]) {
     }
 }
 
-/// Likewise, of all units.
+/// Counters of a series: one family for all units.
 const COUNTERS: [Counter; 4] = [
     ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
     ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
@@ -254,7 +254,7 @@ fn station(text: &mut Text, bank: &Snapshot, health: &Health) {
     }
 }
 
-/// Long-lived tasks and threads.
+/// Metrics of long-lived tasks and threads.
 fn tasks(text: &mut Text, health: &Health) {
     let tasks = health.tasks();
     let label = |task: &TaskStatus| format!("{{task=\"{}\"}}", task.name());
@@ -266,7 +266,7 @@ fn tasks(text: &mut Text, health: &Health) {
     text.counter("barograph_task_panics", "", "Panics of the task.", &panics);
 }
 
-/// The station's part in a mesh (docs/spec/mesh.md).
+/// Metrics of the station's part in a mesh (docs/spec/mesh.md).
 fn mesh(text: &mut Text, figures: &Figures) {
     let up = f64::from(u8::from(figures.is_connected));
     text.head(
@@ -328,7 +328,7 @@ fn mesh(text: &mut Text, figures: &Figures) {
     }
 }
 
-/// How the latencies of exchanges with peers are spread (docs/spec/mesh.md §1).
+/// Histograms of the latencies of exchanges with peers (docs/spec/mesh.md §1).
 fn latencies(text: &mut Text, spreads: &[Spread]) {
     const NAME: &str = "barograph_mesh_latency_seconds";
     text.head(
@@ -353,7 +353,7 @@ fn latencies(text: &mut Text, spreads: &[Spread]) {
     text.counter("barograph_mesh_latency_missed", "", help, &missed);
 }
 
-/// Bulk tests between this station and its peers (docs/spec/mesh.md §5).
+/// Metrics of bulk tests between this station and its peers (docs/spec/mesh.md §5).
 fn tests_of_peers(text: &mut Text, figures: &TestFigures) {
     let mut counts = Vec::new();
     for (role, row) in ROLES.iter().zip(figures.counts) {
@@ -383,7 +383,7 @@ fn tests_of_peers(text: &mut Text, figures: &TestFigures) {
     }
 }
 
-/// Sessions of pages (docs/spec/echo.md).
+/// Metrics of the sessions of pages (docs/spec/echo.md).
 fn echo(text: &mut Text, sessions: &Counters) {
     let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
     text.head("barograph_echo_sessions", Kind::Gauge, "", "Echo sessions that are open.");

@@ -1,8 +1,8 @@
-//! Quantities that are measured while this host runs a bulk test.
+//! Loaded forms of quantities: measured while this host runs a bulk test.
 
 use barograph_forecast::Quantity;
 
-/// The series of what is measured while this host runs a bulk test (invariant 5).
+/// The quantity of values that are measured while this host runs a bulk test (invariant 5).
 pub(crate) fn loaded_form(quantity: &Quantity) -> Quantity {
     Quantity::new(&format!("{quantity}{LOADED}")).unwrap_or(Quantity::RTT_LOADED)
 }

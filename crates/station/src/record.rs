@@ -1,4 +1,4 @@
-//! Values on their way to the archive, and back from it at a start.
+//! Recording: the way of measurements to the archive, and replay from the archive at the start.
 
 pub(crate) mod recorder;
 pub(crate) mod replay;

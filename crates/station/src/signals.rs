@@ -1,22 +1,22 @@
-//! Signals as messages: stop, stop at once, read the configuration again.
+//! Signals of the process as messages: stop, and reload the configuration.
 
 use std::sync::mpsc::{Receiver, channel};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What a signal asks for.
+/// What a signal requests from the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// SIGINT or SIGTERM.
+    /// Stop the station: SIGINT or SIGTERM.
     Stop,
-    /// SIGHUP.
+    /// Reload the configuration: SIGHUP.
     Reload,
 }
 
-/// Takes SIGINT, SIGTERM and SIGHUP from now on; they arrive at the receiver.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP; the receiver gets one message for each signal.
 ///
 /// # Errors
-/// When the thread or the handlers cannot be made.
+/// The error of the system if the thread or the handlers cannot be created.
 pub fn listen() -> std::io::Result<Receiver<Signal>> {
     let (sender, receiver) = channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -27,7 +27,7 @@ pub fn listen() -> std::io::Result<Receiver<Signal>> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         runtime.block_on(async move {
             loop {
-                // Who asks to reload and then to stop has both done, in that order.
+                // A reload followed by a stop is reported in that order.
                 let signal = tokio::select! {
                     biased;
                     _ = hangup.recv() => Signal::Reload,

@@ -1,4 +1,5 @@
-//! The state directory: private, with the token and files that are whole or not there.
+//! The state directory: private, with the token and other small files, each written as a whole or
+//! not at all.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
@@ -9,10 +10,11 @@ mod files;
 
 pub use files::StateFiles;
 
-/// Makes the directory, for its owner alone (mode 0700), where it is not there.
+/// Creates the directory for its owner alone (mode 0700), if it does not exist.
 ///
 /// # Errors
-/// What the system says; a directory in which others can write is refused: they could replace the token.
+/// The error of the system. A directory in which other users can write is refused: they could
+/// replace the token.
 pub fn prepare(directory: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mode = std::fs::metadata(directory)?.permissions().mode();
@@ -24,11 +26,12 @@ pub fn prepare(directory: &Path) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, message))
 }
 
-/// The station's token: read from the directory, or made at the first start (mode 0600). A new token that cannot be
-/// written is used all the same, and written later.
+/// The station's token: read from the directory, or made at the first start (mode 0600). If a new
+/// token cannot be written, the station still uses it, and writes it later.
 ///
 /// # Errors
-/// What the system says when it is read; a token file that holds no usable token is an error, not replaced.
+/// The error of the system when reading the file. A file without a valid token is an error, and is
+/// not replaced.
 pub fn token(files: &StateFiles) -> std::io::Result<String> {
     match std::fs::read_to_string(files.directory().join(TOKEN_FILE)) {
         Ok(text) => usable(text.trim()),
@@ -41,42 +44,42 @@ pub fn token(files: &StateFiles) -> std::io::Result<String> {
     }
 }
 
-/// A token for another station, from a file.
+/// Reads the token for another station from a file.
 ///
 /// # Errors
-/// What the system says, or that there is no usable token in it.
+/// The error of the system, or that the file contains no valid token.
 pub(crate) fn other_token(path: &Path) -> std::io::Result<String> {
     usable(std::fs::read_to_string(path)?.trim())
 }
 
-/// Says in the directory where its station is reached.
+/// Writes the station's address into the directory.
 pub(crate) fn announce(files: &StateFiles, url: &str) {
     files.write(URL_FILE, format!("{url}\n").into_bytes(), NO_URL);
 }
 
-/// The opposite of [`announce`]; a file that stays behind only leads to a refused connection.
+/// Reverts [`announce`]. A file that stays only leads to a refused connection.
 pub(crate) fn withdraw(files: &StateFiles) {
     files.remove(URL_FILE);
 }
 
-/// Where the station of a state directory is reached, if one runs.
+/// Address of the station of a state directory; `None` without a running station.
 #[must_use]
 pub fn announced(directory: &Path) -> Option<String> {
     std::fs::read_to_string(directory.join(URL_FILE)).ok().map(|text| text.trim().to_string())
 }
 
-/// Writes a file so that it is there as a whole, for its owner alone, or not changed at all.
+/// Writes a file for its owner alone, as a whole or not at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| std::fs::rename(new, path))
 }
 
-/// The same for a file that is not there; one that is stays, and is
+/// As [`write_whole`] for a new file. An existing file stays, and is the error
 /// [`std::io::ErrorKind::AlreadyExists`].
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| {
         match std::fs::hard_link(new, path) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(error),
-            // A file system without links: nothing was there a moment ago.
+            // A file system without hard links; the file did not exist a moment ago.
             Err(_) if !path.try_exists()? => return std::fs::rename(new, path),
             linked => linked?,
         }
@@ -84,25 +87,26 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     })
 }
 
-/// Writes a file beside `path`, and calls `put` to give it its name.
+/// Writes a file next to `path`, and calls `put` to move it there.
 fn put_whole(
     path: &Path,
     bytes: &[u8],
     put: impl FnOnce(&Path) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let new = path.with_extension("new");
-    // What a crash left behind goes; a link that somebody else puts there in between is not followed.
+    // Remove what a crash left. `create_new` does not follow a link that another program creates in
+    // between.
     remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     written.and_then(|()| put(&new)).inspect_err(|_| {
-        // A half of it would keep a full disk full.
+        // Remove the partial file, which would keep a full disk full.
         let _ = std::fs::remove_file(&new);
     })?;
     keep_names(path)
 }
 
-/// Removes a file for good; none is fine.
+/// Removes a file durably; a missing file is no error.
 pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -110,14 +114,14 @@ pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A name is durable when its directory is.
+/// Syncs the directory of `path`, without which a name is not durable.
 fn keep_names(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 pub(crate) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0_u8; 32];
-    // The kernel's generator, without a dependency; seeded long before a station starts.
+    // The kernel's generator needs no dependency, and is seeded long before a station starts.
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(barograph_engine::wire::hex(&bytes))
 }
@@ -132,16 +136,16 @@ fn usable(token: &str) -> std::io::Result<String> {
     }
 }
 
-/// Write permission of the group and of others.
+/// Write permission of the group and of other users.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const URL_FILE: &str = "url";
 const NO_URL: &str = "commands on this host find the station only by --station";
 const NO_TOKEN: &str = "the token is in memory alone, and a restart makes another one";
-/// The token's file name.
+/// Name of the token's file in the state directory.
 pub const TOKEN_FILE: &str = "token";
-/// An own token must not be guessable over the network…
+/// Shortest token, so that it cannot be guessed over the network…
 const TOKEN_BYTES_MIN: usize = 16;
-/// …and must fit into a header.
+/// …and longest, so that it fits into a header.
 const TOKEN_BYTES_MAX: usize = 1024;
 
 #[cfg(test)]

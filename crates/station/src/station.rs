@@ -1,4 +1,4 @@
-//! A station: its threads put together, reloaded, and stopped in order.
+//! The station: starts its threads, reloads its configuration, and stops the threads in order.
 
 mod parts;
 
@@ -28,10 +28,10 @@ use crate::mesh::{self, Board, Engines, JoinError, Keeper, Tester};
 use crate::state;
 use crate::sync::lock;
 
-/// A running station.
+/// A running station, started by [`Station::up`].
 ///
-/// Threads: `http` (a current-thread runtime), `recorder` and `directory` (others), `tester`, `prober` with its short-lived
-/// experiments, the responder's sessions, and the archive's own.
+/// Threads: `http`, `recorder` and `directory`, each with a current-thread async runtime; `tester`;
+/// `prober` with its short-lived experiments; the responder's sessions; and those of the archive.
 pub struct Station {
     shared: Arc<Shared>,
     prober: Arc<Mutex<Option<Prober>>>,
@@ -48,20 +48,20 @@ pub struct Station {
 /// Why a station did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// The station cannot listen on the address.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which address.
+        /// The address that was configured.
         address: SocketAddr,
-        /// Why.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The state directory, or a file in it, cannot be used.
     #[error("{path}: {error}", path = path.display(), error = barograph_engine::with_remedy(.error))]
     State {
-        /// Which path.
+        /// The path that cannot be used.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         error: std::io::Error,
     },
     /// The archive cannot be used.
@@ -76,10 +76,10 @@ pub enum StartError {
     /// The mesh cannot be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// The budget of bulk tests makes no sense.
+    /// The budget of bulk tests is not valid.
     #[error("mesh.bulk_share, mesh.bulk_seconds: {0}")]
     Budget(#[from] barograph_mesh::BudgetError),
-    /// A thread or a runtime could not be made.
+    /// A thread or an async runtime could not be created.
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
 }
@@ -93,14 +93,15 @@ impl From<TargetsError> for StartError {
 /// Opens the archive in the configured state directory.
 ///
 /// # Errors
-/// [`StartError::State`] and [`StartError::Archive`].
+/// [`StartError::State`] or [`StartError::Archive`].
 pub fn open_archive(config: &Config) -> Result<Local, StartError> {
     state::prepare(&config.state).map_err(|error| StartError::State { path: config.state.clone(), error })?;
     Ok(Local::open(config.archive())?)
 }
 
 impl Station {
-    /// Opens the archive and starts a station as its configuration says: alone and to be joined, or in a mesh.
+    /// Opens the archive and starts a station by its configuration: on its own, so that others can
+    /// join it, or as a member of a mesh.
     ///
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
@@ -110,7 +111,8 @@ impl Station {
         Self::start_in_mesh(config, engines)
     }
 
-    /// Starts a station on `engine`, its own; when this returns it listens, and history was replayed.
+    /// Starts a station that uses `engine` for everything. When this returns, the station listens
+    /// and has replayed its history.
     ///
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
@@ -118,7 +120,7 @@ impl Station {
         Self::start_in_mesh(config, Engines::alone(engine))
     }
 
-    /// The same on an archive of its own, which it serves to the stations that it invites
+    /// Starts a station on its own archive, which it serves to the stations that it invites
     /// (docs/spec/engine.md).
     ///
     /// # Errors
@@ -127,12 +129,13 @@ impl Station {
         Self::start_in_mesh(config, Engines::serving(archive))
     }
 
-    /// The same on the engines of a mesh; one that cannot be reached is no reason not to start.
+    /// Starts a station on the engines of a mesh. A mesh that cannot be reached does not prevent
+    /// the start.
     ///
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start_in_mesh(config: Config, engines: Engines) -> Result<Self, StartError> {
-        // Everything that can be refused comes before the first thread.
+        // Everything that can fail comes before the first thread.
         let opened = Opened::new(config, engines)?;
         let Opened { base, identity, token, tls, ports, served, standing, removed, .. } = opened;
         let recorder = base.start_recorder(served.as_ref(), opened.outbox)?;
@@ -193,19 +196,19 @@ impl Station {
         })
     }
 
-    /// Where it listens.
+    /// Address on which the station listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.shared.address
     }
 
-    /// The page's address for a client on this host.
+    /// URL of the page, for a client on this host.
     #[must_use]
     pub fn url(&self) -> String {
         parts::url(self.shared.address, self.certificates.is_some())
     }
 
-    /// The station's name.
+    /// The station's name: the source of its series.
     #[must_use]
     pub fn host(&self) -> &Name {
         &self.shared.host
@@ -217,11 +220,11 @@ impl Station {
         self.shared.health.tasks()
     }
 
-    /// Uses a new configuration from now on, as far as that goes without a restart; gives the keys
+    /// Applies a new configuration, as far as that is possible without a restart. Returns the keys
     /// that have changed and need one.
     ///
     /// # Errors
-    /// When new certificates or tokens cannot be used; nothing has changed then.
+    /// [`StartError`] if new certificates or tokens cannot be used; nothing has changed then.
     pub fn reload(&self, new: Config) -> Result<Vec<&'static str>, StartError> {
         let configured = parts::with_tokens(&new)?;
         let tls = tls::load(new.tls_certificate.as_deref(), new.tls_key.as_deref())?;
@@ -239,13 +242,13 @@ impl Station {
         Ok(needs_restart)
     }
 
-    /// Stops measuring, stores what was measured, ends all answers; within `limit` where the archive
-    /// allows. Gives how many records could not be stored.
+    /// Stops measuring, stores the remaining records and ends all responses, within `limit` if the
+    /// archive permits. Returns the number of records that could not be stored.
     pub fn stop(self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
-        // What ends from now on ends as it should.
+        // A task that ends from now on has not failed.
         self.shared.health.stop_tasks();
-        // First of all, so that peers do not take what stops for what fails.
+        // Leave the directory first, so that peers do not record this stop as a failure.
         self.keeper.stop();
         self.tester.stop();
         self.shared.transfers.stop(deadline);
@@ -256,7 +259,7 @@ impl Station {
         self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
         let lost = self.recorder.join().ok().flatten().unwrap_or(0);
         state::withdraw(&self.shared.files);
-        // Answers that wait for the recorder have theirs now.
+        // Responses that waited for the recorder are complete now.
         let _ = self.stopping.send(true);
         let _ = self.http.join();
         lost

@@ -1,4 +1,4 @@
-//! What a station is asked to measure, and how often.
+//! Targets of a station: what to measure, and how often.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,37 +7,37 @@ use std::time::Duration;
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::{Direction, Experiment, Plan};
 
-/// Something to measure.
+/// A target: another station, `host:port` or a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Where it is.
+    /// Parsed address of the target.
     pub address: barograph_probe::Target,
-    /// Its one spelling: the target of its series.
+    /// Canonical spelling of the address: the target of its series.
     pub name: Name,
-    /// What to measure of it; empty = what it turns out to answer ([`Kind::usual`]).
+    /// Quantities to measure; empty = those that the target turns out to support ([`Kind::usual`]).
     pub quantities: Vec<Quantity>,
-    /// How often; `None` = the station's own periods.
+    /// Period of its experiments; `None` = the station's own periods.
     pub period: Option<Duration>,
-    /// Who asked.
+    /// Where the target comes from.
     pub from: Provenance,
-    /// File with the token presented to it.
+    /// File with the token that is sent to the target.
     pub token_file: Option<PathBuf>,
-    /// The token presented to it; `None` = it gets none.
+    /// Token that is sent to the target; `None` = no token.
     pub token: Option<Secret>,
 }
 
-/// A token that is not shown when what holds it is.
+/// A token that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps `text` from being shown.
+    /// Wraps `text`, so that `Debug` does not show it.
     #[must_use]
     pub fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The token itself.
+    /// Returns the token as text.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -50,21 +50,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who asked for a target.
+/// Where a target comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Provenance {
     /// The station itself: its responder, the gateway, the resolver.
     Default,
-    /// The configuration.
+    /// The configuration: its file, or `--target` flags.
     Config,
-    /// Someone through the API; kept in the state directory.
+    /// A request to the API; kept in the state directory.
     Added,
-    /// The mesh: it is a peer.
+    /// The mesh: the target is a peer.
     Mesh,
 }
 
 impl Provenance {
-    /// As shown.
+    /// Name of the provenance, as shown.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Provenance {
     }
 }
 
-/// Why a target is not one.
+/// Why an address or its quantities make no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TargetError {
@@ -85,9 +85,9 @@ pub enum TargetError {
     /// The quantity is not one that can be measured of a target.
     #[error("`{word}` cannot be measured of a target; possible: {possible}")]
     Quantity {
-        /// What was given, shortened.
+        /// The given word, shortened.
         word: String,
-        /// The quantities that are possible.
+        /// The quantities that can be measured.
         possible: String,
     },
 }
@@ -96,7 +96,7 @@ impl Target {
     /// Parses an address and quantities.
     ///
     /// # Errors
-    /// [`TargetError`], saying which part is wrong.
+    /// [`TargetError`], with the part that is wrong.
     pub fn parse(
         address: &str,
         quantities: &[String],
@@ -116,7 +116,8 @@ impl Target {
             }
         }
         let spelling = parsed.to_string();
-        // The canonical spelling may be longer than what was parsed (a path is added); then it is not a name.
+        // The canonical spelling may be longer than the input, because a path is added, and then
+        // too long for a name.
         let name = Name::new(&spelling).or_else(|_| Name::new(address)).map_err(|_| {
             barograph_probe::TargetError {
                 text: address.chars().take(80).collect(),
@@ -127,7 +128,8 @@ impl Target {
         Ok(Self { address: parsed, name, quantities: wanted, period, from, token_file, token })
     }
 
-    /// How often it is measured, where `usual` is the station's own period; a mesh makes it only longer.
+    /// Period of its experiments, if `usual` is the station's own period. A mesh can only make it
+    /// longer.
     #[must_use]
     pub fn period_or(&self, usual: Duration) -> Duration {
         match (self.period, self.from) {
@@ -136,43 +138,43 @@ impl Target {
         }
     }
 
-    /// The experiments that give the quantities asked for; empty = to be found out.
+    /// Experiments that give the requested quantities; empty = to be detected.
     #[must_use]
     pub fn kinds(&self) -> Vec<Kind> {
         let gives = |kind: &Kind| kind.quantities().iter().any(|given| self.quantities.contains(given));
         Kind::ALL.into_iter().filter(gives).collect()
     }
 
-    /// Whether a reading of `quantity` was asked for.
+    /// Whether `quantity` is to be measured.
     #[must_use]
     pub fn wants(&self, quantity: &Quantity) -> bool {
         self.quantities.is_empty() || self.quantities.contains(quantity)
     }
 }
 
-/// An experiment without its sizes: what a job of the timetable is named by.
+/// Kind of an experiment, without its sizes. It identifies a job of the timetable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Round-trip time to a station.
     Rtt,
-    /// The same through TLS.
+    /// Round-trip time to a station through TLS.
     RttTls,
     /// Round-trip time with Nagle's algorithm on.
     RttNagle,
     /// Loss and round-trip time of datagrams.
     Loss,
-    /// TCP handshake.
+    /// Time of a TCP handshake.
     Connect,
-    /// HTTP GET.
+    /// Response time of an HTTP GET.
     Response,
-    /// A transfer to a station.
+    /// Goodput of a transfer to a station.
     Goodput,
-    /// A transfer from a station.
+    /// Goodput of a transfer from a station.
     GoodputDown,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds, in the order of this enum.
     pub const ALL: [Self; 8] = [
         Self::Rtt,
         Self::RttTls,
@@ -184,7 +186,7 @@ impl Kind {
         Self::GoodputDown,
     ];
 
-    /// The experiment, with transfers of `bytes`.
+    /// The experiment of this kind, with transfers of `bytes`.
     #[must_use]
     pub fn experiment(self, bytes: u64) -> Experiment {
         match self {
@@ -192,7 +194,7 @@ impl Kind {
             Self::RttTls => Experiment::RttTls { n: Plan::RTT_EXCHANGES },
             Self::RttNagle => Experiment::RttNagle { n: Plan::NAGLE_EXCHANGES },
             Self::Loss => Experiment::Loss { n: Plan::DATAGRAMS },
-            // One handshake a period: a watched third party sees no more connections than a reader's browser makes.
+            // One handshake a period: a third party sees no more connections than a browser makes.
             Self::Connect => Experiment::Connect { n: 1 },
             Self::Response => Experiment::ResponseTime,
             Self::Goodput => Experiment::Goodput { direction: Direction::Up, bytes },
@@ -200,7 +202,7 @@ impl Kind {
         }
     }
 
-    /// The quantities it gives.
+    /// Quantities that the experiment measures.
     #[must_use]
     pub fn quantities(self) -> &'static [Quantity] {
         self.experiment(1).quantities()
@@ -212,7 +214,7 @@ impl Kind {
         self.experiment(1).is_bulk()
     }
 
-    /// What is measured of a target of which nothing was said: cheap, and never a bulk test.
+    /// Experiments for a target without configured quantities: cheap ones, and never a bulk test.
     #[must_use]
     pub fn usual(is_station: bool, is_url: bool) -> &'static [Self] {
         match (is_station, is_url) {

@@ -1,7 +1,8 @@
-//! Files that this station sends and receives when it is asked (docs/spec/api.md, "Transfers").
+//! Transfers of files that callers of the API request (docs/spec/api.md, "Transfers").
 //!
-//! A third party asks one station for a line, and another to send to it. The line is good for one transfer into one directory; who has it
-//! can do nothing else, and what the sender may send is in its own configuration.
+//! A caller requests a receiver address from one station, and makes another station send to it. The
+//! address is valid for one transfer into one directory, and for nothing else. The sender's own
+//! configuration limits what it may send.
 
 mod expiry;
 mod log;
@@ -36,7 +37,7 @@ use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
-/// Transfers of one station, at either end.
+/// Transfers of one station, as sender and as receiver.
 pub(crate) struct Transfers {
     host: Name,
     state: PathBuf,
@@ -44,14 +45,14 @@ pub(crate) struct Transfers {
     board: Arc<Board>,
     inbox: Inbox,
     log: Mutex<Log>,
-    /// Those that have not ended, with what ends them.
+    /// Transfers that have not ended, by id.
     open: Mutex<HashMap<String, Open>>,
 }
 
-/// What ends a transfer, and its thread.
+/// Stop flag of a transfer, and its thread.
 type Open = (Arc<AtomicBool>, JoinHandle<()>);
 
-/// Why nothing was begun.
+/// Why a request for a transfer was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TransferError {
     #[error("{0}")]
@@ -85,12 +86,13 @@ impl Transfers {
         })
     }
 
-    /// The newest first.
+    /// The logged transfers, newest first.
     pub(crate) fn rows(&self) -> Vec<Transfer> {
         lock(&self.log).newest()
     }
 
-    /// Waits for one sender, and gives the line that lets it in, for `host` as it reaches this one.
+    /// Starts to wait for one sender. Returns the receiver address for it, in which `host` is this
+    /// station's host.
     pub(crate) fn receive(
         self: &Arc<Self>,
         config: &TransferConfig,
@@ -120,7 +122,7 @@ impl Transfers {
         Ok((self.row(&id), line))
     }
 
-    /// Sends to whom a line names.
+    /// Starts to send `paths` to a receiver address.
     pub(crate) fn send(
         self: &Arc<Self>,
         config: &TransferConfig,
@@ -139,7 +141,7 @@ impl Transfers {
         Ok(self.row(&id))
     }
 
-    /// Ends a transfer; what came is kept.
+    /// Cancels a transfer; received bytes are kept.
     pub(crate) fn cancel(&self, id: &str) -> Result<Transfer, TransferError> {
         let unknown = || TransferError::Unknown(id.chars().take(80).collect());
         let row = lock(&self.log).get(id).filter(|row| !row.state.is_ended()).cloned().ok_or_else(unknown)?;
@@ -150,7 +152,8 @@ impl Transfers {
         Ok(Transfer { state: TransferState::Cancelled, ..row })
     }
 
-    /// Ends all of them and waits for that, until `deadline` at most: a disk may be busy for longer, and what came is kept.
+    /// Cancels all transfers and waits for their ends, until `deadline` at most, because a disk may
+    /// be busy for longer. Received bytes are kept.
     pub(crate) fn stop(&self, deadline: Instant) {
         let open: Vec<_> = lock(&self.open).drain().collect();
         for (_, (stop, _)) in &open {
@@ -186,7 +189,7 @@ impl Transfers {
         Ok(id)
     }
 
-    /// Begins the work of a transfer, whose row is `failed` after a panic.
+    /// Starts the thread of a transfer. After a panic the row of the transfer is `failed`.
     fn spawn(
         self: &Arc<Self>,
         id: &str,
@@ -195,7 +198,7 @@ impl Transfers {
         let (of, mine) = (Arc::clone(self), id.to_string());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        // Before it may end.
+        // Locked before the thread may end.
         let mut open = lock(&self.open);
         open.retain(|_, (_, thread)| !thread.is_finished());
         let thread = std::thread::Builder::new().name("transfer".into()).spawn(move || {
@@ -214,14 +217,14 @@ impl Transfers {
         lock(&self.log).change(id, |row| (row.state, row.why) = (TransferState::Failed, Some(why)));
     }
 
-    /// The receiving end.
+    /// Runs the receiving end of a transfer.
     fn wait(&self, id: &str, host: &Host, stop: &AtomicBool) {
         let expiry = Mutex::new(Expiry::new(Instant::now()));
         let ended = AtomicBool::new(false);
         let bulk = Mutex::new((Moving::default(), None));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // A line that nobody uses is no open door for ever.
+                // A receiver address that is not used must not be valid for ever.
                 while !ended.load(Ordering::SeqCst) {
                     if lock(&expiry).is_over(Instant::now()) {
                         lock(&self.log).change(id, expiry::expire);
@@ -240,7 +243,7 @@ impl Transfers {
                     self.heard(id, event);
                 }
                 HostEvent::Done(summary) => self.done(id, &summary, None),
-                // Its sender may come again.
+                // Its sender may connect again.
                 HostEvent::Failed(error) => {
                     *lock(&bulk) = (Moving::default(), None);
                     lock(&expiry).on_failed(Instant::now());
@@ -258,11 +261,11 @@ impl Transfers {
         }
     }
 
-    /// The sending end.
+    /// Runs the sending end of a transfer.
     fn carry(&self, id: &str, paths: Vec<PathBuf>, to: Line, stop: &AtomicBool) {
         let target = to.host.clone();
         let memory = Some(self.state.join(MEMORY));
-        // As they were admitted.
+        // The paths were resolved when they were admitted.
         let walk = WalkConfig { is_resolved: true, ..WalkConfig::default() };
         let config = SendConfig { memory, walk, ..SendConfig::new(paths, To::Line(to)) };
         let mut bulk = (Moving::default(), None);
@@ -276,8 +279,8 @@ impl Transfers {
         }
     }
 
-    /// Takes the host's place for bulk while a transfer moves bytes, and gives it back when it does
-    /// not: the other end may be slow to verify what came, or say nothing but that it is there.
+    /// Holds the host's place for bulk transfers while a transfer moves bytes, and releases it
+    /// otherwise: the other end may verify for a long time, or send nothing but keep-alives.
     fn hold(&self, bulk: &mut (Moving, Option<Held>), event: &Event, stop: &AtomicBool) {
         let (moving, held) = bulk;
         let now = Instant::now();
@@ -285,7 +288,7 @@ impl Transfers {
         if !moving.is_moving(now) {
             *held = None;
         } else if held.is_none() {
-            // Once bytes are on their way, what moves them does not wait.
+            // Bytes are already moving, so do not wait for the place.
             *held = match event {
                 Event::Begun { .. } => self.place(stop),
                 _ => self.bulk.place.take(Use::Guest),
@@ -293,8 +296,9 @@ impl Transfers {
         }
     }
 
-    /// The host's place for what moves bytes in bulk: tests wait for it, and what is measured meanwhile is loaded. A test that runs is waited for,
-    /// but no longer than one takes, or the other end would wait.
+    /// Takes the host's place for bulk transfers: tests wait for it, and measurements meanwhile are
+    /// loaded. Waits for a test that runs, but no longer than a test takes, because the other end
+    /// waits, too.
     fn place(&self, stop: &AtomicBool) -> Option<Held> {
         let until = Instant::now() + (self.bulk.plan.budget.test_max + LOOKS).min(PLACE_MAX);
         loop {
@@ -358,20 +362,20 @@ impl Transfers {
         }
     }
 
-    /// The station of the mesh that has this address, if one does.
+    /// The station of the mesh with this address, if exactly one has it.
     fn peer(&self, address: SocketAddr) -> Option<Name> {
         let ip = address.ip().to_canonical();
         let peers = self.board.peers();
         let mut at = peers
             .all()
             .filter(|peer| peer.entry.addresses.iter().any(|address| address.ip().to_canonical() == ip));
-        // An address of several says nothing.
+        // An address of several stations is ambiguous.
         let first = at.next().map(|peer| peer.entry.host.clone());
         if at.next().is_some() { None } else { first }
     }
 }
 
-/// Listens on the first port that is free.
+/// Listens on the first free port of those that are configured.
 fn bind(
     config: &TransferConfig,
     directory: PathBuf,
@@ -395,7 +399,7 @@ fn bind(
     result
 }
 
-/// 64 random bits.
+/// A random id of 64 bits, in hexadecimal.
 fn new_id() -> Result<String, TransferError> {
     use ring::rand::SecureRandom;
     let mut bytes = [0; 8];
@@ -405,13 +409,15 @@ fn new_id() -> Result<String, TransferError> {
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
-/// Directory below the state's: what was read of files whose sending was broken off.
+/// Directory below the state directory, for the hashes of files in unfinished sends.
 const MEMORY: &str = "sending";
-/// Longer tests are not waited for: the sender takes a receiver that has not answered for 15 s for one that UDP does not reach.
+/// Longest wait for a test. A sender that gets no response for 15 s assumes that UDP does not reach
+/// the receiver.
 const PLACE_MAX: Duration = Duration::from_secs(8);
-/// How late the end of one is seen while this station stops.
+/// Time between two checks whether a transfer has ended while this station stops.
 const ENDS: Duration = Duration::from_millis(10);
-/// How often it is looked whether something has come or ended.
+/// Time between two checks for an expired address or a free place.
 const LOOKS: Duration = Duration::from_millis(100);
-/// What comes in nine or ten round trips that begin with ten packets and double (RFC 6928): fewer bytes are start-up, and say little of the path.
+/// Fewest bytes for a measurement. Slow start from ten packets (RFC 6928) moves as many in nine or
+/// ten round trips; fewer bytes are start-up, and show little of the path.
 const MEASURED_BYTES_MIN: u64 = 10_000_000;

@@ -1,4 +1,4 @@
-//! `/v1/best`: which host first, for so many bytes from here (docs/spec/best.md).
+//! `/v1/best`: ranks hosts by the time of a transfer of so many bytes (docs/spec/best.md).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ pub(super) async fn best(
     let (places, models) = shared.desk.mesh().await;
     let (asked, from) = (Arc::new(asked), Arc::new(from));
     let made = async |places: &Arc<Places>| {
-        // Too many words are refused at once.
+        // Too many words: the question is refused soon, so it needs no turn.
         let is_large = asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(places, &asked.to);
         let (station, places, models) = (Arc::clone(&shared), Arc::clone(places), Arc::clone(&models));
         let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
@@ -53,7 +53,7 @@ pub(super) async fn best(
         }
     };
     let mut answer = made(&places).await;
-    // The directory is read between two turns: it may take long to answer.
+    // Read the directory between two turns, because it may respond slowly.
     if answer.as_ref().is_err_and(Refusal::is_not_found)
         && let Some(newer) = shared.desk.newer(&places).await
     {
@@ -62,13 +62,13 @@ pub(super) async fn best(
     Ok(json_text(StatusCode::OK, answer?))
 }
 
-/// The most hosts that `to` may stand for.
+/// Upper bound of the number of hosts in `to`.
 fn most_hosts(places: &Places, to: &str) -> usize {
     let hosts = |word: &str| Name::new(word.trim()).map_or(0, |word| places.hosts_of(&word).count());
     to.split(',').map(|word| hosts(word).max(1)).sum()
 }
 
-/// The text of an answer, which takes some microseconds for each host.
+/// Makes the text of the response, in some microseconds for each host.
 fn text(
     shared: &Shared,
     places: &Places,
@@ -84,11 +84,11 @@ fn text(
     let question = Question { from, hosts: &hosts, lost: &lost, bytes: asked.bytes, elsewhere };
     let answer = best::best(&question, places, models, &knowledge);
     let text = serde_json::to_vec(&shape(&question, &answer));
-    // Our own shapes have text keys and no failing serializers.
+    // Types of `barograph_api` have text keys and no failing serializers.
     Ok(text.unwrap_or_default().into())
 }
 
-/// That this station knows what `from` measures, or is the one that should.
+/// Checks that this station has measurements of `from`, or is the station that should have them.
 fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
     if *from == shared.host || lock(&shared.bank).has_source(from) {
         return Ok(());
@@ -103,7 +103,7 @@ fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
     }
 }
 
-/// Who knows what others measure, if this station does not.
+/// The station that has the measurements of others; `None` if it is this one.
 fn elsewhere(shared: &Shared) -> Option<&str> {
     match &shared.board.kind {
         Kind::Local | Kind::Nats { archive: true } => None,
@@ -112,7 +112,7 @@ fn elsewhere(shared: &Shared) -> Option<&str> {
     }
 }
 
-/// The hosts that `to` names, and the members of its groups without `from`, each once.
+/// The hosts in `to`, and the members of its groups except `from`, each once.
 fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<Name>, Refusal> {
     let mut hosts = Vec::new();
     if HOSTS_MAX <= to.matches(',').count() {
@@ -120,8 +120,8 @@ fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<
     }
     for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let word = name("to", word)?;
-        // A host goes first: groups are a station's own word, and one that is named after another host
-        // must not take its place.
+        // Hosts come before groups: a station names its own groups, and a group named like another
+        // host must not replace that host.
         if word == *from {
             return Err(Refusal::bad(format!("`to`: {word} is also where it comes from")));
         }
@@ -152,7 +152,7 @@ fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<
     Ok(hosts)
 }
 
-/// Those that are gone: of peers as this station hears it, of others as the directory said last.
+/// The lost hosts: peers by this station's own state, others by the last read of the directory.
 fn lost(shared: &Shared, places: &Places, hosts: &[Name]) -> BTreeSet<Name> {
     let peers = shared.board.peers();
     let is_lost = |host: &&Name| match peers.get(host) {
@@ -162,7 +162,7 @@ fn lost(shared: &Shared, places: &Places, hosts: &[Name]) -> BTreeSet<Name> {
     hosts.iter().filter(is_lost).cloned().collect()
 }
 
-/// Whether a target outside the mesh has been measured from there.
+/// Whether `from` has measured a target outside the mesh.
 fn is_measured(shared: &Shared, from: &Name, to: &Name) -> bool {
     let bank = lock(&shared.bank);
     [Quantity::RTT, Quantity::GOODPUT].into_iter().any(|quantity| {
@@ -177,7 +177,7 @@ fn name(key: &str, text: &str) -> Result<Name, Refusal> {
 fn shape(question: &Question<'_>, answer: &Answer) -> Best {
     let close: Vec<String> =
         answer.ranked.iter().filter(|one| one.is_close).map(|one| one.host.to_string()).collect();
-    // The first is close to itself.
+    // The first host is always close to itself.
     let is_called = close.len() == 1;
     Best {
         from: question.from.to_string(),
@@ -228,14 +228,15 @@ fn part(part: &Part) -> BestPart {
     }
 }
 
-/// Words for where a forecast comes from.
+/// Values of `basis` in the response.
 const MEASURED: &str = "measured";
 const COMPOSED: &str = "composed";
 
-/// A petabyte: 100 days at 1 Gbit/s, and exact in a double.
+/// A petabyte: 100 days at 1 Gbit/s, and exact in an `f64`.
 const BYTES_MAX: u64 = 1_000_000_000_000_000;
 
-/// So many hosts are ranked in well under a millisecond; more wait for a turn, as other large reads do.
+/// This many hosts are ranked in well under a millisecond. A larger question waits for a turn, like
+/// other large reads.
 const HOSTS_FEW: usize = 16;
-/// Hosts in one question: as many as a station measures.
+/// Most hosts in one question: as many as a station measures.
 const HOSTS_MAX: usize = crate::mesh::PEERS_MAX;

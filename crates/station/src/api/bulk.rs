@@ -1,4 +1,5 @@
-//! `/v1/tests`: bulk tests between this station and its peers, and what they may still cost (docs/spec/mesh.md §5).
+//! `/v1/tests`: bulk tests between this station and its peers, with their budget (docs/spec/mesh.md
+//! §5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +43,7 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
     Ok(json(StatusCode::OK, &answer))
 }
 
-/// Makes a test and answers when it is over: that takes its length and a few seconds.
+/// Runs a test and responds when it has ended: after its length and a few seconds.
 pub(super) async fn begin(
     axum::extract::State(shared): State,
     headers: HeaderMap,
@@ -83,18 +84,18 @@ pub(super) async fn begin(
     }
 }
 
-/// 429, and when to ask again.
+/// A 429 response with the time until the next try.
 fn refused(error: String, retry_after: Duration) -> Response {
     let retry_after = retry_after.max(RETRY_MIN);
     let refused = TestRefused { error, retry_after_s: retry_after.as_secs_f64() };
     let mut response = json(StatusCode::TOO_MANY_REQUESTS, &refused);
-    // RFC 9110 §10.2.3: whole seconds.
+    // `Retry-After` has whole seconds (RFC 9110 §10.2.3).
     let seconds = HeaderValue::from(retry_after.as_secs_f64().ceil() as u64);
     response.headers_mut().insert(header::RETRY_AFTER, seconds);
     response
 }
 
-/// Less holds no slow start.
+/// Shortest test (s); a shorter one does not contain slow start.
 const SECONDS_MIN: f64 = 0.1;
-/// A peer that does not say when is asked again after a short test at the earliest.
+/// Shortest delay before the next try, also if the peer names none.
 const RETRY_MIN: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Which series a list is of: `source`, `target`, `quantity` and `group`, each optional.
+//! Selection of series for a list: `source`, `target`, `quantity` and `group`, each optional.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::{Refusal, Shared};
 use crate::forecast::best::Places;
 use crate::mesh::desk::RENEWED;
 
-/// A selector, and the hosts of a group of which a series has one at an end.
+/// A selector, and the hosts of a group that must contain the source or the target.
 pub(super) struct Choice {
     pub(super) selector: Selector,
     hosts: Option<BTreeSet<Name>>,
 }
 
 impl Choice {
-    /// With the hosts of `group` as the directory has them now.
+    /// Makes a choice with the current hosts of `group` in the directory.
     pub(super) async fn new(
         shared: &Shared,
         selector: Selector,
@@ -40,12 +40,12 @@ impl Choice {
         Ok(Self { selector, hosts: Some(hosts) })
     }
 
-    /// Whether it is of every series.
+    /// Whether the choice contains every series.
     pub(super) fn is_all(&self) -> bool {
         self.hosts.is_none() && self.selector == Selector::default()
     }
 
-    /// Whether an end of the series is in the group; what the selector says is not asked again.
+    /// Whether the source or the target is in the group. Does not check the selector.
     pub(super) fn has_end(&self, series: &Series) -> bool {
         let is_in = |host| self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host));
         is_in(&series.source) || is_in(&series.target)

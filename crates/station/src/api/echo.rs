@@ -21,7 +21,7 @@ pub(super) async fn echo(
     let (admission, accept) = match open(&shared, &peer, &request) {
         Ok(opened) => opened,
         Err(refusal) => {
-            // Who asks without an Upgrade only wants to know.
+            // A request without Upgrade only checks the address.
             if request.headers().contains_key(header::UPGRADE) {
                 shared.echo.counters().sessions_refused.fetch_add(1, Ordering::Relaxed);
             }
@@ -44,7 +44,7 @@ pub(super) async fn echo(
     (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
 }
 
-/// A place for the session, paid for, and the value of `Sec-WebSocket-Accept`.
+/// Admits and charges a session; also returns the value of `Sec-WebSocket-Accept`.
 fn open(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(Admission, HeaderValue), Refusal> {
     let admission = admit(shared, peer, request)?;
     let accept = handshake(request.method(), request.headers())?;
@@ -52,7 +52,7 @@ fn open(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(Admiss
     Ok((admission, accept))
 }
 
-/// A place for the session, if the page may have one.
+/// Admits a session if the page may have one.
 fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admission, Refusal> {
     let config = shared.config();
     if !config.echo.enabled {
@@ -79,7 +79,7 @@ fn unavailable(error: &'static str) -> Refusal {
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 
-/// The value of `Sec-WebSocket-Accept` (RFC 6455 §4.2).
+/// Value of `Sec-WebSocket-Accept` (RFC 6455 §4.2).
 fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     let required = |error: &str| Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
     if *method != Method::GET || !upgrade::is_asked(headers, PROTOCOL) {
@@ -100,7 +100,7 @@ fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, Refusa
         .map_err(|_| Refusal::bad("the key cannot be answered"))
 }
 
-/// Sixteen bytes in Base64 are 22 digits and two signs of equality (RFC 4648 §4).
+/// Whether the key has the form of 16 bytes in Base64: 22 digits and `==` (RFC 4648 §4).
 fn is_key(key: &[u8]) -> bool {
     match key.strip_suffix(b"==") {
         Some(digits) => {
@@ -111,7 +111,8 @@ fn is_key(key: &[u8]) -> bool {
     }
 }
 
-/// A refusal says what would be spoken (RFC 9110 §15.5.22, RFC 6455 §4.4).
+/// Makes a refusal that names the protocol and version of this address (RFC 9110 §15.5.22, RFC 6455
+/// §4.4).
 fn with_version(refusal: Refusal) -> Response {
     let mut response = refusal.into_response();
     let headers = response.headers_mut();
@@ -152,7 +153,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever one header holds or all of them do; and what is accepted has a key of its form.
+        /// One header or all of them hold any text. An accepted key has the required form.
         #[test]
         fn any_handshake_is_judged(
             at in 0_usize..5,

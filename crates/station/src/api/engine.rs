@@ -1,4 +1,4 @@
-//! `/v1/engine/…`: the engine of this station, for the stations that it has invited (docs/spec/engine.md).
+//! `/v1/engine/…`: this station's engine, for the members that it invited (docs/spec/engine.md).
 
 mod append;
 mod entry;
@@ -26,45 +26,45 @@ use crate::mesh::members::{Member, Members, MembersError};
 use crate::state::StateFiles;
 use leases::Leases;
 
-/// What a station that serves its engine keeps for its members.
+/// Members and their leases, at a station that serves its engine.
 pub(crate) struct Served {
     pub(super) members: Members,
     pub(super) leases: Leases,
 }
 
 impl Served {
-    /// Reads who was invited.
+    /// Reads the list of members.
     ///
     /// # Errors
-    /// What the system says, or that the file is damaged.
+    /// If the file cannot be read or is damaged.
     pub(crate) fn open(files: StateFiles, host: Name) -> std::io::Result<Self> {
         Ok(Self { members: Members::open(files, host)?, leases: Leases::default() })
     }
 
-    /// How many members there are, open invitations among them.
+    /// Number of members, including open invitations.
     pub(crate) fn members(&self) -> usize {
         self.members.len()
     }
 
-    /// The groups of each member, whether it is there or away.
+    /// Groups of each member, whether it is up or away.
     pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
         let mut groups = self.members.groups();
         groups.extend(self.leases.groups());
         groups
     }
 
-    /// The names that members use.
+    /// Names of the members; open invitations may have none.
     pub(crate) fn names(&self) -> Vec<Name> {
         self.members.all().into_iter().filter_map(|known| known.name).collect()
     }
 
-    /// The status of the tasks that watch over members' leases.
+    /// Status of the tasks that end the leases of members.
     pub(crate) fn task(&self) -> Arc<TaskStatus> {
         self.leases.task()
     }
 }
 
-/// The routes.
+/// The routes below `/v1/engine/`.
 pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     vec![
         ("/v1/engine/entry", put(entry::register).post(entry::renew).delete(entry::leave)),
@@ -78,16 +78,16 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
     ]
 }
 
-/// Whether a request is one of these, each of which asks for a member's token by itself.
+/// Whether a request is for one of these routes. Each of them checks the member's token itself.
 pub(super) fn is_below(path: &str) -> bool {
     path.starts_with("/v1/engine/")
 }
 
-/// An error answer: a status, and the engine's error or a word for what no engine says.
+/// An error response: a status, and the engine's error or another kind with its text.
 struct Refused {
     status: StatusCode,
     text: String,
-    /// When to ask again, where that may help.
+    /// Delay before the next try, if a retry may help.
     wait: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Refused {
         Self { status, text: wire::error_text(error), wait }
     }
 
-    /// Blocking work gave no result: a panic, or the station is stopping.
+    /// Refusal for blocking work without a result: a panic, or the station is stopping.
     fn ended(error: &tokio::task::JoinError) -> Self {
         let Refusal { status, error } = Refusal::ended(error);
         Self::new(status, &Error::Unavailable(error))
@@ -118,7 +118,8 @@ impl Refused {
         Self { status, text, wait: AGAIN }
     }
 
-    /// A member uses more than its share of what comes back when something of it ends.
+    /// Refusal for a member that uses its whole share of streams or requests; the share returns
+    /// when one ends.
     fn too_much(shared: &Shared, why: String) -> Self {
         shared.health.refused(Limit::MemberRequests, 1);
         Self::new(StatusCode::TOO_MANY_REQUESTS, &Error::Unavailable(why))
@@ -157,24 +158,24 @@ impl IntoResponse for Refused {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            // Whole seconds, and none too early.
+            // Whole seconds, rounded up.
             let seconds = self.wait.as_secs() + u64::from(0 < self.wait.subsec_nanos());
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            // RFC 9110 §11.6.1: a 401 says how to authenticate.
+            // A 401 response must name the scheme (RFC 9110 §11.6.1).
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
     }
 }
 
-/// A member is beyond its pace, and is told when to come again.
+/// Counts a request of a member that exceeds its rate and has to wait.
 fn has_to_wait(shared: &Shared) {
     shared.health.refused(Limit::MemberPace, 1);
 }
 
-/// The member that asks.
+/// The member that sent the request.
 fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Arc<Member>), Refused> {
     let Some(served) = &shared.served else {
         let why = "this station serves no mesh: it has joined one itself, and others join where it did";
@@ -190,7 +191,7 @@ fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Ar
     })
 }
 
-/// The member whose token a request shows.
+/// The member that has the token of the request.
 pub(super) fn invited(shared: &Shared, headers: &HeaderMap) -> Option<Arc<Member>> {
     shared.served.as_ref()?.members.of_token(bearer(headers)?)
 }
@@ -200,7 +201,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("Bearer").then_some(token.trim())
 }
 
-/// Makes sure that the member is the station `name`: bound to it, or from now on.
+/// Ensures that the member is the station `name`: it is bound to the name, or becomes so now.
 async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Result<(), Refused> {
     let known = member.name();
     if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
@@ -213,16 +214,17 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     change(shared, move |members| members.bind(&member, &name)).await
 }
 
-/// An open invitation gives no name that is in use here: that of a target of this station, one under which an
-/// application or a page hands records in, or one at an end of what is measured. A member could write beside
-/// those, and its withdrawal would take the series to it away. A station that was removed may have its name again.
+/// Checks that an open invitation does not take a name in use here: a target of this station, the
+/// source of an application or a page, or an end of a measured series. The member could write in
+/// addition to those, and its removal would delete the series to it. A removed station may take its
+/// name again.
 async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
     let is_held = shared.served.as_ref().is_some_and(|served| served.members.has(name));
     if is_held || *name == shared.host {
-        // Refused with a reason of its own.
+        // `bind` refuses it with a more specific reason.
         return Ok(());
     }
-    // Targets are HOST:PORT or URLs, and pages `web:NAME`; machines have no such names.
+    // Targets are HOST:PORT or URLs, and pages `web:NAME`; stations have no such names.
     let is_ours =
         shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().contains([':', '/']);
     if !is_ours && (shared.board.removed.contains(name) || is_new(shared, name).await?) {
@@ -232,8 +234,8 @@ async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
     Err(Error::Denied(why).into())
 }
 
-/// Whether the archive has nothing of this name. What members measure counts for nothing: any of them could
-/// keep a name from a station by one record.
+/// Whether the archive has no record with this name. Measurements of members do not count:
+/// otherwise any member could block a name for a station with one record.
 async fn is_new(shared: &Shared, name: &Name) -> Result<bool, Error> {
     let is_member = |name: &Name| shared.served.as_ref().is_some_and(|served| served.members.has(name));
     for end in [
@@ -248,7 +250,7 @@ async fn is_new(shared: &Shared, name: &Name) -> Result<bool, Error> {
     Ok(shared.engine.next_seq(name).await? == 1)
 }
 
-/// Changes the members' file, which is written on disk; other requests do not wait for it.
+/// Changes the file of members on disk, outside the HTTP thread.
 async fn change(
     shared: &Arc<Shared>,
     change: impl FnOnce(&Members) -> Result<(), MembersError> + Send + 'static,
@@ -270,7 +272,8 @@ fn invalid(refusal: Refusal) -> Refused {
     Refused::invalid(refusal.error)
 }
 
-/// The media type of a body, which pages of other sites cannot send without asking first.
+/// Checks the media type of a body. Pages of other sites cannot send it without a preflight
+/// request.
 fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), Refused> {
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media_type = given.split(';').next().unwrap_or_default().trim();
@@ -281,7 +284,7 @@ fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), Refused> {
     Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error))
 }
 
-/// How long a body says that it is; `bytes_max` where it does not.
+/// Length of a body by its header; `bytes_max` without one.
 fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refused> {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     match length {
@@ -295,7 +298,7 @@ fn too_large(bytes_max: usize) -> Refused {
     Refused::new(StatusCode::PAYLOAD_TOO_LARGE, &error)
 }
 
-/// A small body.
+/// Reads a small body as a whole.
 async fn whole(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Refused> {
     length(headers, bytes_max)?;
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, bytes_max)).await {
@@ -314,13 +317,13 @@ fn name(key: &str, text: &str) -> Result<Name, Refused> {
     Name::new(text).map_err(|error| Refused::invalid(format!("`{key}`: {error}")))
 }
 
-/// An answer in lines.
+/// A response of lines of JSON.
 fn in_lines(body: Body) -> Response {
     let mut response = body.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(LINES));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Reverse proxies must pass lines on as they come.
+    // Reverse proxies must pass lines on without buffering.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -329,11 +332,11 @@ fn done<T: Serialize>(value: &T) -> Response {
     json(StatusCode::OK, value)
 }
 
-/// One JSON text a line (ndjson.org).
+/// Media type: one JSON text on each line (ndjson.org).
 const LINES: &str = "application/x-ndjson";
 
-/// When to ask again where nothing says it.
+/// Default delay before the next try.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// An entry that takes longer is a slow attack or a broken client.
+/// Longest time for the body of an entry; a longer one is a slow attack or a broken client.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

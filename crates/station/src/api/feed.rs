@@ -1,4 +1,4 @@
-//! `POST /v1/measurements`: an application feeds its own values.
+//! `POST /v1/measurements`: stores values of an application.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -42,10 +42,11 @@ pub(super) async fn measurements(
     Ok(json(StatusCode::CREATED, &Stored { stored }))
 }
 
-/// A JSON body within its bounds.
+/// Reads a JSON body within its limits.
 pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Refusal> {
     let content_type = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
-    // A page of another site can send any other type without asking first (Fetch, §3.2.2 "CORS-safelisted").
+    // A page of another site can send the CORS-safelisted types without a preflight request (Fetch,
+    // §3.2.2).
     let media_type = content_type.split(';').next().unwrap_or_default().trim();
     if !media_type.eq_ignore_ascii_case("application/json") {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
@@ -65,7 +66,7 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
     serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
 }
 
-/// The records with every bound checked, so that none is stored when one is wrong.
+/// Checks all records, so that none is stored if one is wrong.
 fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
     if RECORDS_MAX < feed.records.len() {
         return Err(Refusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
@@ -100,7 +101,8 @@ fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
             None => origin.clone().unwrap_or_else(|| shared.host.clone()),
         };
         if is_member(&source) {
-            // Its series are those that it writes: of two writers nobody could tell whose values these are.
+            // A member's series contain only its own values: with two writers, values could not be
+            // attributed.
             let error = format!("`source`: {source} is a member of the mesh, whose series are its own");
             return Err(at(Refusal::new(StatusCode::CONFLICT, error)));
         }
@@ -126,7 +128,7 @@ fn checked(shared: &Shared, feed: Measurements) -> Result<Vec<Fed>, Refusal> {
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error));
     }
     for Series { source, target, .. } in records.iter().map(|record| &record.measured.series) {
-        // What is handed in is shown, also under the name of a station that was removed.
+        // Records that are handed in are shown, also under the name of a removed station.
         bank.include(source);
         bank.include(target);
     }
@@ -143,7 +145,7 @@ fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64
     }
 }
 
-/// A value must be one that can be forecast from, and one that its quantity can have.
+/// Checks that a value can be forecast from, and is possible for its quantity.
 pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), Refusal> {
     if !value.is_finite() || Battery::VALUE_MAX < value.abs() {
         let most = Battery::VALUE_MAX;
@@ -167,9 +169,9 @@ fn time(time_s: Option<f64>, now: i64) -> Result<i64, Refusal> {
     }
 }
 
-/// Bodies: a thousand records of 250 bytes.
+/// Largest body: a thousand records of 250 bytes.
 const BODY_BYTES_MAX: usize = 256 * 1024;
-/// Records of one request: they are committed at once.
+/// Most records of one request; they are committed together.
 const RECORDS_MAX: usize = 1000;
-/// A body that takes longer is a slow attack or a broken client.
+/// Longest time for a body; a longer one is a slow attack or a broken client.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

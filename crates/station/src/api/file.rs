@@ -1,4 +1,5 @@
-//! A file of the binary as an answer: compressed where the client takes that, and not sent again.
+//! An embedded file as a response: compressed if the client accepts it, and not sent again if
+//! unchanged.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
@@ -9,20 +10,20 @@ use axum::response::{IntoResponse, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// A file of the binary.
+/// A file embedded in the binary.
 pub(super) struct File {
     pub(super) path: &'static str,
     content_type: &'static str,
     bytes: &'static [u8],
-    /// Pages of other sites may load it too: code that they embed.
+    /// Pages of other sites may load it too, as code that they embed.
     public: bool,
     packed: OnceLock<Packed>,
 }
 
-/// What is made of a file once.
+/// Tag and compressed form of a file, made once.
 pub(super) struct Packed {
     etag: String,
-    /// `None` = it does not become smaller.
+    /// `None` if compression does not make it smaller.
     gzip: Option<Vec<u8>>,
 }
 
@@ -37,7 +38,7 @@ impl File {
         Self { path, content_type, bytes, public: true, packed: OnceLock::new() }
     }
 
-    /// Compresses it, unless that is done.
+    /// Compresses the file at the first call.
     pub(super) fn pack(&self) -> &Packed {
         self.packed.get_or_init(|| Packed::of(self.bytes))
     }
@@ -54,7 +55,7 @@ impl File {
         };
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        // The binary may be replaced at any time: ask again.
+        // The binary may be replaced at any time: clients must revalidate.
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
         headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
         if let Ok(etag) = HeaderValue::from_str(&packed.etag) {
@@ -73,7 +74,7 @@ impl Packed {
     fn of(bytes: &[u8]) -> Self {
         let mut hasher = DefaultHasher::new();
         bytes.hash(&mut hasher);
-        // Weak: both codings of a file have the same (RFC 9110 §8.8.3).
+        // Weak tag: both codings of a file have the same one (RFC 9110 §8.8.3).
         let etag = format!("W/\"{:016x}\"", hasher.finish());
         let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
         let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).ok();
@@ -87,7 +88,7 @@ fn knows(asked: &HeaderMap, etag: &str) -> bool {
         .any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag.trim_start_matches("W/"))
 }
 
-/// Whether the client takes gzip, and not less gladly than the plain file (RFC 9110 §12.5.3).
+/// Whether the client accepts gzip at least as much as the plain file (RFC 9110 §12.5.3).
 fn takes_gzip(asked: &HeaderMap) -> bool {
     let (mut gzip, mut any, mut identity) = (None, None, None);
     for word in words(asked, &header::ACCEPT_ENCODING) {
@@ -104,7 +105,7 @@ fn takes_gzip(asked: &HeaderMap) -> bool {
     0.0 < gzip && identity.unwrap_or(0.0) <= gzip
 }
 
-/// The number in `q=0.5`, 1 where there is none (RFC 9110 §12.4.2); what cannot be read counts as 0.
+/// The weight in `q=0.5`; 1 without one (RFC 9110 §12.4.2), 0 if it is invalid.
 fn quality(parameter: &str) -> f32 {
     match parameter.trim().split_once('=') {
         None if parameter.trim().is_empty() => 1.0,
@@ -115,13 +116,13 @@ fn quality(parameter: &str) -> f32 {
     }
 }
 
-/// The members of the lists that a header has, in any number of lines.
+/// Items of the comma-separated lists in all lines of a header.
 fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
-/// Of the whole page the highest level, 9, saves 0.2 % more and takes four times as long, at every start.
+/// Level 9 saves 0.2 % more of the whole page, and takes four times as long at every start.
 const LEVEL: Compression = Compression::new(6);
 
 #[cfg(test)]

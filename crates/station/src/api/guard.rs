@@ -1,4 +1,4 @@
-//! Who may ask for what: names, other sites' pages, and the token (docs/spec/api.md, "Who may do what").
+//! Access control of requests: host names, pages of other sites, and the token (docs/spec/api.md).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ pub(super) use crate::http::peer::{Channel, Peer};
 pub(crate) struct Caller(pub(crate) Name);
 
 impl Peer {
-    /// Whether the request was made on this host, as far as can be known.
+    /// Whether the request was made on this host, as far as this can be detected.
     ///
-    /// A proxy on this host makes every request look local. The headers that most proxies add tell, and
-    /// HTTP/1.0, which proxies speak unless told otherwise; of one that says nothing the operator must
-    /// (`loopback_needs_token`).
+    /// A proxy on this host makes every request look local. A proxy is detected by the headers that
+    /// most proxies add, or by HTTP/1.0, the default of many proxies. For other proxies the
+    /// operator must set `loopback_needs_token`.
     pub(crate) fn is_local(&self, version: Version, headers: &HeaderMap, config: &Config) -> bool {
         let forwarded = headers.keys().any(|name| {
             let name = name.as_str();
@@ -44,7 +44,7 @@ impl Peer {
     }
 }
 
-/// Lets a request pass or refuses it, and adds the headers that keep browsers careful.
+/// Passes a request on or refuses it, and adds the security headers for browsers.
 pub(super) async fn guard(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
@@ -64,7 +64,7 @@ pub(super) async fn guard(
         Some(Caller(name)) => Prover::Station(name.clone()),
         None => Prover::Operator,
     });
-    // A member's token is judged by the handler.
+    // The handler checks the token of a member.
     let is_wrong_here = verdict.as_ref().err().is_none_or(|denial| denial.is_wrong);
     let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
     let mut response = match verdict {
@@ -73,7 +73,8 @@ pub(super) async fn guard(
                 request.extensions_mut().insert(caller);
             }
             if is_made(&request) {
-                // An answer may wait for long for its turn to be made. Meanwhile nothing is under way.
+                // The response may wait long for its turn; meanwhile the connection has no request
+                // in progress.
                 drop(under_way);
                 let response = bounded(&shared, &peer, &open, next.run(request).await).await;
                 under_way = open.request();
@@ -90,7 +91,7 @@ pub(super) async fn guard(
     if let Some(credential) = shown {
         if is_wrong_here && response.status() == StatusCode::UNAUTHORIZED {
             let delay = shared.health.wrong(credential, peer.address.ip());
-            // Meanwhile nothing is under way: the connection may be closed for one that needs the room.
+            // No request is in progress meanwhile: the connection may be closed to make room.
             drop(under_way);
             tokio::time::sleep(delay).await;
             under_way = open.request();
@@ -103,7 +104,7 @@ pub(super) async fn guard(
             && let Some(name) = member.name()
         {
             open.proved(Prover::Station(name.clone()));
-            // It may have been withdrawn meanwhile.
+            // The member may have been removed meanwhile.
             if member.is_removed() {
                 shared.proved.with(|proved| proved.forget(&name));
             }
@@ -118,31 +119,31 @@ pub(super) async fn guard(
         consent.give(headers);
     }
     if is_probe {
-        // Also a refusal says that here is a station.
+        // A refusal, too, shows that a station is at this address.
         headers.insert(header::UPGRADE, HeaderValue::from_static(wire::UPGRADE));
-        // And which: an address may mean another host in another network.
+        // And its name: the address may belong to another host in another network.
         if let Ok(name) = HeaderValue::from_str(&signed::name_text(&shared.host)) {
             headers.insert(signed::NAME_HEADER, name);
         }
     }
     if refused_probe && let Ok(challenge) = HeaderValue::from_str(&shared.board.identity.challenge().header())
     {
-        // A peer of the mesh needs no token: it signs.
+        // A peer of the mesh needs no token; it signs the challenge.
         headers.append(header::WWW_AUTHENTICATE, challenge);
     }
     response.map(|body| under_way.until_sent(body))
 }
 
-/// Whether an answer is made for its request; files of the binary are not.
+/// Whether the response is made for the request; embedded files are not.
 fn is_made(request: &Request<Body>) -> bool {
     let path = request.uri().path();
     is_read(request) && (path.starts_with("/v1/") || path == "/metrics")
 }
 
-/// The answer, if it is small or there is room for its bytes until they are read.
+/// Returns the response if it is small, or if there is room for its bytes until they are read.
 async fn bounded(shared: &Shared, peer: &Peer, open: &Arc<Open>, response: Response) -> Response {
     let (parts, mut body) = response.into_parts();
-    // Streams have no length, and bounds of their own.
+    // Streams have no length, and limits of their own.
     if body.size_hint().exact().is_none_or(|bytes| bytes <= PIECE_BYTES as u64) {
         return Response::from_parts(parts, body);
     }
@@ -156,10 +157,10 @@ async fn bounded(shared: &Shared, peer: &Peer, open: &Arc<Open>, response: Respo
     }
 }
 
-/// Why a request does not pass.
+/// Refusal of a request, with its cause.
 struct Denial {
     refusal: Refusal,
-    /// The credential that it shows was judged, and is none of ours: a guess, perhaps.
+    /// The request has a credential, and it is wrong: possibly a guess.
     is_wrong: bool,
 }
 
@@ -169,7 +170,7 @@ impl From<Refusal> for Denial {
     }
 }
 
-/// Whether a request may pass, and the station that signed it, if one did.
+/// Decides whether a request may pass; returns the station that signed it, if any.
 fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option<Caller>, Denial> {
     let is_probe = request.uri().path() == wire::PATH;
     if peer.channel == Channel::PlainBesideTls && !is_probe {
@@ -191,21 +192,21 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option
         return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this").into());
     }
     if engine::is_below(request.uri().path()) {
-        // A member's token is asked for there, wherever the request comes from.
+        // These routes check the member's token, wherever the request comes from.
         return Ok(None);
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
     authorise(shared, peer, request.headers(), is_probe, is_local)
 }
 
-/// What a request shows for who its caller is; `None` = nothing.
+/// Kind of credential in a request; `None` without one.
 fn credential(request: &Request<Body>) -> Option<Credential> {
     let given = request.headers().get(header::AUTHORIZATION)?.to_str().unwrap_or_default();
     let scheme = given.split(' ').next().unwrap_or_default();
     Some(match scheme {
         _ if engine::is_below(request.uri().path()) => Credential::Invitation,
         scheme if scheme.eq_ignore_ascii_case(signed::SCHEME) => {
-            // A peer that signs asks for a challenge first, by the scheme alone.
+            // A peer without a challenge sends the scheme alone to get one.
             let (_, shown) = given.split_once(' ')?;
             (!shown.trim().is_empty()).then_some(Credential::Signature)?
         }
@@ -213,15 +214,15 @@ fn credential(request: &Request<Body>) -> Option<Credential> {
     })
 }
 
-/// Whether a request changes nothing, starts no traffic but its own, and is for everyone.
+/// Whether a request changes nothing, starts no other traffic, and is allowed to every caller.
 fn is_read(request: &Request<Body>) -> bool {
     let path = request.uri().path();
     matches!(*request.method(), Method::GET | Method::HEAD) && path != wire::PATH && !engine::is_below(path)
 }
 
-/// What a page of another site may do with the answer to a read (Fetch, §3.2 "CORS protocol").
+/// Pages that may read the response to a read (Fetch, §3.2 "CORS protocol").
 enum Consent {
-    /// Pages of this origin may read it.
+    /// Pages of this origin, too.
     Origin(HeaderValue),
     /// Only pages of this station.
     Own,
@@ -238,11 +239,12 @@ impl Consent {
     fn give(self, headers: &mut HeaderMap) {
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
-            // A file for everyone.
+            // A file for pages of any site.
             headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
         } else if let Self::Origin(origin) = self {
             headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-            // A page that measures downloads sees when their first byte came (Resource Timing, §4.5).
+            // Lets a page that measures downloads read the time of the first byte (Resource Timing,
+            // §4.5).
             headers.insert("timing-allow-origin", origin);
             headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
         }
@@ -253,7 +255,8 @@ fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
     origin.to_str().is_ok_and(|origin| allowed.iter().any(|one| one == "*" || one == origin))
 }
 
-/// The caller is on this host, or has the token; a probe may have a single-use token or a peer's signature instead.
+/// Requires that the caller is on this host or has the token. A probe may have a single-use token
+/// or a peer's signature instead.
 fn authorise(
     shared: &Shared,
     peer: &Peer,
@@ -272,8 +275,8 @@ fn authorise(
                 wrong("the probe token is unknown, spent or expired")
             }
         }
-        // A signature is good on any channel: it tells nothing that could be used again, and the session that
-        // it opens is a plain one also beside TLS.
+        // A signature is valid on any channel: it contains nothing that can be reused, and opens a
+        // plain session, also at a station with TLS.
         Some((scheme, _)) if is_probe && scheme.eq_ignore_ascii_case(signed::SCHEME) => {
             let signature = given.unwrap_or_default();
             match shared.board.verify(signature, Method::GET.as_str(), wire::PATH) {
@@ -291,15 +294,15 @@ fn authorise(
                 wrong("the token is wrong")
             }
         }
-        // A header that is wrong is a mistake to tell, also to a caller who would need none.
+        // Report a wrong header also to a caller that would need none.
         Some(_) => wrong("expected `Authorization: Bearer TOKEN`"),
         None if is_local => Ok(None),
         None => Err(refusal("a token is needed: Authorization: Bearer TOKEN").into()),
     }
 }
 
-/// Whether a signature that is refused may be a guess. The others come from honest peers too: an
-/// answer that was late, or one of a station that this one's directory does not show yet.
+/// Whether a refused signature may be a guess. The other errors also occur with honest peers: a
+/// late response to the challenge, or a station that is not in this one's directory yet.
 fn is_guess(error: SignatureError) -> bool {
     match error {
         SignatureError::Malformed | SignatureError::Signature => true,
@@ -310,11 +313,11 @@ fn is_guess(error: SignatureError) -> bool {
     }
 }
 
-/// Whether a request carries the `Origin` of a page that is neither the station's own nor in `allowed`;
-/// programs send none.
+/// Whether the `Origin` of a request is a page that is neither the station's own nor in `allowed`.
+/// Programs send no `Origin`.
 ///
-/// What came through TLS is only an `https` page's own: one over plain HTTP may be anybody's who is on the
-/// way. The scheme of what came plainly tells nothing: a proxy may have taken TLS off.
+/// Over TLS only an `https` page is the station's own: an attacker on the path can forge a page
+/// over plain HTTP. Without TLS the scheme proves nothing, because a proxy may have terminated TLS.
 pub(super) fn is_from_other_origin(request: &Request<Body>, channel: Channel, allowed: &[String]) -> bool {
     let headers = request.headers();
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
@@ -324,9 +327,9 @@ pub(super) fn is_from_other_origin(request: &Request<Body>, channel: Channel, al
     !(is_one && (is_listed(origin, allowed) || is_own))
 }
 
-/// The host asked for, with its port; `None` for HTTP/1.0 without one.
+/// The requested host with its port; `None` for HTTP/1.0 without one.
 fn asked_host(request: &Request<Body>) -> Result<Option<&str>, Refusal> {
-    // RFC 9112 §3.2.2: an absolute request target overrides the header.
+    // An absolute request target overrides the header (RFC 9112 §3.2.2).
     if let Some(authority) = request.uri().authority() {
         return Ok(Some(authority.as_str()));
     }
@@ -340,8 +343,8 @@ fn asked_host(request: &Request<Body>) -> Result<Option<&str>, Refusal> {
     }
 }
 
-/// Whether `host` (with or without port) names this station: an address cannot be rebound, names
-/// only where the station knows them.
+/// Whether `host` (with or without port) is a name of this station. Any address is accepted,
+/// because it cannot be rebound by DNS; names must be known to the station.
 fn is_own_name(host: &str, own: &str, allowed: &[String]) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -360,7 +363,7 @@ fn is_from_other_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     other_origin || other_site
 }
 
-/// Whether an origin is that of `host`; `null` and what cannot be read belong to no one.
+/// Whether an origin has the authority `host`; false for `null` and for unreadable values.
 fn has_authority(origin: &HeaderValue, host: Option<&str>) -> bool {
     let uri = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
     match (uri.as_ref().and_then(Uri::authority), host) {
@@ -373,14 +376,15 @@ fn is_https(origin: &HeaderValue) -> bool {
     origin.as_bytes().starts_with(b"https://")
 }
 
-/// What proxies add (RFC 9110 §7.6.3, RFC 7239 §4, and custom).
+/// Headers that proxies add (RFC 9110 §7.6.3, RFC 7239 §4, and by custom).
 const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
-/// The page loads only its own files, nobody frames it, and types are not guessed. It measures other
-/// stations and mirrors, wherever its reader wants. `wasm-unsafe-eval` is leave for WebAssembly and no other code
-/// (CSP 3, §6.1.10). The two policies that isolate it from other origins give it a finer clock where its
-/// origin is secure (High Resolution Time, §8.1); its workers need the second on their own files.
+/// Security headers: the page loads only its own files, cannot be framed, and its types are not
+/// guessed. It may connect to any station or mirror that its reader chooses. `wasm-unsafe-eval`
+/// permits WebAssembly and no other code (CSP 3, §6.1.10). The two policies that isolate the page
+/// from other origins give it a finer clock if its origin is secure (High Resolution Time, §8.1);
+/// its workers need the second policy on their own files.
 const SAFETY_HEADERS: &[(&str, &str)] = &[
     (
         "content-security-policy",
@@ -465,7 +469,7 @@ mod tests {
         assert!(!other("http://a.example:10132", host, Channel::Tls, &["http://a.example:10132".into()]));
         assert!(!other("http://a.example:10132", host, Channel::Plain, &[]));
         assert!(!other("https://a.example:10132", host, Channel::Plain, &[]), "behind a proxy");
-        // An IPv6 address has colons of its own.
+        // An IPv6 address contains colons.
         let v6 = "[::1]:10132";
         assert!(!other("http://[::1]:10132", v6, Channel::Plain, &[]));
         assert!(other("http://[::1]:10133", v6, Channel::Plain, &[]));

@@ -1,4 +1,4 @@
-//! `GET /healthz`: whether the station is well, and how much of its limits is used.
+//! `GET /healthz`: health of the station, and usage of its limits.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -44,8 +44,8 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     json(if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &answer)
 }
 
-/// That members' labels are ahead of this station's clock. Where those of several are, that is more
-/// likely this station's fault than theirs.
+/// Warning that time labels of members are ahead of this station's clock. If there are several,
+/// this station's clock is more likely wrong than theirs.
 fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
     hosts.sort_by_key(|(_, ahead)| *ahead);
     let (first, last) = (hosts.first()?, hosts.last()?);
@@ -63,7 +63,8 @@ fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
     })
 }
 
-/// That a mesh on NATS, which refuses no station, is larger than what its archive here has room for.
+/// Warning that a mesh on NATS, which refuses no station, is larger than the archive of this
+/// station.
 fn mesh_too_large(shared: &Shared) -> Option<String> {
     if shared.board.kind != (Kind::Nats { archive: true }) {
         return None;
@@ -74,7 +75,7 @@ fn mesh_too_large(shared: &Shared) -> Option<String> {
         .map(|why| format!("the mesh is larger than this archive: {why}"))
 }
 
-/// Every bound, with what is used of it now.
+/// All limits with their current usage.
 fn limits(shared: &Shared) -> Vec<LimitUsage> {
     let (refusals, uptime) = (shared.health.refusals(), shared.health.uptime());
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
@@ -93,7 +94,7 @@ fn limits(shared: &Shared) -> Vec<LimitUsage> {
     Limit::ALL.into_iter().map(row).collect()
 }
 
-/// How much of a limit is used, and how much there is, where one number says it.
+/// Current usage and maximum of a limit, if single numbers can express them.
 fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
     let config = &shared.initial;
     let both = |now: usize, max: usize| (Some(now as u64), Some(max as u64));

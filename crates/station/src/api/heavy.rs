@@ -1,4 +1,4 @@
-//! Answers that cost much to make: the shell of [`HeavyReads`](crate::limits::heavy::HeavyReads).
+//! Costly responses: connects [`HeavyReads`](crate::limits::heavy::HeavyReads) to requests.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -19,9 +19,10 @@ use crate::limits::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
 use crate::limits::unread::Reader;
 use crate::sync::lock;
 
-/// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
+/// The text of a response: the shared text `what`, or one of this caller's own.
 ///
-/// Making it goes on when the caller leaves: otherwise leaving would give a caller a further turn.
+/// Making the text continues if the caller leaves; otherwise the caller would get a further turn by
+/// leaving.
 pub(super) async fn text<F>(
     shared: &Arc<Shared>,
     peer: &Peer,
@@ -40,7 +41,8 @@ where
                     Err(place) => Ok(Shown::New(place, turn(shared, peer, from, true).await?)),
                 }
             };
-            // The request that makes the text may wait for an archive: others wait no longer than for a turn.
+            // The request that makes the text may wait for an archive; others wait at most as long
+            // as for a turn.
             let kept = timeout(TURN_WITHIN, kept_or_turn).await.map_err(|_| shared.too_much_unread())?;
             let (mut place, turn) = match kept? {
                 Shown::Kept(text) => return Ok(text),
@@ -68,14 +70,14 @@ where
     making.await.map_err(|error| Refusal::ended(&error))?
 }
 
-/// What a caller gets of an answer that all share.
+/// State of a shared response, for a caller.
 enum Shown {
     Kept(Bytes),
-    /// The place of a new text, and the turn to make it.
+    /// The lock for a new text, and the turn to make it.
     New(OwnedMutexGuard<Option<Kept>>, Turn),
 }
 
-/// Leave to make an answer, for its caller or for all.
+/// Waits for the turn to make a response, for its caller or for all callers.
 async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
     let reader = shared.reader(peer);
     if !shared.unread.has_room(&reader) {
@@ -86,7 +88,7 @@ async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Res
 }
 
 impl Shared {
-    /// The refusal of a read for want of room or of a turn.
+    /// Counts and returns the refusal of a read without room or turn.
     pub(super) fn too_much_unread(&self) -> Refusal {
         self.health.refused(Limit::UnreadAnswers, 1);
         Refusal::new(
@@ -96,14 +98,14 @@ impl Shared {
     }
 }
 
-/// Work that is not for the HTTP thread.
+/// Runs work outside the HTTP thread.
 pub(super) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.map_err(|error| Refusal::ended(&error))
 }
 
-/// A list with a row for each series chosen, `{"key": [row, …]}`.
+/// Makes a list with a row for each chosen series, `{"key": [row, …]}`.
 pub(super) fn list(
     bank: &Mutex<Bank>,
     choice: &Choice,
@@ -119,7 +121,7 @@ pub(super) fn list(
     rows.text.into()
 }
 
-/// The rows of a list as far as they are written.
+/// The rows of a list that are written so far.
 pub(super) struct Rows {
     text: Vec<u8>,
     is_first: bool,
@@ -130,7 +132,8 @@ impl Rows {
         if !std::mem::take(&mut self.is_first) {
             self.text.push(b',');
         }
-        // Our own shapes have text keys and no failing serializers, nor has a vector.
+        // Types of `barograph_api` have text keys and no failing serializers, and writing to a
+        // vector cannot fail.
         let _ = serde_json::to_writer(&mut self.text, row);
     }
 }

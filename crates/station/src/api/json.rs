@@ -1,4 +1,4 @@
-//! Core types carry no serde; this is where they become the shapes of `barograph_api`.
+//! Converts core types, which have no serde, to the types of `barograph_api`.
 
 use std::borrow::Cow;
 
@@ -13,12 +13,12 @@ use crate::forecast::hub;
 use crate::time::now_unix_ns;
 use crate::unit;
 
-/// Nanoseconds as seconds; exact to a microsecond in this century.
+/// Nanoseconds in seconds; exact to a microsecond in this century.
 pub(super) fn seconds(unix_ns: i64) -> f64 {
     unix_ns as f64 / 1e9
 }
 
-/// Source, target, quantity and unit, with which every shape of a series begins.
+/// Source, target, quantity and unit, the first fields of every type with a series.
 pub(super) fn id(series: &Series) -> (Cow<'_, str>, Cow<'_, str>, Cow<'_, str>, Word) {
     let Series { source, target, quantity } = series;
     (source.as_str().into(), target.as_str().into(), quantity.as_str().into(), unit(quantity).into())
@@ -62,14 +62,15 @@ fn record_of<'a>(
         value,
         error,
         after_s,
-        // A detail that breaks a reader, stored before such were refused, is left out.
+        // Leave out a detail that breaks readers; such details were stored before they were
+        // refused.
         detail: is_sound_detail(detail)
             .then(|| serde_json::from_str(detail).ok().map(Cow::Borrowed))
             .flatten(),
     }
 }
 
-/// `value`, or `error` and `after_s`.
+/// Fields of an outcome: `value`, or `error` and `after_s`.
 fn parts(outcome: &Outcome) -> (Option<f64>, Option<Word>, Option<f64>) {
     match *outcome {
         Outcome::Value(value) => (Some(value), None, None),
@@ -77,7 +78,7 @@ fn parts(outcome: &Outcome) -> (Option<f64>, Option<Word>, Option<f64>) {
     }
 }
 
-/// The point with the interval at `LEVELS[level]`.
+/// Converts a point, with the interval at `LEVELS[level]`.
 pub(super) fn point(point: &Point, level: usize) -> barograph_api::Point {
     let (value, error, after_s) = parts(&point.outcome);
     let ends = point.issued.and_then(|issued| issued.intervals[level]);

@@ -1,4 +1,4 @@
-//! `GET /v1/latency`: how latencies to peers are spread, idle and loaded (docs/spec/mesh.md §1).
+//! `GET /v1/latency`: distribution of latencies to peers, idle and loaded (docs/spec/mesh.md §1).
 
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;

@@ -1,4 +1,4 @@
-//! `/v1/invitations` and `/v1/members`: which stations may ask for this one's engine.
+//! `/v1/invitations` and `/v1/members`: the stations that may use this station's engine.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -63,7 +63,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
     let asked: RemoveQuery = query(&uri)?;
     let removed = asked.name.clone();
     if let Kind::Nats { .. } = shared.board.kind {
-        // The servers say who is a member; the directory has only the registration.
+        // The NATS servers decide which stations are members; the directory has only registrations.
         let name = Name::new(&asked.name).map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
         if name == shared.host {
             return Err(refusal(MembersError::Own(name)));
@@ -71,7 +71,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         let standing = shared.board.peers().get(&name).map(|peer| peer.standing.clone());
         match standing {
             Some(Standing::Lost) => {}
-            // Again, for stations that were away for long.
+            // Repeat the removal, for stations that were away for a long time.
             None if shared.board.removed.contains(&name) => {}
             // Lost before this station was started.
             None if 0 < lock(&shared.bank).count_of(&name) => {}
@@ -87,7 +87,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         shared.engine.remove(&name).await?;
         return Ok(json(StatusCode::OK, &Removed { removed }));
     }
-    // An invitation that no station has used is withdrawn, and no station removed.
+    // For an unused invitation, withdraw it; there is no station to remove.
     let (name, is_used) = with_served(&shared, move |served| {
         let member = served.members.remove(&asked.name)?;
         Ok((member.name(), member.is_used()))
@@ -97,7 +97,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         shared.proved.with(|proved| proved.forget(name));
     }
     if let Some(name) = name.filter(|_| is_used) {
-        // As a whole, even if the caller goes away.
+        // In a task, so that it completes even if the caller leaves.
         let shared = Arc::clone(&shared);
         let removing = tokio::spawn(async move {
             let Some(served) = &shared.served else { return Ok(()) };
@@ -110,7 +110,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
     Ok(json(StatusCode::OK, &Removed { removed }))
 }
 
-/// The list is kept on disk; other requests do not wait for it.
+/// Changes the list of members on disk, outside the HTTP thread.
 async fn with_served<T: Send + 'static>(
     shared: &Arc<Shared>,
     change: impl FnOnce(&Served) -> Result<T, MembersError> + Send + 'static,
@@ -128,7 +128,7 @@ async fn with_served<T: Send + 'static>(
             }
             refusal(error)
         }),
-        // It was there a moment ago.
+        // `served` was `Some` at the check above.
         Ok(None) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
         Err(error) => Err(Refusal::ended(&error)),
     }

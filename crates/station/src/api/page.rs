@@ -11,7 +11,7 @@ use barograph_api::OPENAPI;
 use super::Shared;
 use super::file::File;
 
-/// What is built from `web/`.
+/// Files built from `web/`.
 static FILES: [File; 12] = [
     File::own("/", HTML, include_bytes!("../../web/index.html")),
     File::own("/app.js", SCRIPT, include_bytes!("../../web/app.js")),
@@ -33,8 +33,8 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 static CONTRACT: File = File::own("/v1/openapi.json", "application/json", OPENAPI.as_bytes());
 
-/// Adds the files of the page, compressed already: one thread serves all requests, and a page that came first
-/// would keep the others waiting, and measure that.
+/// Adds the files of the page, compressed in advance. One thread serves all requests, so
+/// compression during a request would delay the others, and they would measure that.
 pub(super) fn routes(mut router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
     CONTRACT.pack();
     for file in &FILES {

@@ -1,4 +1,4 @@
-//! `/v1/mesh`, `/v1/peers`, `/v1/peers/events`: what the station knows of its mesh (docs/spec/mesh.md).
+//! `/v1/mesh`, `/v1/peers`, `/v1/peers/events`: state of the mesh (docs/spec/mesh.md).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,7 +27,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
     let (directory, standing) = (board.directory(), board.standing());
     let [(_, up), (_, lost), (_, ignored)] = board.counts();
     let spool = board.spool().map(|spool| Spool {
-        // Before the mesh has said which numbers this station used, what it measures waits in memory.
+        // Until the mesh has reported which numbers this station has used, records wait in memory.
         records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
         is_full: spool.is_full,
@@ -104,7 +104,7 @@ fn shape(peer: &Known, targets: &Targets, lease_s: f64) -> barograph_api::Peer {
     }
 }
 
-/// Somebody who follows the events: first what was kept, then what comes.
+/// A subscriber of the events: first the kept events, then new ones.
 struct Watcher {
     kept: VecDeque<Arc<PeerEvent>>,
     live: Receiver<Arc<PeerEvent>>,
@@ -130,12 +130,12 @@ pub(super) async fn events(
     });
     let keep_alive = KeepAlive::new().interval(super::stream::KEEP_ALIVE);
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
-    // Reverse proxies must pass events on as they come.
+    // Reverse proxies must pass events on without buffering.
     response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
     Ok(response)
 }
 
-/// WHATWG HTML §9.2.4: a browser that connects again says what it has seen last.
+/// Id of the last event that a browser received before it reconnected (WHATWG HTML §9.2.4).
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
     let Some(value) = headers.get("last-event-id") else { return Ok(None) };
     let id = value.to_str().ok().and_then(|text| text.trim().parse().ok());

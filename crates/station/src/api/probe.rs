@@ -1,4 +1,4 @@
-//! `GET /v1/probe`: gives a connection to the probe responder, which has its own threads.
+//! `GET /v1/probe`: passes a connection to the probe responder, which has its own threads.
 
 use axum::body::Body;
 use axum::extract::{Extension, Request};
@@ -36,7 +36,8 @@ pub(super) async fn probe(
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string())
     })?;
     let token = match peer.channel {
-        // A token names nobody: a peer that got one would pass for the owner. It can sign on the plain channel.
+        // No token for a peer: a token has no name, so the peer would pass for the operator. A peer
+        // can sign on the plain channel.
         Channel::Tls if caller.is_none() => shared.responder.issue_token(),
         Channel::Tls | Channel::Plain | Channel::PlainBesideTls => None,
     };
@@ -55,7 +56,7 @@ pub(super) async fn probe(
     Ok(response)
 }
 
-/// Takes the connection out of the HTTP server, makes it blocking, and gives it to its slot.
+/// Takes the connection out of the HTTP server, makes it blocking, and passes it to its slot.
 async fn hand_over(upgrade: OnUpgrade, slot: SessionSlot) -> std::io::Result<()> {
     let (line, already_read) = upgrade::take(upgrade).await?;
     let blocking = |stream: TcpStream| -> std::io::Result<std::net::TcpStream> {

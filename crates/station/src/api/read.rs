@@ -1,4 +1,4 @@
-//! What can be read: the station, its series, history, forecasts, health, metrics.
+//! Reads: the station, its series, history, forecasts, health, metrics.
 
 use std::time::UNIX_EPOCH;
 
@@ -252,14 +252,14 @@ pub(super) async fn metrics(
     Ok(([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response())
 }
 
-/// The place of an asked level among those whose intervals are kept.
+/// Index of a level among those with kept intervals.
 pub(super) fn kept_level(level: Option<f64>) -> Result<usize, Refusal> {
     let level = level.unwrap_or(Interval::DEFAULT_LEVEL);
     level_index(level)
         .ok_or_else(|| Refusal::bad(format!("`level`: expected one of {LEVELS:?}, found {level}")))
 }
 
-/// One series, of which all three parts are required.
+/// Makes one series; all three parts are required.
 fn one(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Series, Refusal> {
     let selector = selector(source, target, quantity)?;
     match (selector.source, selector.target, selector.quantity) {
@@ -278,11 +278,11 @@ fn shown(page: &Page<Record>) -> (Vec<barograph_api::Record<'_>>, Option<String>
 }
 
 fn json_bytes<T: Serialize>(value: &T) -> Bytes {
-    // Our own shapes have text keys and no failing serializers.
+    // Types of `barograph_api` have text keys and no failing serializers.
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// Seconds as nanoseconds; a time beyond what nanoseconds can hold becomes the nearest that they can.
+/// Seconds in nanoseconds; limited to the range of nanoseconds.
 fn nanoseconds(key: &str, seconds: f64) -> Result<i64, Refusal> {
     if seconds.is_finite() {
         Ok((seconds * 1e9) as i64)
@@ -291,8 +291,8 @@ fn nanoseconds(key: &str, seconds: f64) -> Result<i64, Refusal> {
     }
 }
 
-/// Records a page unless asked otherwise: some hundred kilobytes.
+/// Default number of records in a page: some hundred kilobytes.
 const LIMIT_DEFAULT: usize = 1000;
 
-/// A page that cannot stream asks this often: half of the default period of measurements.
+/// Period (s) at which a page that cannot stream reads: half of the default period of measurements.
 const PAGE_PERIOD_S: f64 = 5.0;

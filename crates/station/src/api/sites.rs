@@ -1,4 +1,4 @@
-//! `/v1/sites`: which stations form a site by their forecasts, and this station's place (docs/spec/mesh.md).
+//! `/v1/sites`: sites formed by forecasts, and the site of this station (docs/spec/mesh.md).
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};

@@ -1,4 +1,4 @@
-//! `GET /v1/stream`: points as they come, as server-sent events (WHATWG HTML, §9.2).
+//! `GET /v1/stream`: new points as server-sent events (WHATWG HTML, §9.2).
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -50,13 +50,13 @@ pub(super) async fn stream(
     });
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
-    // Reverse proxies must pass points on as they come.
+    // Reverse proxies must pass points on without buffering.
     response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
     Ok(response)
 }
 
 impl Watcher {
-    /// The next event that was asked for; `None` when the station stops.
+    /// The next selected event; `None` when the station stops.
     async fn next(&mut self) -> Option<Event> {
         loop {
             let received = tokio::select! {
@@ -79,5 +79,6 @@ impl Watcher {
     }
 }
 
-/// A comment this often keeps the connection through proxies that close what is silent (60 s is usual).
+/// Period of comments that keep the connection open through proxies, which usually close it after
+/// 60 s of silence.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -1,4 +1,4 @@
-//! `/v1/targets`: what the station measures.
+//! `/v1/targets`: the targets of the station.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(super) async fn add(
 
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: RemoveQuery = query(&uri)?;
-    // The same spelling as its series, whatever spelling was given.
+    // Use the spelling of its series, whatever spelling was given.
     let spelling =
         barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
     let (list, name) = (shared, spelling.clone());
@@ -86,7 +86,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
     Ok(json(StatusCode::OK, &Removed { removed: spelling }))
 }
 
-/// The list is kept on disk; other requests do not wait for it.
+/// Changes the list of targets on disk, outside the HTTP thread.
 async fn on_disk(change: impl FnOnce() -> Result<(), TargetsError> + Send + 'static) -> Result<(), Refusal> {
     match tokio::task::spawn_blocking(change).await {
         Ok(result) => result.map_err(refusal),
@@ -104,7 +104,7 @@ fn refusal(error: TargetsError) -> Refusal {
     Refusal::new(status, error.to_string())
 }
 
-/// A faster target would be a load test.
+/// Shortest period (s); a shorter one would be a load test.
 const PERIOD_S_MIN: f64 = 0.1;
-/// A day.
+/// Longest period (s): a day.
 const PERIOD_S_MAX: f64 = 86_400.0;

@@ -1,4 +1,4 @@
-//! `/v1/transfers`: files that this station sends or receives for a third party.
+//! `/v1/transfers`: files that this station sends or receives at the request of a caller.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
     Ok(json(StatusCode::OK, &TransferList { transfers: shared.transfers.rows() }))
 }
 
-/// Waits for one sender.
+/// Prepares to receive from one sender; returns the receiver address.
 pub(super) async fn receive(
     axum::extract::State(shared): State,
     headers: HeaderMap,
@@ -32,7 +32,8 @@ pub(super) async fn receive(
 ) -> Result<Response, Refusal> {
     let asked: NewTransferLine = feed::json_body(&headers, body).await?;
     let listen = shared.address.ip();
-    // As others reach this station, if it says; else as it is reached from here.
+    // The advertised address if there is one; otherwise the address at which this host reaches the
+    // station.
     let advertised = shared.board.directory().addresses().first().map(|address| address.ip());
     let host = asked
         .host
@@ -45,7 +46,7 @@ pub(super) async fn receive(
     Ok(json(StatusCode::CREATED, &TransferLine { line: line.to_string(), transfer }))
 }
 
-/// Begins to send.
+/// Begins to send files.
 pub(super) async fn send(
     axum::extract::State(shared): State,
     headers: HeaderMap,
@@ -64,7 +65,7 @@ pub(super) async fn cancel(axum::extract::State(shared): State, uri: Uri) -> Res
     Ok(json(StatusCode::OK, &row))
 }
 
-/// File systems are not waited for where other requests wait.
+/// Runs work that waits for file systems, outside the HTTP thread.
 async fn blocking<T: Send + 'static>(
     shared: &Shared,
     work: impl FnOnce(&Arc<Transfers>) -> Result<T, TransferError> + Send + 'static,

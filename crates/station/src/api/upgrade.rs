@@ -1,4 +1,4 @@
-//! A connection taken out of the HTTP server after `101`.
+//! Connections taken out of the HTTP server after `101`.
 
 use std::io;
 use std::pin::Pin;
@@ -17,28 +17,28 @@ use tokio_rustls::server::TlsStream;
 use crate::echo::Socket;
 use crate::limits::connections::Progress;
 
-/// The stream beneath an Upgrade.
+/// The stream below an upgraded connection.
 pub(super) enum Line {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Whether a request asks for an Upgrade to `protocol` (RFC 9110 §7.8).
+/// Whether a request asks for an upgrade to `protocol` (RFC 9110 §7.8).
 pub(super) fn is_asked(headers: &HeaderMap, protocol: &str) -> bool {
     has_word(headers, &header::CONNECTION, "upgrade") && has_word(headers, &header::UPGRADE, protocol)
 }
 
-/// Whether the list that a header holds has `word`, in any case.
+/// Whether the list in a header contains `word`, in any case.
 pub(super) fn has_word(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
     headers.get_all(name).iter().any(|value| {
         value.to_str().unwrap_or_default().split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
     })
 }
 
-/// Waits until `101` is written; gives the stream, and what the client sent too early.
+/// Waits until `101` is written; returns the stream, and the bytes that the client sent early.
 ///
 /// # Errors
-/// When that takes too long, or the connection is gone.
+/// If that takes too long, or the connection is closed.
 pub(super) async fn take(upgrade: OnUpgrade) -> io::Result<(Line, Vec<u8>)> {
     let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgrade)
         .await
@@ -110,5 +110,5 @@ impl AsyncWrite for Line {
     }
 }
 
-/// The answer `101` must be written within this time.
+/// Longest wait until the response `101` is written.
 const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);

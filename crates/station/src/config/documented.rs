@@ -1,4 +1,5 @@
-//! Writes `docs/barograph.toml` from the settings, when `UPDATE` is in the environment.
+//! Test: `docs/barograph.toml` is made of the settings. With the variable `UPDATE` it writes the
+//! file.
 #![allow(clippy::unwrap_used)]
 
 use super::setting::{Documentation, Setting};
@@ -25,7 +26,7 @@ fn the_documented_file_equals_the_defaults() {
         config.apply_file(Path::new("b.toml"), text, &mut Noted::default()).map(|()| config)
     };
     assert_eq!(read(&text).unwrap(), Config::default());
-    // With every example switched on: each is a value that its key takes.
+    // With all examples active: each is a value that its key accepts.
     let all: String =
         text.lines().map(|line| line.strip_prefix(EXAMPLE).unwrap_or(line).to_string() + "\n").collect();
     let config = read(&all).unwrap();
@@ -36,7 +37,7 @@ fn the_documented_file_equals_the_defaults() {
     }
 }
 
-/// All settings with their defaults, or an example of those that have none.
+/// The file with all settings: their defaults, or examples for those without one.
 fn document() -> String {
     let mut text = comment(Config::ABOUT);
     let config = Config::default();
@@ -82,5 +83,5 @@ fn comment(lines: &[&str]) -> String {
     lines.iter().map(|line| format!("#{line}\n")).collect()
 }
 
-/// What a line begins with that gives no default.
+/// Prefix of the line of an example, for a key without a default.
 const EXAMPLE: &str = "#:";

@@ -1,4 +1,4 @@
-//! The `[echo]` table: what pages in browsers may cost a station.
+//! The `[echo]` table: limits for pages in browsers that measure the station.
 
 use super::Config;
 use super::kind::{flag, integer, words};
@@ -8,53 +8,55 @@ use super::value::short;
 settings! {
     |config: Config| config.echo;
 
-    /// Probes over WebSocket: pages in browsers measure this station with them (docs/spec/echo.md).
-    /// No token is needed; the settings here bound what pages can cost. Callers on this host pay no
-    /// bytes, and no bound of one address holds for them. Behind a proxy on this host that speaks
-    /// HTTP/1.1 and adds no X-Forwarded-… header every visitor counts as such a caller, thus
-    /// unbounded: set loopback_needs_token = true. Then all visitors are one address, the proxy's,
-    /// and share what one address may have. Sessions that are open go on when settings change.
+    /// Probes over WebSocket, with which pages in browsers measure this station
+    /// (docs/spec/echo.md). They need no token; these settings limit what pages can cost. Callers
+    /// on this host are not charged for bytes, and limits for one address do not apply to them.
+    /// Behind a proxy on this host that speaks HTTP/1.1 and adds no X-Forwarded-… header, every
+    /// visitor counts as such a caller and is unlimited: set loopback_needs_token = true. Then all
+    /// visitors are one address, that of the proxy, and share its limits. Open sessions continue
+    /// when settings change.
     pub struct EchoConfig {
         /// Whether pages may measure this station.
         enabled: bool = true => "echo.enabled", flag(), AtOnce;
-        /// Other sites whose pages may read this station and measure it, as their origins, spelt as
-        /// browsers do: `"https://a.example"`, `"http://b.example:8080"`, or `"*"` for any. Pages
-        /// of the station itself always may; changes and /v1/probe are for none of the others.
+        /// Other sites with pages that may read this station and measure it, as their origins,
+        /// spelt as browsers send them: `"https://a.example"`, `"http://b.example:8080"`, or `"*"`
+        /// for all. Pages of the station itself always may. Pages of other sites may never make
+        /// changes or use /v1/probe.
         origins: Vec<String> = Vec::new() => "echo.origins", words(origins), AtOnce;
-        /// Sessions at once; a page has two. One address from elsewhere gets a quarter, and all of
-        /// them together leave an eighth to this host. For 200 clients behind one address with two
-        /// each: 2048, and as many open files (ulimit -n).
+        /// Most sessions at once; a page has two. One address of another host gets a quarter, and
+        /// all other hosts together leave an eighth to this host. For 200 clients behind one
+        /// address with two sessions each, set 2048, and allow as many open files (ulimit -n).
         sessions_max: usize = 256 => "echo.sessions_max", integer(1..=65_536), AtStart;
-        /// Transfers at once; the next wait for up to 2 s. One address from elsewhere gets an
-        /// eighth, one network (/24, /48) a half, and all of them together leave an eighth to this
-        /// host. More measure each other.
+        /// Most transfers at once; further transfers wait for up to 2 s. One address of another
+        /// host gets an eighth, one network (/24, /48) a half, and all other hosts together leave
+        /// an eighth to this host. With more at once, transfers would measure each other.
         transfers_max: usize = 16 => "echo.transfers_max", integer(1..=1024), AtStart;
-        /// Bytes an hour of all callers from elsewhere, an eighth of an hour's bytes at once. 10
-        /// GiB an hour are 24 Mbit/s; a page that moves 64 KiB each way every second needs half a
-        /// GiB.
+        /// Most bytes an hour of all callers on other hosts; an eighth of it may be used at once.
+        /// 10 GiB an hour are 24 Mbit/s. A page that moves 64 KiB in each direction every second
+        /// needs half a GiB an hour.
         bytes_per_hour: u64 = 10 << 30 => "echo.bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
-        /// The same of one address (of IPv6 one /64). Behind a reverse proxy all callers are one
+        /// The same for one address (for IPv6, one /64). Behind a reverse proxy all callers are one
         /// address: raise this to bytes_per_hour.
         peer_bytes_per_hour: u64 = 1 << 30 => "echo.peer_bytes_per_hour", integer(1 << 20..=1 << 50), AtStart;
-        /// Whether to keep what pages report of their measurements, as series of `web:NAME`. Stored
-        /// are a random name that the page has invented, the quantity, the value and the time, for
-        /// as long as any record; neither the address nor anything else of the browser. A page
-        /// reports only when its reader has agreed. Any caller that may open a session may report
-        /// any value: these series are hearsay.
+        /// Whether to keep measurements that pages report, as series of `web:NAME`. The station
+        /// stores a random name made by the page, the quantity, the value and the time, for as long
+        /// as any record. It stores neither the address nor anything else about the browser. A page
+        /// reports only if its reader has agreed. Any caller that may open a session may report any
+        /// value, so these series cannot be trusted.
         keep: bool = false => "echo.keep", flag(), AtOnce;
-        /// Names in use at once, each with up to five series. One address from elsewhere gets a
-        /// quarter. A name idle for an hour makes room for another; its records stay. New series
-        /// are kept only while half of limits.series_max is free.
+        /// Most names in use at once, each with up to five series. One address of another host gets
+        /// a quarter. A name that is idle for an hour makes room for another; its records stay. New
+        /// series are kept only while half of limits.series_max is free.
         keep_sources_max: usize = 64 => "echo.keep_sources_max", integer(1..=65_536), AtStart;
-        /// Reports an hour: twenty pages with five quantities every 10 s. One address from
-        /// elsewhere gets a quarter, and an eighth of that at once. Reports are records of this
-        /// station: where archive.keep_bytes is reached they take room from its own measurements
-        /// (62 bytes each: at this rate a gibibyte in 20 days).
+        /// Most reports an hour; the default is twenty pages with five quantities every 10 s. One
+        /// address of another host gets a quarter, and an eighth of that at once. Reports are
+        /// records of this station: once archive.keep_bytes is reached, they take room from its own
+        /// measurements (62 bytes each; at this rate 1 GiB in 20 days).
         keep_reports_per_hour: u64 = 36_000 => "echo.keep_reports_per_hour", integer(32..=1 << 30), AtStart;
     }
 }
 
-/// Origins as browsers write them; any other spelling would never match.
+/// Checks that origins are spelt as browsers send them; any other spelling would never match.
 fn origins(words: Vec<String>) -> Result<Vec<String>, String> {
     for word in words.iter().filter(|word| *word != "*") {
         check_origin(word).map_err(|why| {
@@ -67,7 +69,7 @@ fn origins(words: Vec<String>) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// A scheme, a host in small letters, a port unless it is the scheme's own (RFC 6454 §6.2).
+/// Checks for a scheme, a host in small letters, and no default port of the scheme (RFC 6454 §6.2).
 fn check_origin(word: &str) -> Result<(), String> {
     let (authority, own_port) = match (word.strip_prefix("https://"), word.strip_prefix("http://")) {
         (Some(authority), _) => (authority, 443),
@@ -101,7 +103,7 @@ fn check_origin(word: &str) -> Result<(), String> {
     }
 }
 
-/// Browsers write IPv6 addresses in their shortest form (RFC 5952).
+/// Checks for the shortest form of an IPv6 address, as browsers send it (RFC 5952).
 fn check_v6(ip: &str) -> Result<(), String> {
     match ip.parse::<std::net::Ipv6Addr>().map(|parsed| parsed.to_string()) {
         Ok(shortest) if shortest == ip || ip.contains('.') || shortest.contains('.') => Ok(()),

@@ -1,4 +1,4 @@
-//! A TOML text as settings that know their lines.
+//! A TOML file as settings with their lines.
 
 use std::path::Path;
 
@@ -7,15 +7,15 @@ use toml::de::{DeTable, DeValue};
 use super::ConfigError;
 use super::value::Value;
 
-/// A setting of a file.
+/// A setting with its origin.
 pub(super) struct Entry<'a> {
     pub(super) key: String,
     pub(super) value: Value<'a>,
-    /// Its file and line.
+    /// File and line, as `file:line`.
     pub(super) place: String,
 }
 
-/// The text of a file.
+/// A file's text with its path.
 pub(super) struct Text<'a> {
     pub(super) path: &'a Path,
     pub(super) text: &'a str,
@@ -30,7 +30,7 @@ impl<'a> Text<'a> {
         parsed.map(toml::Spanned::into_inner)
     }
 
-    /// The settings outside of `[[target]]` tables.
+    /// Settings outside of `[[target]]` tables.
     pub(super) fn settings<'d>(&self, document: &'d DeTable<'a>) -> Result<Vec<Entry<'d>>, ConfigError> {
         let mut found = Vec::new();
         for (key, value) in document.iter().filter(|(key, _)| key.get_ref() != TARGET) {
@@ -48,7 +48,7 @@ impl<'a> Text<'a> {
         Ok(found)
     }
 
-    /// The `[[target]]` tables, each with its place.
+    /// The `[[target]]` tables, each with its file and line.
     pub(super) fn targets<'d>(
         &self,
         document: &'d DeTable<'a>,
@@ -61,7 +61,7 @@ impl<'a> Text<'a> {
         let DeValue::Array(items) = value.get_ref() else { return Err(refuse()) };
         let table = |item: &'d toml::Spanned<DeValue<'a>>| {
             let DeValue::Table(table) = item.get_ref() else { return Err(refuse()) };
-            // An array of tables has no span of its own in every form; its first key is near enough.
+            // Some forms of an array of tables have no span; use its first key instead.
             let first = table.iter().map(|(key, _)| key.span().start).min().unwrap_or(0);
             let start = if self.text[item.span()].is_empty() { first } else { item.span().start };
             Ok((self.place(start), self.entries(TARGET, table)))
@@ -75,7 +75,7 @@ impl<'a> Text<'a> {
     }
 
     fn entries<'d>(&self, section: &str, table: &'d DeTable<'a>) -> Vec<Entry<'d>> {
-        // Tables are kept in the order of their keys; people read errors in the order of lines.
+        // The parser orders tables by key; report errors in the order of lines.
         let mut found: Vec<_> = table.iter().collect();
         found.sort_by_key(|(key, _)| key.span().start);
         let entry = |(key, value): (&toml::Spanned<_>, &'d toml::Spanned<_>)| Entry {

@@ -1,4 +1,4 @@
-//! What kinds of values keys take.
+//! Kinds of values that keys accept.
 
 use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use barograph_forecast::Name;
 
 use super::value::Value;
 
-/// Which values a key takes, and how each becomes a `T`.
+/// The values that a key accepts, and their conversion to a `T`.
 pub(super) struct Kind<T> {
-    /// Fails with what was expected, and what was found.
+    /// Parses a value. An error names the expected and the found value.
     pub(super) read: Read<T>,
-    /// The value as in a file; `None` = there is none. Values that differ are shown differently.
+    /// Formats a value as in the file; `None` without one. Different values have different texts.
     pub(super) shown: Shown<T>,
-    /// The values that are allowed, where the type alone does not say that.
+    /// Accepted values, if the type does not imply them.
     pub(super) range: Option<String>,
 }
 
@@ -31,12 +31,12 @@ fn bounds<T: Display>(range: &RangeInclusive<T>) -> String {
     format!("{} to {}", range.start(), range.end())
 }
 
-/// `true` or `false`.
+/// `true` or `false`, without quotes.
 pub(super) fn flag() -> Kind<bool> {
     kind(|value| value.flag())
 }
 
-/// A whole number.
+/// A whole number within `range`.
 pub(super) fn integer<T: TryFrom<u64> + Debug>(range: RangeInclusive<u64>) -> Kind<T> {
     let bounds = bounds(&range);
     let expected = format!("a whole number from {bounds}");
@@ -47,11 +47,11 @@ pub(super) fn integer<T: TryFrom<u64> + Debug>(range: RangeInclusive<u64>) -> Ki
     Kind { range: Some(bounds), ..kind(read) }
 }
 
-/// A number with a fraction.
+/// A number with a fraction, within `range`.
 pub(super) fn number(range: RangeInclusive<f64>) -> Kind<f64> {
     let bounds = bounds(&range);
     let expected = format!("a number from {bounds}");
-    // NaN is in no range.
+    // No range contains NaN.
     let found = move |value: &Value<'_>| value.number().filter(|found| range.contains(found));
     Kind { range: Some(bounds), ..kind(move |value| found(value).ok_or_else(|| value.unlike(&expected))) }
 }
@@ -64,7 +64,7 @@ pub(super) fn days(range: RangeInclusive<f64>) -> Kind<Duration> {
     time(DAY_S, range)
 }
 
-/// A time in a unit of so many seconds.
+/// A duration in a unit of `unit_s` seconds.
 fn time(unit_s: f64, range: RangeInclusive<f64>) -> Kind<Duration> {
     let Kind { read, range, .. } = number(range);
     Kind {
@@ -74,12 +74,12 @@ fn time(unit_s: f64, range: RangeInclusive<f64>) -> Kind<Duration> {
     }
 }
 
-/// A text that is not empty, and what makes a `T` of it.
+/// A text that is not empty, converted by `parse`.
 pub(super) fn text<T: Debug + 'static>(parse: fn(String) -> Result<T, String>) -> Kind<T> {
     kind(move |value| value.text().and_then(parse))
 }
 
-/// An address and a port.
+/// An IP address with a port.
 pub(super) fn address() -> Kind<SocketAddr> {
     let read = |value: &Value<'_>| {
         let parsed = value.text()?.parse();
@@ -88,12 +88,12 @@ pub(super) fn address() -> Kind<SocketAddr> {
     Kind { shown: Box::new(|of| Some(format!("\"{of}\""))), ..kind(read) }
 }
 
-/// A list of texts, and what makes `T` of them.
+/// A list of texts, converted by `parse`.
 pub(super) fn words<T: Debug + 'static>(parse: fn(Vec<String>) -> Result<Vec<T>, String>) -> Kind<Vec<T>> {
     kind(move |value| value.words().and_then(parse))
 }
 
-/// One of a few words, each with its meaning.
+/// One of a few words, each with its value.
 pub(super) fn choice<T: Copy + Debug + PartialEq>(of: &'static [(&'static str, T)]) -> Kind<T> {
     let possible = of.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(" or ");
     let expected = possible.clone();
@@ -107,15 +107,15 @@ pub(super) fn choice<T: Copy + Debug + PartialEq>(of: &'static [(&'static str, T
     Kind { read: Box::new(read), shown: Box::new(word), range: Some(possible) }
 }
 
-/// The path of a file or directory.
+/// Path of a file or directory.
 pub(super) fn path() -> Kind<PathBuf> {
     text(|text| Ok(text.into()))
 }
 
-/// The name of a station or site.
+/// Name of a station or site.
 pub(super) fn name() -> Kind<Name> {
     let read = |value: &Value<'_>| {
-        // As in the file, where a shell's own quotes are gone already; it would be a name.
+        // The file's spelling, with quotes that the shell did not remove; it would parse as a name.
         if matches!(value, Value::Raw(text) if text.starts_with('"')) {
             return Err(value.unlike("a name without quotes"));
         }
@@ -124,7 +124,7 @@ pub(super) fn name() -> Kind<Name> {
     Kind { shown: Box::new(|of| Some(format!("{:?}", of.as_str()))), ..kind(read) }
 }
 
-/// A value that need not be set.
+/// A value that may be unset.
 pub(super) fn maybe<T: 'static>(Kind { read, shown, range }: Kind<T>) -> Kind<Option<T>> {
     Kind {
         read: Box::new(move |value| read(value).map(Some)),
@@ -134,7 +134,7 @@ pub(super) fn maybe<T: 'static>(Kind { read, shown, range }: Kind<T>) -> Kind<Op
 }
 
 impl<T: 'static> Kind<T> {
-    /// The same, of which more is required.
+    /// The same kind with a further check.
     pub(super) fn checked(self, check: fn(&T) -> Result<(), String>) -> Self {
         let read = self.read;
         Self {
@@ -144,7 +144,7 @@ impl<T: 'static> Kind<T> {
     }
 }
 
-/// Seconds of a day.
+/// Seconds of one day.
 pub(super) const DAY_S: f64 = 86_400.0;
 
 #[cfg(test)]

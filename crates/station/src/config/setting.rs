@@ -1,9 +1,10 @@
-//! A setting: a key with its type, default, range and documentation, each stated once.
+//! A setting: its key, type, default, range and documentation, each stated once.
 
 use super::value::Value;
 use super::{ConfigError, PREFIX};
 
-/// A key, and how its value is read and shown. `C` is the struct with all fields of the table.
+/// A key with the functions that read and show its value. `C` is the struct that contains all
+/// fields of the table.
 pub(super) struct Setting<C> {
     pub(super) key: &'static str,
     pub(super) applies: Applies,
@@ -13,37 +14,37 @@ pub(super) struct Setting<C> {
     pub(super) documentation: Documentation,
 }
 
-/// What is said about a key beside its name.
+/// Documentation of a key.
 #[cfg(test)]
 pub(super) struct Documentation {
     pub(super) lines: &'static [&'static str],
-    /// At most one, as TOML.
+    /// At most one example, in TOML.
     pub(super) example: &'static [&'static str],
     pub(super) range: fn() -> Option<String>,
 }
 
 impl<C> Setting<C> {
-    /// Its table; empty for the keys outside of tables.
+    /// Name of its table; empty for keys outside of tables.
     pub(super) fn section(&self) -> &'static str {
         self.key.split_once('.').map_or("", |(section, _)| section)
     }
 
-    /// Its key in the table.
+    /// Name of the key in its table.
     #[cfg(test)]
     pub(super) fn name(&self) -> &'static str {
         self.key.split_once('.').map_or(self.key, |(_, name)| name)
     }
 
-    /// Its environment variable.
+    /// Name of its environment variable.
     pub(super) fn variable(&self) -> String {
         format!("{PREFIX}{}", self.key.replace('.', "_").to_ascii_uppercase())
     }
 }
 
-/// Sets one key.
+/// Sets one key to a value.
 ///
 /// # Errors
-/// What the key takes, or the nearest key if there is none of this name.
+/// The values that the key accepts, or the most similar key if the key is unknown.
 pub(super) fn set<C>(
     tables: &[&[Setting<C>]],
     config: &mut C,
@@ -64,29 +65,29 @@ pub(super) fn set<C>(
     }
 }
 
-/// The known key nearest to `key`, if it is near enough to be meant.
+/// The known key most similar to `key`, if it is similar enough.
 fn nearest(key: &str, known: impl Iterator<Item = &'static str>) -> Option<&'static str> {
-    // Longer keys are settled by nothing: the distance is quadratic in their length.
+    // The distance is quadratic in the length, and longer keys are not needed.
     let key: String = key.chars().take(64).collect();
     let by_distance = known.map(|candidate| (strsim::levenshtein(&key, candidate), candidate));
     by_distance.min().filter(|(distance, _)| *distance <= usize::max(1, key.len() / 4)).map(|(_, key)| key)
 }
 
-/// When a changed setting takes effect.
+/// Time at which a changed setting takes effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Applies {
-    /// As soon as the configuration was read again.
+    /// As soon as the configuration is read again.
     AtOnce,
-    /// When the station starts.
+    /// At the next start of the station.
     AtStart,
 }
 
-/// Declares a struct of settings: its fields with their defaults, and `SETTINGS`, their keys.
+/// Declares a struct of settings: fields with their defaults, and `SETTINGS` with their keys.
 ///
-/// The first line leads to the struct from the whole configuration. Each field is
-/// `name: type = default`, then the key, its [`Kind`](super::kind::Kind), when it [`Applies`], and
-/// an example where no default can be shown. The fields after `and` have no key. The documentation
-/// of a field is that of its key in `docs/barograph.toml`.
+/// The first line is the path from the whole configuration to the struct. Each field is
+/// `name: type = default`, then its key, its [`Kind`](super::kind::Kind), the time at which it
+/// [`Applies`], and an example if the default cannot be shown. Fields after `and` have no key. The
+/// documentation of a field is that of its key in `docs/barograph.toml`.
 macro_rules! settings {
     (
         |$config:ident: $root:ty| $place:expr;

@@ -1,4 +1,4 @@
-//! A `[[target]]` table: what to measure.
+//! A `[[target]]` table: a target with its settings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::target::{Provenance, Target, TargetError};
 settings! {
     |table: TargetTable| table;
 
-    /// What to measure beside the default targets: host:port, http://…, https://… or another
-    /// station.
+    /// Targets to measure in addition to the default ones: host:port, http://…, https://… or
+    /// another station.
     pub(super) struct TargetTable {
-        /// Its address.
+        /// Address of the target.
         target: Option<String> = None => "target.target", maybe(text(Ok)), AtOnce, example "192.0.2.7:10132";
-        /// What to measure of it: rtt rtt_tls rtt_nagle loss rtt_udp connect first_byte
-        /// response_time goodput goodput_down. Without it: of a station rtt and loss, of a URL
-        /// connect and response time, else connect.
+        /// Quantities to measure: rtt rtt_tls rtt_nagle loss rtt_udp connect first_byte
+        /// response_time goodput goodput_down. Default: rtt and loss of a station, connect and
+        /// response_time of a URL, otherwise connect.
         quantities: Vec<String> = Vec::new() =>
             "target.quantities", words(Ok), AtOnce, example ["rtt", "goodput"];
-        /// How often (s); without it as `[probe]` has it.
+        /// Period (s). Default: probe.period_s.
         period: Option<Duration> = None => "target.period_s", maybe(seconds(0.1..=DAY_S)), AtOnce, example 30;
-        /// File with the token presented to it.
+        /// File with the token to send to this target.
         token_file: Option<PathBuf> = None =>
             "target.token_file", maybe(path()), AtOnce, example "/etc/barograph/token-of-192.0.2.7";
     }

@@ -1,4 +1,4 @@
-//! Certificates for the one port.
+//! TLS certificate and key of the station's port.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,25 +7,26 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Why the certificates cannot be used.
+/// Error: the certificate or the key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum TlsError {
-    /// One of the two files is named, the other is not.
+    /// Only one of the two files is configured.
     #[error("tls.certificate and tls.key belong together: one of them is missing")]
     Half,
-    /// A file cannot be read, or holds no PEM of its kind.
+    /// A file cannot be read, or contains no PEM of its kind.
     #[error("{path}: {message}", path = path.display())]
     File { path: PathBuf, message: String },
-    /// They do not fit together, or the key is of an unknown kind.
+    /// Certificate and key do not match, or the key is of an unknown kind.
     #[error("the certificate and the key cannot be used: {0}")]
     Unusable(rustls::Error),
 }
 
-/// A server's TLS from a certificate chain and a private key in PEM; `None` when neither is configured.
+/// TLS configuration from a certificate chain and a private key (PEM); `None` if neither is
+/// configured.
 ///
 /// # Errors
-/// [`TlsError`], naming the file.
+/// [`TlsError`], with the path of the file.
 pub fn load(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Arc<ServerConfig>>, TlsError> {
     let (certificate, key) = match (certificate, key) {
         (None, None) => return Ok(None),

@@ -1,4 +1,4 @@
-//! The `[transfer]` table: what this station may send and receive when it is asked.
+//! The `[transfer]` table: directories and limits for transfers at the request of callers.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -11,31 +11,32 @@ use super::value::short;
 settings! {
     |config: Config| config.transfer;
 
-    /// Files that this station sends and receives when a caller with its token, or on this host,
-    /// asks (docs/spec/api.md, "Transfers").
+    /// Files that this station sends and receives at the request of callers that have its token or
+    /// are on this host (docs/spec/api.md, "Transfers").
     pub struct TransferConfig {
-        /// Directories from which files are sent, with all that is below; `[]` = none. The
-        /// station's state is never sent. Let only those write to them whom you trust with what the
-        /// station may read.
+        /// Directories from which files may be sent, including all below them; `[]` = none. The
+        /// station never sends its state directory. Give write access to these directories only to
+        /// users that you trust with all files that the station can read.
         send: Vec<PathBuf> = Vec::new() => "transfer.send", words(directories), AtOnce;
-        /// Directories into which files are received, with all that is below; `[]` = none.
+        /// Directories into which files may be received, including all below them; `[]` = none.
         receive: Vec<PathBuf> = Vec::new() => "transfer.receive", words(directories), AtOnce;
-        /// Bytes that one transfer may bring, counted in blocks of 4 KiB: those of the data, and
-        /// one at least for each file, directory and link, of which there are 2^20 at most.
+        /// Most bytes that one transfer may write, counted in blocks of 4 KiB: those of the data,
+        /// and at least one for each file, directory and link, of which there may be 2^20. Default:
+        /// no limit.
         bytes_max: u64 = u64::MAX =>
             "transfer.bytes_max", integer(1..=1 << 62), AtOnce, example 1000000000000;
-        /// Transfers at once, those that are waited for among them.
+        /// Most transfers at once, including those that wait for their sender.
         transfers_max: usize = 8 => "transfer.transfers_max", integer(1..=1024), AtOnce;
-        /// TCP and UDP ports of transfers that come, to be let through a firewall; without it the
-        /// system chooses.
+        /// TCP and UDP ports for incoming transfers, to open in a firewall. Default: the system
+        /// chooses.
         ports: Option<RangeInclusive<u16>> = None =>
             "transfer.ports", maybe(text(ports)), AtOnce, example "10200-10207";
-        /// Whether files that are there already are replaced.
+        /// Whether received files replace existing ones.
         replace: bool = false => "transfer.replace", flag(), AtOnce;
     }
 }
 
-/// Whole paths: a station's working directory is nobody's choice.
+/// Requires absolute paths: the working directory of a station is arbitrary.
 fn directories(words: Vec<String>) -> Result<Vec<PathBuf>, String> {
     let paths: Vec<PathBuf> = words.into_iter().map(PathBuf::from).collect();
     match paths.iter().find(|path| !path.is_absolute()) {
@@ -44,7 +45,7 @@ fn directories(words: Vec<String>) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// `first-last`, or one.
+/// Parses `first-last`, or one port.
 fn ports(text: String) -> Result<RangeInclusive<u16>, String> {
     let (first, last) = text.split_once('-').unwrap_or((&text, &text));
     match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {

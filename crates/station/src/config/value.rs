@@ -1,8 +1,8 @@
-//! A setting's value before its key has said what it must be.
+//! The value of a setting before its key converts it.
 
 use toml::de::DeValue;
 
-/// A value of the file, or text of a variable or flag, which each key reads as what it needs.
+/// A value of the file, or the text of a variable or flag. Each key reads the type that it needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value<'a> {
     Toml(&'a DeValue<'a>),
@@ -10,7 +10,7 @@ pub(super) enum Value<'a> {
 }
 
 impl Value<'_> {
-    /// A text that is not empty.
+    /// Reads a text that is not empty.
     pub(super) fn text(&self) -> Result<String, String> {
         let text = match self {
             Self::Toml(DeValue::String(text)) => text,
@@ -53,7 +53,7 @@ impl Value<'_> {
             Self::Toml(DeValue::Array(items)) => {
                 items.iter().map(|item| Value::Toml(item.get_ref()).text()).collect()
             }
-            // As in the file; `["a"]` would be a word.
+            // The file's spelling: without this check, `["a"]` would be a word.
             Self::Raw(text) if text.starts_with('[') => {
                 Err(self.unlike("words separated by commas, such as a,b"))
             }
@@ -64,7 +64,7 @@ impl Value<'_> {
         }
     }
 
-    /// That something else was expected.
+    /// Error text for an unexpected value.
     pub(super) fn unlike(&self, expected: &str) -> String {
         format!("expected {expected}, found {}", self.shown())
     }

@@ -1,4 +1,4 @@
-//! What sessions have done, for `/metrics`.
+//! Counters of echo sessions, for `/metrics`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +23,7 @@ impl Counters {
             Declined::TooLarge { .. } => 1,
             Declined::Spent | Declined::SpentFor { .. } => 2,
             Declined::NotServed => 3,
-            // No session is open of one who finds it full, or of a station that stops.
+            // `Full` and `Stopping` do not occur in an open session.
             Declined::Malformed | Declined::Full | Declined::Stopping => 4,
         };
         self.declined[at].fetch_add(1, Ordering::Relaxed);
@@ -34,13 +34,13 @@ impl Counters {
         REASONS.into_iter().zip(self.declined.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
-    /// Requests declined because of a setting: all but those that are malformed or not served.
+    /// Requests declined because of a limit: all but malformed ones and those that are not served.
     pub(crate) fn declined_by_a_limit(&self) -> u64 {
         self.declined[..LIMITS].iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// So many of [`REASONS`], the first ones, are limits.
+/// How many of [`REASONS`], the first ones, are limits.
 const LIMITS: usize = 3;
 
 const REASONS: [&str; 5] = ["busy", "too_large", "spent", "not_served", "malformed"];

@@ -1,4 +1,4 @@
-//! A stream that takes only so many bytes from its peer, and lets other sessions have their turn.
+//! A stream that limits the bytes from its peer, and yields to other sessions.
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -12,14 +12,14 @@ use super::counters::Counters;
 
 /// A stream with an allowance of bytes that its peer may send.
 ///
-/// The library below messages answers pings, joins fragments and passes over empty ones by itself: the
-/// allowance bounds what all of that may cost, for each of them has bytes on the wire.
+/// The WebSocket library itself answers pings, joins fragments and skips empty ones. Each of them
+/// has bytes on the wire, so the allowance limits what all of that can cost.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     inner: S,
     counters: Arc<Counters>,
     allowance: u64,
-    /// Bytes since other tasks had their turn.
+    /// Bytes since the last yield to other tasks.
     run: usize,
 }
 
@@ -32,25 +32,25 @@ impl<S> Metered<S> {
         &self.inner
     }
 
-    /// Allows `bytes` more. What was not used before is kept only up to a bound, so that requests
-    /// cannot be saved up for.
+    /// Allows `bytes` more. Of an unused allowance only [`SLACK_BYTES`] are kept, so that requests
+    /// cannot be accumulated.
     pub(super) fn allow(&mut self, bytes: u64) {
         self.allowance = self.allowance.min(SLACK_BYTES).saturating_add(bytes);
     }
 
-    /// Allows `bytes` and no more.
+    /// Sets the allowance to `bytes`.
     pub(super) fn allow_only(&mut self, bytes: u64) {
         self.allowance = bytes;
     }
 
-    /// Whether the next call must let others run first: one thread serves all sessions and the API.
+    /// Whether this call must let others run first: one thread serves all sessions and the API.
     fn yields(&mut self, context: &mut Context<'_>) -> bool {
         if self.run < RUN_BYTES {
             return false;
         }
         self.run = 0;
-        // Not a mere wake-up: this lets the runtime look for what has arrived before it goes on here.
-        // Otherwise it would do so only every 61 turns.
+        // `yield_now` instead of a wake-up: the runtime then polls for I/O before it resumes this
+        // task. Otherwise it would do so only every 61 turns.
         pin!(tokio::task::yield_now()).poll(context).is_pending()
     }
 }
@@ -101,8 +101,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     }
 }
 
-/// What a peer may send beyond what its requests need: pings, headers of frames, reports. As messages of
-/// no bytes it is some ten thousand, a millisecond of work. It is paid for when the session is opened.
+/// Bytes that a peer may send beyond its requests: pings, headers of frames, reports. As empty
+/// messages they are some ten thousand, a millisecond of work. Opening a session is charged for
+/// them.
 pub(super) const SLACK_BYTES: u64 = 64 * 1024;
-/// A largest message: at 1 GB/s others wait a tenth of a millisecond for it.
+/// Bytes after which a stream yields: a message of the largest size. At 1 GB/s others wait less
+/// than 0.1 ms for it.
 const RUN_BYTES: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Places for transfers, in the order of asking, of which one address and one network get a part.
+//! Slots for transfers, in the order of requests. One address and one network get a share.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,22 +10,24 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::sync::lock;
 use barograph_limits::callers::{Callers, holder, network};
 
-/// The places of a station: one address gets at most an eighth, one network (/24, /48) a half, and callers
-/// from elsewhere together leave an eighth to this host, which is only bound by the number of all.
+/// The transfer slots of a station. One address gets at most an eighth, one network (/24, /48) a
+/// half. All callers from elsewhere together leave an eighth to this host, which only the total
+/// limits.
 #[derive(Debug)]
 pub(super) struct Places {
     all: Arc<Semaphore>,
     elsewhere: Arc<Semaphore>,
     address_max: usize,
     network_max: usize,
-    /// Of those that hold a place or wait for one.
+    /// Semaphores of the addresses and networks that hold a slot or wait for one.
     each: Mutex<HashMap<Callers, Weak<Semaphore>>>,
 }
 
-/// A place, until it is dropped.
+/// A transfer slot; released when dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its address's, its network's, and that of all from elsewhere; `None` = it is one of this host's.
+    /// Permits of its address, its network, and all callers from elsewhere; `None` for callers on
+    /// this host.
     _elsewhere: Option<[OwnedSemaphorePermit; 3]>,
     _all: OwnedSemaphorePermit,
 }
@@ -41,9 +43,9 @@ impl Places {
         }
     }
 
-    /// A place for a caller; `None` = none became free in time.
+    /// Waits for a slot for a caller; `None` = none became free in time.
     pub(super) async fn take(&self, ip: IpAddr, is_local: bool) -> Option<Place> {
-        // Semaphores of tokio are fair: who waits first is served first.
+        // Semaphores of tokio are fair: the first to wait is the first served.
         let place = async {
             let elsewhere = match is_local {
                 true => None,
@@ -65,7 +67,7 @@ impl Places {
         if let Some(semaphore) = each.get(&callers).and_then(Weak::upgrade) {
             return semaphore;
         }
-        // No more of them live than there are sessions.
+        // Drop unused semaphores, so that there are no more than sessions need.
         each.retain(|_, semaphore| 0 < semaphore.strong_count());
         let max = match callers {
             Callers::Address(_) => self.address_max,
@@ -77,11 +79,12 @@ impl Places {
     }
 }
 
-/// How long a transfer waits for its place: pages that measure every second come round in that time,
-/// and a client knows of it (echo.md §2).
+/// How long a transfer waits for its slot: long enough for pages that measure every second to get
+/// one each. Clients expect this wait (docs/spec/echo.md §2).
 const WAIT: Duration = Duration::from_secs(2);
-/// One address gets an eighth, two by default: those of a page's two sessions. So it takes seven hostile
-/// addresses of two networks to fill what is for elsewhere, and an eighth is kept for this host.
+/// Divisor of the slots for the share of one address. By default the share is two slots, for a
+/// page's two sessions. Seven hostile addresses of two networks could fill the slots for callers
+/// from elsewhere; an eighth is kept for this host.
 pub(crate) const SHARE: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What pages report of their measurements, kept as series of the station where its operator wants that.
+//! Reports of pages about their measurements, kept as series of the station if its operator
+//! configures that.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -37,7 +38,7 @@ struct ReportJson {
 }
 
 impl Report {
-    /// Reads a text message; `None` = it is no report that could be kept.
+    /// Parses a text message; `None` = it is not a valid report.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if TEXT_BYTES_MAX < text.len() {
             return None;
@@ -57,7 +58,7 @@ impl Report {
     }
 }
 
-/// Keeps reports within the bounds of all sessions together.
+/// Keeps reports, within limits for all sessions together.
 #[derive(Debug)]
 pub(super) struct Keeper {
     keeps: AtomicBool,
@@ -66,25 +67,25 @@ pub(super) struct Keeper {
     bank: Arc<Mutex<Bank>>,
     sources_max: usize,
     book: Mutex<Book>,
-    /// Reports dropped for want of room, or beyond their number.
+    /// Reports dropped because of a limit.
     crowded_out: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Book {
-    /// The names in use.
+    /// Names that are in use.
     sources: HashMap<Name, Use>,
     accounts: Accounts,
 }
 
 #[derive(Debug)]
 struct Use {
-    /// Who brought it up; `None` = this host, or it was known before the start.
+    /// Address that used the name first; `None` = this host, or the name was used before the start.
     by: Option<IpAddr>,
     last: Duration,
 }
 
-/// What one session has reported: under which name, and each quantity when last.
+/// What one session has reported: its name, and the time of its last report of each quantity.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
     name: Option<Name>,
@@ -117,7 +118,7 @@ impl Keeper {
         self.keeps.store(keeps, Ordering::Relaxed);
     }
 
-    /// Keeps what `text` reports at the monotonic time `now`; false = it is dropped.
+    /// Keeps the report in `text`, received at the monotonic time `now`; false = it is dropped.
     pub(super) fn take(&self, text: &str, caller: Caller, reporter: &mut Reporter, now: Duration) -> bool {
         if !self.keeps() {
             return false;
@@ -145,15 +146,16 @@ impl Keeper {
         self.crowded_out.load(Ordering::Relaxed)
     }
 
-    /// Names that come and go add series: they leave half of them all to what hosts measure, and make room
-    /// for what was promised to stations.
+    /// Whether the bank has room for the series of a report. Names of pages come and go and add
+    /// series, so half of all series stay for measurements of hosts. Series of pages also give way
+    /// to those that are reserved for stations.
     fn bank_has_room_for(&self, series: &Series) -> bool {
         let bank = lock(&self.bank);
         bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
     }
 }
 
-/// Names of which there is history: they were in use when the station was started.
+/// Names with history: they were in use before the station was started.
 fn known_names(bank: &mut Bank) -> HashMap<Name, Use> {
     let known = bank.names(&barograph_engine::Selector::default()).into_iter();
     let names = known.map(|series| series.source).filter(|name| name.as_str().starts_with(PREFIX));
@@ -163,7 +165,7 @@ fn known_names(bank: &mut Bank) -> HashMap<Name, Use> {
 }
 
 impl Book {
-    /// Whether there is room for another report under `source`; then it is paid for.
+    /// Whether the limits permit another report under `source`; if so, charges it.
     fn admits(&mut self, source: &Name, by: Option<IpAddr>, sources_max: usize, now: Duration) -> bool {
         if !self.has_room_for(source, by, sources_max, now) {
             return false;
@@ -190,7 +192,8 @@ impl Book {
 }
 
 impl Reporter {
-    /// Whether a session may report this: under the name that it gave first, and no sooner.
+    /// Whether a session may report this: under its first name, and at least [`PERIOD_MIN`] after
+    /// its last report of the quantity.
     fn allows(&mut self, report: &Report, now: Duration) -> bool {
         if *self.name.get_or_insert_with(|| report.source.clone()) != report.source {
             return false;
@@ -205,20 +208,23 @@ impl Reporter {
     }
 }
 
-/// What a page measures.
+/// Quantities that a page may report.
 const QUANTITIES: [&str; 5] = ["rtt", "rtt_nagle", "rtt_loaded", "goodput", "goodput_down"];
-/// No open invitation is good for such a name: what a page says is never taken for a member's own measurement.
+/// Prefix of the names of pages. No open invitation accepts such a name, so a report of a page is
+/// never taken for a measurement of a member.
 const PREFIX: &str = "web:";
-/// A random name of 128 bits in hexadecimal is half as long.
+/// Most bytes of a page's name. A random name of 128 bits in hexadecimal is half as long.
 const NAME_BYTES_MAX: usize = 64;
-/// The longest report, with room to spare.
+/// Most bytes of a report; the longest one is shorter.
 const TEXT_BYTES_MAX: usize = 256;
-/// A page measures once a second at most; half of that leaves room for its timer.
+/// Shortest time between two reports of a quantity. A page measures once a second at most; half of
+/// that allows for its timer.
 const PERIOD_MIN: Duration = Duration::from_millis(500);
-/// One address from elsewhere gets a quarter of the names and of the reports an hour, as of the sessions.
+/// Divisor for the share of one address from elsewhere: a quarter of the names and of the reports
+/// an hour, as of the sessions.
 const EACH_SHARE: u64 = 4;
-/// A name of which nothing came for so long makes room for another: twelve of the longest periods of a
-/// page. It may come back.
+/// Time without reports after which a name makes room for another: twelve of the longest periods of
+/// a page. The name may be used again later.
 const IDLE_MAX: Duration = Duration::from_hours(1);
 
 #[cfg(test)]
@@ -331,7 +337,7 @@ mod tests {
         let source = named("a", "rtt").source;
         let mut count =
             |by: Option<IpAddr>| (0..1000).filter(|_| book.admits(&source, by, 8, Duration::ZERO)).count();
-        // An eighth of an hour's at once.
+        // An eighth of the hour's reports may be used at once.
         assert_eq!(count(Some([192, 0, 2, 1].into())), 100);
         assert_eq!(count(None), 300, "this host is bound by the rest of all");
     }

@@ -62,9 +62,9 @@ struct Session<'a, S> {
     line: WebSocketStream<Metered<S>>,
     echo: &'a Arc<Echo>,
     caller: Caller,
-    /// When something was asked for last.
+    /// Time of the last request.
     asked: Instant,
-    /// Nagle's algorithm is on.
+    /// Whether Nagle's algorithm is on.
     has_nagle: bool,
     reporter: Reporter,
 }
@@ -73,7 +73,7 @@ struct Session<'a, S> {
 enum End {
     /// The peer has closed, or cannot be reached.
     Gone,
-    /// The peer is told why.
+    /// The station closes the session with this code and reason.
     Cut(CloseCode, &'static str),
 }
 
@@ -88,7 +88,7 @@ struct Leave {
     _hold: Hold,
 }
 
-/// What a transfer has moved, and that it loads this host, from when it does.
+/// Bytes that a transfer has moved, and the mark that it loads this host.
 struct Moved<'a> {
     echo: &'a Echo,
     caller: Caller,
@@ -113,7 +113,8 @@ impl Drop for Moved<'_> {
     }
 }
 
-/// The time for which a place is held, which has its price too: it is charged however the transfer ends.
+/// The time for which a transfer holds its slot. It is charged when this is dropped, however the
+/// transfer ends.
 struct Hold {
     echo: Arc<Echo>,
     caller: Caller,
@@ -141,7 +142,7 @@ impl<S: Socket> Session<'_, S> {
         }
     }
 
-    /// The next message between experiments, however long it takes while the peer answers pings.
+    /// Waits for the next message between experiments, for as long as the peer answers pings.
     async fn next_asked(&mut self) -> Result<Incoming, End> {
         let mut has_pinged = false;
         loop {
@@ -150,7 +151,7 @@ impl<S: Socket> Session<'_, S> {
                     has_pinged = false;
                     match taken(item)? {
                         Some(request @ Incoming::Binary(_)) => return Ok(request),
-                        // Reports alone keep no session.
+                        // Reports alone do not keep a session open.
                         Some(report) if self.asked.elapsed() < UNASKED_MAX => return Ok(report),
                         _ => {}
                     }
@@ -180,7 +181,7 @@ impl<S: Socket> Session<'_, S> {
                 self.send(Message::binary(Reply::Ready { nonce: 0 }.encode().to_vec())).await?;
                 self.experiment(request, leave).await
             }
-            // Nothing is allowed for it: a peer that only asks for what it does not get is cut.
+            // A declined request adds no allowance, so a peer that sends only such requests is cut.
             Err(declined) => self.decline(declined).await,
         }
     }
@@ -190,7 +191,7 @@ impl<S: Socket> Session<'_, S> {
         self.send(Message::binary(Reply::Declined(declined).encode().to_vec())).await
     }
 
-    /// Whether a request is within the bounds, and paid for.
+    /// Checks that a request is within the limits, and charges it. Returns the slot for a transfer.
     async fn admit(&self, request: Request) -> Result<Option<Leave>, Declined> {
         let (bytes, is_transfer) = match request {
             Request::Rtt { n } | Request::RttNagle { n } if COUNT_MAX < n => {
@@ -235,7 +236,8 @@ impl<S: Socket> Session<'_, S> {
                 let done = timeout(transfer_max(bytes), self.transfer(direction, bytes))
                     .await
                     .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
-                // Given back first: the client may begin its next transfer as soon as it has read this.
+                // Release the slot first: the client may begin its next transfer as soon as it has
+                // read this.
                 drop(leave);
                 self.send(Message::binary(done.encode().to_vec())).await
             }
@@ -243,8 +245,8 @@ impl<S: Socket> Session<'_, S> {
         }
     }
 
-    /// Each byte in a write of its own. Nagle's algorithm stays on until the next request: turning it
-    /// off would send the last byte at once (tcp(7), `TCP_NODELAY`).
+    /// Echoes each byte in a write of its own. Nagle's algorithm stays on until the next request:
+    /// turning it off would send the last byte at once (tcp(7), `TCP_NODELAY`).
     async fn echo_with_nagle(&mut self, n: u32) -> Result<(), End> {
         self.set_nagle(true)?;
         for _ in 0..n {
@@ -256,7 +258,8 @@ impl<S: Socket> Session<'_, S> {
         Ok(())
     }
 
-    /// Bytes are counted where they arrive; the sender's kernel says what held it back.
+    /// Runs a transfer. The receiving end counts the bytes; the sending end adds the TCP statistics
+    /// of its kernel.
     async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, End> {
         let mut moved = Moved { echo: self.echo, caller: self.caller, bytes: 0, loaded: None };
         match direction {
@@ -340,8 +343,8 @@ impl<S: Socket> Session<'_, S> {
         }
     }
 
-    /// Says why, then takes what the peer still sends until it closes too: closing with bytes unread
-    /// would make the system send a reset, which can take the reason away from it (RFC 9112 §9.6).
+    /// Sends the reason, then reads until the peer closes, too. Closing with unread bytes would
+    /// make the system send a reset, which can discard the reason at the peer (RFC 9112 §9.6).
     async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
         self.line.get_mut().allow_only(LINGER_BYTES);
@@ -353,7 +356,7 @@ impl<S: Socket> Session<'_, S> {
             match stream.read(&mut rest).await {
                 Ok(0) => return Ok(()),
                 Ok(_) => {}
-                // The rest stays where it is, until the reason has had its time to arrive.
+                // Leave the rest unread. The caller's timeout gives the reason time to arrive.
                 Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => pending().await,
                 Err(error) => return Err(error),
             }
@@ -361,13 +364,13 @@ impl<S: Socket> Session<'_, S> {
     }
 }
 
-/// What came from the library; `None` = nothing that matters to a session.
+/// The message that the library returned; `None` = it does not concern the session.
 fn taken(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, End> {
     match item {
         None => Err(End::Gone),
         Some(Ok(Message::Binary(bytes))) => Ok(Some(Incoming::Binary(bytes))),
         Some(Ok(Message::Text(text))) => Ok(Some(Incoming::Text(text))),
-        // A close is answered by the library; the next call gives the end.
+        // The library answers a close; the next call returns the end.
         Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => Ok(None),
         Some(Err(error)) => Err(End::from(error)),
     }
@@ -387,8 +390,9 @@ impl From<Error> for End {
     }
 }
 
-/// Bytes that a request makes the client send, at most: headers of frames with 14 bytes each
-/// (RFC 6455 §5.2) make two bytes sixteen; of transfers in messages of 512 bytes they are a fortieth.
+/// Most bytes that the client sends for a request. A frame header has up to 14 bytes (RFC 6455
+/// §5.2), so an exchange of 2 bytes takes 16. In transfers with messages of 512 bytes, headers add
+/// less than 1/32.
 fn arriving_bytes(request: Request) -> u64 {
     match request {
         Request::Rtt { n } | Request::RttNagle { n } => 16 * u64::from(n),
@@ -403,48 +407,50 @@ fn arriving_bytes(request: Request) -> u64 {
 fn websocket() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
-        // Every message is written at once: it is measured.
+        // Every message is written at once, because its time is measured.
         .write_buffer_size(0)
         .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
         .max_message_size(Some(MESSAGE_BYTES_MAX))
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
 }
 
-/// The transfer had more bytes than were asked for.
+/// The transfer had more bytes than requested.
 const TOO_MUCH: End = End::Cut(CloseCode::Protocol, "more bytes than the request says");
-/// The longest message either way: large enough that a message costs little beside its bytes, and 256
-/// sessions together hold no more than some 30 MB.
+/// Longest message in either direction. It is large enough that a message costs little beside its
+/// bytes, and 256 sessions together hold about 30 MB at most.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Each session has one; a largest message takes four reads.
+/// Read buffer of each session; a message of the largest size takes four reads.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
-/// The most exchanges of one request: at 1 ms each a second, at which a page asks again.
+/// Most exchanges of one request: a second at 1 ms each, the period of a page's requests.
 const COUNT_MAX: u32 = 1000;
-/// What an exchange is charged: its few packets are 300 bytes on the wire, and cost as much to handle as
+/// Charge for an exchange. Its few packets are 300 bytes on the wire, and cost as much to handle as
 /// three full ones.
 const EXCHANGE_COST_BYTES: u64 = 1024;
-/// What a served request may cost the peer beside its experiment: itself, pongs, a few reports.
+/// Allowance for a request that is served, beside its experiment: itself, pongs, a few reports.
 const REQUEST_ALLOWANCE: u64 = 1024;
-/// What a kept report may be on the wire; how many are kept is bounded.
+/// Allowance for a report that is kept, in bytes on the wire; the number of kept reports is
+/// limited.
 const REPORT_ALLOWANCE: u64 = 512;
-/// What a transfer has moved before this host's own measurements are marked as made under load: more than
-/// a page's usual probes of 64 to 256 KiB, which would mark most of them for a few milliseconds of load.
+/// Bytes of a transfer after which this host's own measurements are marked as loaded. They are more
+/// than a page's usual probes of 64 to 256 KiB, which would mark most measurements for a few
+/// milliseconds of load.
 const LOADS_BYTES: u64 = 256 * 1024;
-/// A message is taken in this time even at 56 kbit/s.
+/// Longest time to send a message, enough even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
-/// A peer that says nothing for so long is asked whether it is there; and amid an experiment, where it
-/// is its turn, it is not. Longer than the longest common retransmission pauses together.
+/// Silence after which a peer is sent a ping. During an experiment, silence of this length ends the
+/// session. It is longer than the longest common retransmission pauses together.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Twice the longest period of a page (5 min): a session that asks for less has been forgotten.
+/// Time without requests after which a session ends: twice the longest period of a page (5 min).
 const UNASKED_MAX: Duration = Duration::from_mins(10);
-/// How long closing may take, and what is read meanwhile: the rest of what was under way, within what
-/// opening a session has paid for.
+/// Longest time for closing, and most bytes read meanwhile: the rest of what was in flight, within
+/// what opening a session was charged.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = SLACK_BYTES;
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    //! On a clock that runs as fast as nothing happens, and pipes in place of sockets.
+    //! Tests with a paused clock, and pipes instead of sockets.
 
     use std::sync::Mutex;
 
@@ -512,7 +518,8 @@ mod tests {
             assert_eq!(Reply::decode(&reply), Ok(Reply::Ready { nonce: 0 }));
         }
 
-        /// When the session closed, in whole seconds, and how; pings are answered meanwhile.
+        /// Waits until the session closes; returns the time in whole seconds, and the close code.
+        /// Answers pings meanwhile.
         async fn closed(mut self) -> (u64, Option<CloseCode>) {
             let mut at = None;
             while let Some(Ok(message)) = self.page.next().await {
@@ -523,7 +530,8 @@ mod tests {
             at.unwrap_or((self.began.elapsed().as_secs(), None))
         }
 
-        /// When the session was over, of a page that takes nothing, in whole seconds.
+        /// Waits for the end of a session with a page that reads nothing; returns the time in whole
+        /// seconds.
         async fn over(self) -> u64 {
             self.session.await.unwrap();
             self.began.elapsed().as_secs()
@@ -531,7 +539,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Frames of every kind with any content, cut anywhere: the session ends, whatever it was told.
+        /// Frames of every kind with any content, cut anywhere, end the session.
         #[test]
         fn any_bytes_end_a_session(
             frames in proptest::collection::vec(
@@ -543,7 +551,7 @@ mod tests {
         ) {
             let mut bytes = Vec::new();
             for kind in requests {
-                // A small request of each kind, masked with zeros.
+                // A small request of this kind, masked with zeros.
                 bytes.extend([0x82, 0x90, 0, 0, 0, 0, 0xB1, kind, 0, 0]);
                 let (count, length) = if matches!(kind, 3 | 4) { (0, 9) } else { (2, 0) };
                 bytes.extend(u32::to_be_bytes(count));
@@ -559,7 +567,7 @@ mod tests {
                 let Pair { page, session, _running, .. } = Pair::open().await;
                 let (mut reading, mut writing) = tokio::io::split(page.into_inner());
                 let sink = tokio::spawn(async move { reading.read_to_end(&mut Vec::new()).await });
-                // It may be closed before all of it is taken.
+                // The session may close before it has read all bytes.
                 let _ = writing.write_all(&bytes).await;
                 let _ = writing.shutdown().await;
                 timeout(Duration::from_mins(11), session).await.unwrap().unwrap();
@@ -598,7 +606,7 @@ mod tests {
         pair.ask(transfer(Direction::Down)).await;
         pair.page.send(Message::binary(vec![0, 0])).await.unwrap();
         let responder = Arc::clone(&pair.responder);
-        // Ten seconds for the message, one for saying why.
+        // Ten seconds for the message, one for closing.
         assert_eq!(pair.over().await, 11);
         assert!(!responder.bulk_running() && responder.bulk_begun() == 0, "it has moved little");
     }
@@ -612,18 +620,19 @@ mod tests {
             pair.page.send(Message::binary(vec![0])).await.unwrap();
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        // Five seconds, and a mebibyte at 1 Mbit/s.
+        // Limit of a transfer: five seconds, and a mebibyte at 1 Mbit/s.
         assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
     }
 
-    /// Sends a transfer up in messages of 64 KiB; gives after which of them the host counted as loaded.
+    /// Sends a transfer up in messages of 64 KiB; returns after how many KiB the host counted as
+    /// loaded.
     async fn loaded_after(is_local: bool, bytes: usize) -> Vec<usize> {
         let mut pair = Pair::open_as(is_local, &EchoConfig::default()).await;
         pair.ask(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;
         let mut loaded = Vec::new();
         for at in (MESSAGE_BYTES_MAX..=bytes).step_by(MESSAGE_BYTES_MAX) {
             pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
-            // The clock moves when the session has taken all of it.
+            // The clock moves only after the session has read all of it.
             tokio::time::sleep(Duration::from_millis(1)).await;
             if pair.responder.bulk_running() {
                 loaded.push(at / 1024);
@@ -643,7 +652,7 @@ mod tests {
         assert!(loaded_after(true, 1 << 20).await.is_empty());
     }
 
-    /// A stranger that transfers all the time would otherwise leave no measurement without a mark.
+    /// Without a limit, a caller that transfers all the time would mark every measurement.
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_has_spent_its_marked_time_marks_nothing() {
         let mut pair = Pair::open().await;
@@ -657,8 +666,8 @@ mod tests {
             }
             assert!(pair.page.next().await.unwrap().unwrap().is_binary(), "it is served all the same");
         }
-        // An eighth of an hour's at once, and the rest of the last transfer that began before that: the
-        // clock of the accounts is not the simulated one.
+        // An eighth of the hour's marked time may be used at once, and the last transfer that began
+        // before runs to its end. The clock of the accounts is not the simulated one.
         let marked_s = marked_s / 2;
         assert!((45..=53).contains(&marked_s), "{marked_s} s");
     }
@@ -671,7 +680,7 @@ mod tests {
         pair.ask(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
         assert_eq!(pair.closed().await, (5, Some(CloseCode::Policy)));
         let caller = Caller { ip: [192, 0, 2, 1].into(), is_local: false };
-        // Of the million that the account held at once, five seconds at 1 Mbit/s are gone.
+        // Of the million bytes in the account, five seconds at 1 Mbit/s are charged.
         assert!(!echo.pay(caller, 1_000_000 - 600_000));
         assert!(echo.pay(caller, 1_000_000 - 700_000));
     }

@@ -1,7 +1,9 @@
-//! Which host, for so many bytes from here: what is known of the path to each, and how it is known (docs/spec/best.md).
+//! Ranks hosts by the time of a transfer of so many bytes, from measured and composed paths
+//! (docs/spec/best.md).
 //!
-//! Pure: what is known of a pair comes in by [`Knowledge`], members as [`Places`]. Each candidate costs three look-ups, and where a path has to be
-//! composed those of its legs, each made once for a question however many candidates share it.
+//! Pure: [`Knowledge`] provides the forecasts of pairs, [`Places`] the members. Each candidate
+//! needs three look-ups, and those of the legs if its path is composed; a leg is looked up once for
+//! all candidates.
 
 mod models;
 mod pairs;
@@ -18,27 +20,27 @@ pub(crate) use models::Models;
 pub(crate) use pairs::Pairs;
 pub(crate) use places::{Place, Places};
 
-/// What is known of one quantity between two hosts.
+/// Forecast of one quantity between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sight {
-    /// A forecast that counts, and how old the value is that it was made from.
+    /// A usable forecast, and the age of the value that it was made from.
     Fresh(Path, Age),
-    /// There is one, but it was made from a value too old to say what is now.
+    /// A forecast made from a value that is too old for a statement about now.
     Stale(Age),
     Nothing,
 }
 
-/// The age of a value, by its label.
+/// Age of a value, by its time label.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Age {
-    /// Seconds; `None` = the label is ahead of now, and the age unknown.
+    /// Seconds; `None` if the label is ahead of now and the age unknown.
     pub(crate) age_s: Option<f64>,
-    /// How far ahead of its arrival the value was labelled, or of now (s); `None` = it is not.
+    /// How far the label was ahead of its arrival, or is ahead of now (s); `None` if it is not.
     pub(crate) ahead_s: Option<f64>,
 }
 
 impl Age {
-    /// Of a value that counts as of `time_unix_ns` and was labelled `ahead_s` ahead of that.
+    /// Age of a value that counts as of `time_unix_ns` and was labelled `ahead_s` after that.
     pub(crate) fn at(now_unix_ns: i64, time_unix_ns: i64, ahead_s: Option<f64>) -> Self {
         let age_s = now_unix_ns.saturating_sub(time_unix_ns) as f64 / 1e9;
         if age_s < -SAME_S {
@@ -47,18 +49,18 @@ impl Age {
         Self { age_s: Some(age_s.max(0.0)), ahead_s }
     }
 
-    /// How far the value is from now, before or after (s).
+    /// Time between the value and now, in either direction (s).
     fn distance_s(self) -> f64 {
         self.age_s.or(self.ahead_s).unwrap_or(f64::INFINITY)
     }
 }
 
-/// Whoever knows what is forecast between two hosts.
+/// Source of forecasts between hosts.
 pub(crate) trait Knowledge {
-    /// What is known of the path from one to the other.
+    /// Forecast for the path from one host to the other.
     fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight;
 
-    /// No more will be asked for a while.
+    /// Releases locks: no look-up follows for a while.
     fn rest(&self) {}
 }
 
@@ -74,53 +76,53 @@ impl Knowledge for Blank {
 pub(crate) struct Question<'a> {
     pub(crate) from: &'a Name,
     pub(crate) hosts: &'a [Name],
-    /// Those of them that are gone from the mesh.
+    /// Hosts of `hosts` that are lost.
     pub(crate) lost: &'a BTreeSet<Name>,
     pub(crate) bytes: u64,
-    /// Whom to ask for what others measure, if that is not kept here.
+    /// Address of a station that keeps the measurements of others, if this one does not.
     pub(crate) elsewhere: Option<&'a str>,
 }
 
-/// What can be said.
+/// Result of a question: ranked hosts, and hosts without a time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Answer {
-    /// The shortest time first.
+    /// Ordered by time, the shortest first.
     pub(crate) ranked: Vec<Found>,
-    /// Hosts of which no time can be given, by name, each with the reason.
+    /// Hosts without a time, by name, each with the reason.
     pub(crate) unknown: Vec<(Name, String)>,
 }
 
-/// A host in its place.
+/// A ranked host with its estimates.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Found {
     pub(crate) host: Name,
     pub(crate) time_s: Estimate,
-    /// It cannot be told from the first; true of the first itself.
+    /// Too close to the first host to call; true for the first host itself.
     pub(crate) is_close: bool,
     pub(crate) rtt: Part,
-    /// `None` = nothing is known, and the bytes fit the initial window.
+    /// `None` if unknown and the bytes fit the initial window.
     pub(crate) goodput: Option<Part>,
-    /// `None` = nothing is known. It takes no part in the ranking.
+    /// `None` if unknown. Loss does not affect the ranking.
     pub(crate) loss: Option<Part>,
 }
 
-/// A forecast and where it comes from.
+/// An estimate and its basis.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     pub(crate) estimate: Estimate,
     pub(crate) basis: Basis,
 }
 
-/// Where a forecast comes from.
+/// Basis of an estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Basis {
-    /// From the pair's own series, whose newest value is so old.
+    /// The pair's own series, with the age of its newest value.
     Measured(Age),
-    /// From the paths between these hosts, both ends included.
+    /// The paths between these hosts, both ends included.
     Composed { via: Vec<Name> },
 }
 
-/// Answers a question from what is known.
+/// Ranks the hosts of a question by the known forecasts.
 pub(crate) fn best(
     question: &Question<'_>,
     places: &Places,
@@ -152,7 +154,7 @@ pub(crate) fn best(
         Some(Found { host: host.clone(), time_s: one.time_s, is_close: one.is_close, rtt, goodput, loss })
     });
     let ranked = ranked.collect();
-    // Their forecasts make no sense, such as a rate of 0.
+    // Forecasts that yield no time, such as a rate of 0.
     unknown.extend(
         known.into_values().map(|(host, _)| (host.clone(), "what is forecast of it is no time".into())),
     );
@@ -160,14 +162,14 @@ pub(crate) fn best(
     Answer { ranked, unknown }
 }
 
-/// What is known of the path to one host.
+/// Estimates for the path to one host.
 struct Parts {
     rtt: Part,
     goodput: Option<Part>,
     loss: Option<Part>,
 }
 
-/// A question on its way: the legs already looked up.
+/// A question in progress, with the legs already looked up.
 struct Asked<'a> {
     question: &'a Question<'a>,
     places: &'a Places,
@@ -177,9 +179,9 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// Round trip, goodput and loss, or why there is no time.
+    /// Estimates round trip, goodput and loss, or returns why there is no time.
     fn parts(&self, from: &Name, to: &Name, bytes: u64) -> Result<Parts, String> {
-        // Found once for all quantities, and only if one has to be composed.
+        // Computed once for all quantities, and only if one has to be composed.
         let way = OnceCell::new();
         let via = || way.get_or_init(|| self.places.via(from, to)).as_deref();
         let part = |what| self.part(from, to, what, via);
@@ -195,7 +197,7 @@ impl Asked<'_> {
         Ok(Parts { rtt, goodput, loss: part(Composition::Loss).ok() })
     }
 
-    /// Measured where that is fresh, else composed.
+    /// Uses the measured forecast if it is fresh; composes it otherwise.
     fn part<'v>(
         &self,
         from: &Name,
@@ -240,7 +242,7 @@ impl Asked<'_> {
         Ok(Part { estimate, basis: Basis::Composed { via: via.to_vec() } })
     }
 
-    /// One leg; most candidates of a question share all but the last.
+    /// Looks up one leg; most candidates of a question share all legs but the last.
     fn leg(&self, from: &Name, to: &Name, what: Composition) -> Sight {
         let key = (from.clone(), to.clone(), what);
         *self.legs.borrow_mut().entry(key).or_insert_with(|| self.knowledge.sight(from, to, what))
@@ -255,7 +257,7 @@ fn word(what: Composition) -> &'static str {
     }
 }
 
-/// A time for people.
+/// Formats a duration for people.
 fn span(seconds: f64) -> String {
     match seconds {
         ..120.0 => format!("{seconds:.0} s"),
@@ -265,7 +267,7 @@ fn span(seconds: f64) -> String {
     }
 }
 
-/// Clocks of hosts that are kept in step differ by less (s).
+/// Largest difference between synchronised clocks of hosts (s).
 const SAME_S: f64 = 1.0;
 
 #[cfg(test)]

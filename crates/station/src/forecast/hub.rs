@@ -1,4 +1,4 @@
-//! Live points, from the recorder to everyone who watches; a slow watcher is told what it missed.
+//! Live points, from the recorder to all subscribers; a slow subscriber learns how many it missed.
 
 use std::sync::Arc;
 
@@ -7,21 +7,21 @@ use tokio::sync::broadcast;
 
 use crate::forecast::bank::{Account, LEVELS, Next, Point};
 
-/// A point of some series, with the forecast of the one after it.
+/// A new point of a series, with the forecast of the next value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Which series.
+    /// Series of the point.
     pub series: Series,
-    /// The point and what had been expected of it.
+    /// The point, with the forecast issued for it.
     pub point: Point,
-    /// The forecast of the next.
+    /// Forecasts of the next value.
     pub next: Option<Next>,
-    /// The next value's interval at each of [`LEVELS`].
+    /// Interval of the next value at each of [`LEVELS`].
     pub intervals: [Option<(f64, f64)>; LEVELS.len()],
 }
 
 impl Event {
-    /// What watchers are told when `point` was added to the account of a series.
+    /// Creates the event for `point`, which was just added to the account of `series`.
     #[must_use]
     pub fn new(series: &Series, account: &Account, point: Point) -> Self {
         let intervals = LEVELS.map(|level| account.interval(level));
@@ -29,32 +29,32 @@ impl Event {
     }
 }
 
-/// Where points are published. Publishing never waits.
+/// Publishes points to subscribers. Publishing never waits.
 #[derive(Clone, Debug)]
 pub struct Hub {
     sender: broadcast::Sender<Arc<Event>>,
 }
 
 impl Hub {
-    /// A hub that nobody watches yet.
+    /// Creates a hub without subscribers.
     #[must_use]
     pub fn new() -> Self {
         Self { sender: broadcast::channel(EVENTS_KEPT).0 }
     }
 
-    /// Gives `event` to every watcher; without watchers it costs nothing.
+    /// Sends `event` to every subscriber; without subscribers it is dropped.
     pub fn publish(&self, event: Event) {
-        // An error only says that nobody watches.
+        // An error only means that there are no subscribers.
         let _ = self.sender.send(Arc::new(event));
     }
 
-    /// Whether anyone watches.
+    /// Whether there is a subscriber.
     #[must_use]
     pub fn is_watched(&self) -> bool {
         0 < self.sender.receiver_count()
     }
 
-    /// Watches from now on.
+    /// Subscribes to all events from now on.
     #[must_use]
     pub fn watch(&self) -> broadcast::Receiver<Arc<Event>> {
         self.sender.subscribe()
@@ -67,5 +67,5 @@ impl Default for Hub {
     }
 }
 
-/// A watcher may lag by so many points before it misses some: a full posted batch of 1000.
+/// Events that a subscriber may lag behind before it misses some: more than a posted batch of 1000.
 const EVENTS_KEPT: usize = 1024;

@@ -1,32 +1,32 @@
-//! The other end of a connection to the port.
+//! The remote end of a connection to the station's port.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
-    /// Its address.
+    /// Address and port of the remote end.
     pub(crate) address: SocketAddr,
-    /// The address of this host that it came to.
+    /// Address of this host to which it connected.
     pub(crate) own: IpAddr,
-    /// How it speaks to us.
+    /// Encryption of the connection.
     pub(crate) channel: Channel,
 }
 
-/// How a connection came in.
+/// Encryption of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
-    /// Plainly, and nothing else is offered.
+    /// Plain text, to a station without certificates.
     Plain,
-    /// Through TLS.
+    /// TLS, with the station's certificate.
     Tls,
-    /// Plainly, to a station that has certificates: only for probes with a single-use token.
+    /// Plain text, to a station with certificates; only for probes with a single-use token.
     PlainBesideTls,
 }
 
 impl Peer {
-    /// Whether the connection comes from this host: over loopback, or from the address it came to, which
-    /// no one else can hold a connection from.
+    /// Whether the connection comes from this host: over loopback, or from the address to which it
+    /// connected. No other host can hold a connection with that address.
     pub(crate) fn is_here(&self) -> bool {
         let ip = self.address.ip().to_canonical();
         ip.is_loopback() || ip == self.own.to_canonical()

@@ -26,19 +26,19 @@ use crate::health::Health;
 use crate::limits::Limit;
 use crate::limits::connections::{Connections, Open, Progress};
 
-/// A TCP listener, and a UDP socket of the same number where there is one.
+/// A TCP listener, and a UDP socket with the same port number if one could be bound.
 pub(crate) struct Ports {
     pub(crate) tcp: StdListener,
     pub(crate) udp: Option<UdpSocket>,
     pub(crate) address: SocketAddr,
 }
 
-/// Binds TCP, then UDP on the same number; port 0 is tried again until both are free.
+/// Binds TCP, then UDP on the same number. For port 0, retries until one number is free for both.
 pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
     allow_descriptors();
     for _ in 0..PORT_TRIES {
         let tcp = match StdListener::bind(listen) {
-            // A host whose kernel has no IPv6: all its addresses are IPv4.
+            // The kernel has no IPv6: listen on all IPv4 addresses instead.
             Err(error) if listen.is_ipv6() && listen.ip().is_unspecified() && has_no_v6(&error) => {
                 tracing::info!("this host has no IPv6; listening on 0.0.0.0:{}", listen.port());
                 return bind(SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, listen.port())));
@@ -46,7 +46,7 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
             bound => bound?,
         };
         let address = tcp.local_addr()?;
-        // In a burst of connections those that find no place in the queue come a second later.
+        // If the queue is full during a burst of connections, clients retry a second later.
         if let Ok(backlog) = Backlog::new(BACKLOG) {
             let _ = nix::sys::socket::listen(&tcp, backlog);
         }
@@ -62,8 +62,8 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
     Err(std::io::Error::other("no port is free for both TCP and UDP"))
 }
 
-/// Takes as many file descriptors as the system allows without asking: usual are 1024, of which each connection
-/// needs one.
+/// Raises the number of file descriptors to the hard limit. The usual soft limit is 1024, and each
+/// connection needs one.
 fn allow_descriptors() {
     if let Ok((now, most)) = getrlimit(Resource::RLIMIT_NOFILE)
         && now < most
@@ -73,13 +73,13 @@ fn allow_descriptors() {
     }
 }
 
-/// File descriptors that this process may have; `None` = the system does not say.
+/// Most file descriptors of this process; `None` if the system does not report it.
 pub(crate) fn descriptors_max() -> Option<usize> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(now, _)| usize::try_from(now).unwrap_or(usize::MAX))
 }
 
-/// How many connections are admitted: as many as is set, if the file descriptors for them and for
-/// all else are there.
+/// Most connections to admit: the configured number, or fewer if there are not enough file
+/// descriptors.
 pub(crate) fn connections_max(config: &Config) -> usize {
     let wanted = config.connections_max;
     let Some(descriptors) = descriptors_max() else { return wanted };
@@ -93,10 +93,9 @@ pub(crate) fn connections_max(config: &Config) -> usize {
     max
 }
 
-/// Connections for which there are descriptors beside `others` and those that a station needs in
-/// any case.
+/// Connections for which descriptors remain, after `others` and those that a station always needs.
 fn affordable(descriptors: usize, others: usize) -> usize {
-    // Where there are very few, some of everything is better than no page.
+    // With very few descriptors, some connections must still be possible.
     let at_least = usize::max(1, descriptors / 4);
     descriptors.saturating_sub(DESCRIPTORS_KEPT + others).max(at_least)
 }
@@ -107,22 +106,22 @@ fn has_no_v6(error: &std::io::Error) -> bool {
     of(Errno::EAFNOSUPPORT) || of(Errno::EADDRNOTAVAIL)
 }
 
-/// What a server works with.
+/// Parts of the station that the server uses.
 pub(crate) struct Server {
     pub(crate) router: Router,
     pub(crate) health: Arc<Health>,
-    /// Of the loop that accepts connections.
+    /// State of the loop that accepts connections.
     pub(crate) task: Arc<TaskStatus>,
     pub(crate) connections: Connections,
-    /// Its sessions are waited for too.
+    /// `run` also waits for its sessions to end.
     pub(crate) echo: Arc<Echo>,
-    /// Where the certificates are found at each connection; `None` = plain HTTP.
+    /// Current certificates, read at each connection; `None` for plain HTTP.
     pub(crate) tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl Server {
-    /// Serves until told to stop, then gives running answers a moment to end.
+    /// Serves until `stopping`, then waits up to [`LINGER`] for running responses.
     pub(crate) async fn run(self, listener: TcpListener) {
         self.task.restart(|| self.accept(&listener)).await;
         let ended = async {
@@ -132,7 +131,7 @@ impl Server {
         let _ = tokio::time::timeout(LINGER, ended).await;
     }
 
-    /// Accepts connections until told to stop.
+    /// Accepts connections until `stopping`.
     async fn accept(&self, listener: &TcpListener) {
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
         let mut stopping = self.stopping.clone();
@@ -144,7 +143,7 @@ impl Server {
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of descriptors, or the peer is gone already; do not spin.
+                    // No descriptor left, or the peer has closed: wait before the next accept.
                     tracing::debug!("a connection was not accepted: {error}");
                     if is_out_of_descriptors(&error) {
                         self.health.refused(Limit::Descriptors, 1);
@@ -184,7 +183,8 @@ impl Server {
                 Err(full) => {
                     self.health.connections_refused.fetch_add(1, Ordering::Relaxed);
                     self.health.refused(Limit::of_seats(full, Limit::Connections), 1);
-                    // Beyond, or with TLS, closing must do: telling costs a descriptor for a moment.
+                    // If too many refusals are in progress, or with TLS, drop the connection
+                    // without a response: a response occupies a descriptor for a moment.
                     if let (Ok(turn), None) = (Arc::clone(&refusals).try_acquire_owned(), &self.tls) {
                         tokio::spawn(async move {
                             let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream)).await;
@@ -214,7 +214,8 @@ impl Connection {
     async fn serve(self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let peer = |channel| Peer { channel, ..self.peer };
-        // A peer that takes nothing is cut off, also in the middle of an answer (RFC 5482).
+        // Close the connection of a peer that does not acknowledge data, also in the middle of a
+        // response (RFC 5482).
         #[cfg(target_os = "linux")]
         let _ = setsockopt(&stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS);
         let Some(tls) = self.tls.clone() else {
@@ -255,7 +256,7 @@ impl Connection {
         );
         let finished = tokio::select! {
             result = connection.as_mut() => Some(result),
-            // The guard that `wait_for` gives must not live on: it is bound to this thread.
+            // Drop the guard that `wait_for` returns here: it is not `Send`.
             () = async { drop(self.stopping.wait_for(|stopping| *stopping).await) } => None,
         };
         let result = match finished {
@@ -271,7 +272,7 @@ impl Connection {
     }
 }
 
-/// Looks at the first byte without taking it.
+/// Reads the first byte and leaves it in the socket.
 async fn first_byte(stream: &TcpStream) -> Option<u8> {
     let mut byte = [0];
     match stream.peek(&mut byte).await {
@@ -280,8 +281,8 @@ async fn first_byte(stream: &TcpStream) -> Option<u8> {
     }
 }
 
-/// One sentence for the peer. What it sends is taken until it closes: closing first would make the system
-/// answer with a reset, which takes the sentence away from it (RFC 9112 §9.6).
+/// Sends one sentence to the peer, then reads and discards until the peer closes. Closing first
+/// would make the system send a reset, which can discard the response at the peer (RFC 9112 §9.6).
 async fn refuse(mut stream: TcpStream) {
     const BODY: &str = "{\"error\":\"too many connections are open (limits.connections_max)\"}";
     let answer = format!(
@@ -296,11 +297,11 @@ async fn refuse(mut stream: TcpStream) {
     while let Ok(1..) = stream.read(&mut rest).await {}
 }
 
-/// Where a client on this host reaches a listener.
+/// Address at which a client on this host reaches a listener.
 pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-        // Where IPv6 is switched off, `[::]` may be had and `[::1]` not.
+        // If IPv6 is disabled, binding `[::]` can succeed and `[::1]` fail.
         IpAddr::V6(ip) if ip.is_unspecified() && UdpSocket::bind((LOOPBACK_V6, 0)).is_ok() => {
             LOOPBACK_V6.into()
         }
@@ -311,29 +312,29 @@ pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
 }
 
 const LOOPBACK_V6: std::net::Ipv6Addr = std::net::Ipv6Addr::LOCALHOST;
-/// The first byte of a TLS connection: content type handshake (RFC 8446 §5.1).
+/// First byte of a TLS connection: content type handshake (RFC 8446 §5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
-/// A request's head must arrive within this time, and the next one on an idle connection too.
+/// Longest time for the head of a request, also for the next one on an idle connection.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
-/// Many times what a browser sends.
+/// Largest head of a request; many times the size of a browser's.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const HEADERS_MAX: usize = 64;
-/// Data that a peer does not take for so long ends the connection.
+/// Longest time without acknowledgement of sent data; then the connection is closed.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT_MS: u32 = 30_000;
-/// How long running answers may take when the station stops.
+/// Longest wait for running responses when the station stops.
 const LINGER: Duration = Duration::from_secs(1);
-/// Refused connections that are told why at once, and how long each may take.
+/// Most refusals with a response at the same time, and the longest time of each.
 const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// After a failed accept.
+/// Wait after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// For the archive, listeners, refusals that are told, probe sessions of others, and connections of
-/// a member to its mesh.
+/// Descriptors for the archive, listeners, refusals with a response, probe sessions of others, and
+/// connections of a member to its mesh.
 const DESCRIPTORS_KEPT: usize = 64 + REFUSALS_MAX + 64;
-/// Connections that wait for being accepted; the system may allow fewer.
+/// Connections that wait to be accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
-/// Tries to find a number that is free for TCP and UDP.
+/// Most tries to find a number that is free for TCP and UDP.
 const PORT_TRIES: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! What one member may use of this station: budgets that fill with time (docs/spec/engine.md §6).
+//! Budgets of one member for the use of this station; they refill with time (docs/spec/engine.md
+//! §6).
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,18 +17,18 @@ pub(crate) struct Allowance {
     subscriptions: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     appends: Arc<Semaphore>,
-    /// The times of the budgets are those since this moment.
+    /// Origin of the times in the budgets.
     began: Instant,
     records: Mutex<Bucket>,
     bytes: Mutex<Bucket>,
     registrations: Mutex<Bucket>,
 }
 
-/// What is used now, given back when it is dropped.
+/// A share in use; dropping it returns it.
 pub(crate) type Share = OwnedSemaphorePermit;
 
 impl Allowance {
-    /// Full budgets.
+    /// Creates an allowance with full budgets.
     pub(crate) fn new() -> Self {
         Self {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
@@ -41,8 +42,9 @@ impl Allowance {
         }
     }
 
-    /// Takes a body of so many bytes off the budget of bytes, unless records of earlier ones are still to be
-    /// made up for: how many it has is known when it was read, and a body that was read is not refused.
+    /// Charges a body of so many bytes. Refuses it while the budget of records is overdrawn. The
+    /// records of a body are charged later, because their number is known only after reading, and a
+    /// body that was read is not refused.
     pub(crate) fn take_body(&self, bytes: usize, now: Instant) -> Result<(), Error> {
         let wait = lock(&self.records).wait(0, self.since(now));
         if !wait.is_zero() {
@@ -57,18 +59,18 @@ impl Allowance {
         })
     }
 
-    /// Takes the records of a body off their budget, which may leave it short by them.
+    /// Charges the records of a body; this may overdraw their budget.
     pub(crate) fn take_records(&self, records: usize, now: Instant) {
         lock(&self.records).charge(records as u64, self.since(now));
     }
 
-    /// How long until another body of so many bytes is taken.
+    /// Time until a further body of so many bytes is accepted.
     pub(crate) fn wait(&self, bytes: usize, now: Instant) -> Duration {
         let records = lock(&self.records).wait(0, self.since(now));
         records.max(lock(&self.bytes).wait(bytes as u64, self.since(now)))
     }
 
-    /// Takes a registration off its budget.
+    /// Charges a registration, or returns when to try again.
     pub(crate) fn take_registration(&self, now: Instant) -> Result<(), Error> {
         lock(&self.registrations).take(1, self.since(now)).map_err(|wait| {
             let why =
@@ -81,13 +83,13 @@ impl Allowance {
         now.saturating_duration_since(self.began)
     }
 
-    /// A stream, or the sentence that says why not; likewise the others.
+    /// Takes a stream, or returns why not. The functions below are alike.
     pub(crate) fn stream(&self) -> Result<Share, String> {
         let share = Arc::clone(&self.streams).try_acquire_owned();
         share.map_err(|_| format!("a member has at most {STREAMS_MAX} streams open"))
     }
 
-    /// What a subscription needs beside its stream.
+    /// Takes a subscription, in addition to its stream.
     pub(crate) fn subscription(&self) -> Result<Share, String> {
         let share = Arc::clone(&self.subscriptions).try_acquire_owned();
         share.map_err(|_| format!("a member has at most {SUBSCRIPTIONS_MAX} subscriptions open"))
@@ -108,27 +110,28 @@ fn budget(burst: u64, per_s: u64) -> Mutex<Bucket> {
     Mutex::new(Bucket::new(Rate::per_s(per_s), Duration::from_secs(burst / per_s)))
 }
 
-/// A watch for each group that an entry may name, and subscriptions. Each is a connection and holds
-/// some tens of KiB; what waits in the directory's channel is shared by all.
+/// A stream for each group that an entry may name, and one for each subscription. Each is a
+/// connection and takes some tens of KiB. All share what waits in the directory's channel.
 pub(crate) const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + SUBSCRIPTIONS_MAX;
 
-/// Each may look through the whole archive. A station needs none for itself, and a program one for each
-/// selector that it follows.
+/// Each subscription may read the whole archive. A station needs none for itself, and a program one
+/// for each selector.
 pub(crate) const SUBSCRIPTIONS_MAX: usize = 16;
 
-/// A lease, an append, and a few questions; a page of history may hold 40 MB while it is sent.
+/// For a lease, an append, and a few reads; a page of history may take 40 MB while it is sent.
 pub(crate) const REQUESTS_MAX: usize = 8;
 
-/// A station with a hundred peers makes some tens of records a second; a whole spool of the usual size
-/// (`limits.spool_records_max`) may come at once.
+/// A station with a hundred peers makes some tens of records a second. A whole spool of the default
+/// size (`limits.spool_records_max`) may arrive at once.
 pub(crate) const RECORDS_PER_S: u64 = 200;
 pub(crate) const RECORDS_BURST: u64 = 100_000;
 
-/// Records with all details have about 1 KiB, and most have none.
+/// A record with all details takes about 1 KiB; most have none.
 pub(crate) const BYTES_PER_S: u64 = 256 * 1024;
 pub(crate) const BYTES_BURST: u64 = 64 * 1024 * 1024;
 
-/// Every registration wakes all who watch; a station registers when something of it changes.
+/// Each registration wakes all subscribers of the directory; a station registers when its entry
+/// changes.
 pub(crate) const REGISTRATIONS_PER_S: u64 = 1;
 pub(crate) const REGISTRATIONS_BURST: u64 = 20;
 
@@ -166,7 +169,7 @@ mod tests {
         let spent = lock(&allowance.bytes).wait(BYTES_BURST, allowance.since(now)).as_secs_f64();
         assert_eq!((spent * BYTES_PER_S as f64).round(), 11_000.0, "what is refused costs no bytes");
         allowance.take_body(1000, now + wait).unwrap();
-        // Bytes alone.
+        // Limited by bytes alone.
         let (allowance, now) = (Allowance::new(), Instant::now());
         allowance.take_body(64 << 20, now).unwrap();
         assert_eq!(allowance.wait(512 << 10, now), Duration::from_secs(2));
@@ -174,7 +177,7 @@ mod tests {
         allowance.take_body(512 << 10, now + Duration::from_secs(2)).unwrap();
     }
 
-    /// Batches as large as may be, each as soon as it is let: the pace is that of the refill.
+    /// Appends the largest batches as early as allowed: the rate is that of the refill.
     #[test]
     fn ten_thousand_records_go_on_at_the_pace_of_the_budget() {
         let (allowance, began) = (Allowance::new(), Instant::now());

@@ -1,4 +1,4 @@
-//! The connections, streams or sessions that are open: what [`Admission`] decides is done here.
+//! Open connections, streams or sessions: applies the decisions of [`Admission`].
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,7 @@ use crate::sync::lock;
 use barograph_limits::admission::{Admission, Full, Id, Kind};
 use barograph_limits::proved::Prover;
 
-/// All connections of a station, or its seats of one kind; clones are the same ones.
+/// All connections of a station, or all its slots of one kind; clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(Arc<Shared>);
 
@@ -32,11 +32,11 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     admission: Admission,
-    /// How each is told to end.
+    /// Tells each one to end.
     ends: HashMap<Id, Arc<Notify>>,
 }
 
-/// A connection or a seat; it has ended when this is dropped.
+/// A connection or a slot; dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct Open {
     all: Connections,
@@ -45,9 +45,9 @@ pub(crate) struct Open {
     head_within: Duration,
     has_asked: AtomicBool,
     end: Arc<Notify>,
-    /// When so much of its answer must have been read as was handed to it; `None` = there is none.
+    /// Deadline for reading the part of the response that was sent so far; `None` without one.
     read_until: Mutex<Option<tokio::time::Instant>>,
-    /// That was set.
+    /// Notified when `read_until` was set.
     reads: Notify,
 }
 
@@ -57,15 +57,16 @@ impl Connections {
         Self(Arc::new(Shared { proved, state: Mutex::new(state), ended: Notify::new() }))
     }
 
-    /// Admits a connection, and closes another one for it where there has to be room; says whether it did.
+    /// Admits a connection, and closes another one if there is no room; returns whether it closed
+    /// one.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The limit that refused it.
     pub(crate) fn accept(&self, ip: IpAddr, is_here: bool) -> Result<(Arc<Open>, bool), Full> {
         self.accept_ending(ip, is_here, Arc::default())
     }
 
-    /// As [`Connections::accept`], for what ends by `end`.
+    /// As [`Connections::accept`], with a given signal to end.
     fn accept_ending(&self, ip: IpAddr, is_here: bool, end: Arc<Notify>) -> Result<(Arc<Open>, bool), Full> {
         let mut state = lock(&self.0.state);
         let now = self.now();
@@ -90,8 +91,8 @@ impl Connections {
         Ok((Arc::new(open), shed.is_some()))
     }
 
-    /// Closes one without a request under way, for want of what each of them needs; says whether
-    /// there was one.
+    /// Closes a connection without a request in progress, to free the resources of a connection;
+    /// returns whether there was one.
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
         let now = self.now();
@@ -104,17 +105,17 @@ impl Connections {
         end.is_some()
     }
 
-    /// How many there may be.
+    /// Most connections that may be open.
     pub(crate) fn max(&self) -> usize {
         lock(&self.0.state).admission.max()
     }
 
-    /// How many are open.
+    /// Number of open connections.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0.state).admission.open_count()
     }
 
-    /// Waits until none is open.
+    /// Waits until no connection is open.
     pub(crate) async fn ended(&self) {
         loop {
             let ended = self.0.ended.notified();
@@ -131,21 +132,21 @@ impl Connections {
 }
 
 impl Open {
-    /// Returns when it has to end for another one.
+    /// Returns when this connection must close for another one.
     pub(crate) async fn is_shed(&self) {
         self.end.notified().await;
     }
 
-    /// A seat for what this connection serves; when the seat is shed, the connection ends: a caller
-    /// that reads nothing would not notice anything else.
+    /// Takes a slot for what this connection serves. If the slot is shed, the whole connection
+    /// closes: a caller that reads nothing would not notice anything else.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The limit that refused it.
     pub(crate) fn seat_in(&self, seats: &Connections, is_here: bool) -> Result<(Arc<Self>, bool), Full> {
         seats.accept_ending(self.ip, is_here, Arc::clone(&self.end))
     }
 
-    /// Returns when no head of a request has come in time.
+    /// Returns when no head of a request has arrived in time.
     pub(crate) async fn says_nothing(&self) {
         tokio::time::sleep(self.head_within).await;
         if self.has_asked.load(Ordering::Relaxed) {
@@ -153,13 +154,13 @@ impl Open {
         }
     }
 
-    /// When what was handed to it of an answer must have been read; `None` = there is no such answer.
+    /// Sets the deadline for reading what was sent of a response; `None` if there is no response.
     pub(crate) fn must_read_until(&self, at: Option<tokio::time::Instant>) {
         *lock(&self.read_until) = at;
         self.reads.notify_one();
     }
 
-    /// Returns when an answer was not read in time.
+    /// Returns when a response was not read in time.
     pub(crate) async fn reads_too_slowly(&self) {
         loop {
             let until = *lock(&self.read_until);
@@ -171,19 +172,19 @@ impl Open {
         }
     }
 
-    /// A request has come; it is under way until this is dropped.
+    /// Marks the start of a request, which is in progress until the result is dropped.
     pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
         self.has_asked.store(true, Ordering::Relaxed);
         lock(&self.all.0.state).admission.request_began(self.id);
         UnderWay(Arc::clone(self))
     }
 
-    /// The system has taken bytes of an answer.
+    /// Records that the system accepted bytes of a response.
     fn progressed(&self) {
         lock(&self.all.0.state).admission.progressed(self.id, self.all.now());
     }
 
-    /// Its caller was authorised by a token or a signature.
+    /// Records that a token or a signature authorised its caller.
     pub(crate) fn proved(&self, by: Prover) {
         let (state, now) = (lock(&self.all.0.state), self.all.now());
         self.all.0.proved.with(|proved| {
@@ -204,13 +205,14 @@ impl Drop for Open {
     }
 }
 
-/// A request that is not answered yet.
+/// A request without a complete response.
 #[derive(Debug)]
 pub(crate) struct UnderWay(Arc<Open>);
 
 impl UnderWay {
-    /// The request is under way until the body is known: the first of it, where its length is given, or
-    /// the end of a stream. What then waits for the caller to read it counts by [`Progress`].
+    /// Keeps the request in progress until the body is known: its first frame if the length is
+    /// given, otherwise the end of the stream. [`Progress`] covers the time during which the caller
+    /// reads.
     pub(crate) fn until_sent(self, body: Body) -> Body {
         let request = Some(self);
         Body::new(Answer { body, request })
@@ -224,7 +226,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// A body, and what ends with it.
+/// A body, with the request that ends with it.
 struct Answer {
     body: Body,
     request: Option<UnderWay>,
@@ -254,8 +256,8 @@ impl HttpBody for Answer {
     }
 }
 
-/// A connection's stream, on which it counts as progress that the system takes bytes: an answer may
-/// wait there for long after its request has ended.
+/// A connection's stream that reports progress when the system accepts bytes: a response may wait
+/// there long after its request has ended.
 pub(crate) struct Progress<S> {
     stream: S,
     open: Arc<Open>,
@@ -326,8 +328,7 @@ mod tests {
 
     use super::*;
 
-    /// Two callers have had an answer that waits in a buffer; the one that reads it is not the one
-    /// to go.
+    /// Two callers have a response in a buffer. The one that reads must not be closed.
     #[tokio::test]
     async fn who_reads_a_long_answer_slowly_is_not_silent() {
         let all = Connections::new(64, Kind::Connections, ProvedCallers::new());

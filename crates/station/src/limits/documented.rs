@@ -1,4 +1,4 @@
-//! `docs/limits.md` states the bounds that hold: its tables are made of the constants.
+//! Test: the tables of `docs/limits.md` are equal to those made from the constants.
 
 use barograph_engine::Config as ArchiveConfig;
 use barograph_probe::io::Limits;
@@ -21,7 +21,7 @@ fn the_tables_state_the_bounds_that_hold() {
     }
 }
 
-/// What any caller may cost.
+/// Table of the limits for any caller.
 fn callers() -> String {
     let (config, echo, probe) = (Config::default(), EchoConfig::default(), Limits::default());
     let of = |max: usize| [max / EACH_SHARE, max / STRANGERS_SHARE, max];
@@ -119,7 +119,7 @@ fn callers() -> String {
     table(["what", "one address", "all", "setting"], &rows)
 }
 
-/// What a member of a mesh over HTTP may cost besides.
+/// Table of the further limits for a member of a mesh over HTTP.
 fn members() -> String {
     let config = Config::default();
     let archive = ArchiveConfig::new(std::path::Path::new("archive"));

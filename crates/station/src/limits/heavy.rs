@@ -1,5 +1,4 @@
-//! Reads that cost much: made beside the HTTP thread, few at a time, with the bank held for short
-//! stretches.
+//! Costly reads: made outside the HTTP thread, few at a time, with the bank locked for short times.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +14,7 @@ use crate::limits::unread::Reader;
 use crate::sync::lock;
 use barograph_limits::callers::{Callers, holder, network};
 
-/// What heavy reads share.
+/// State shared by all heavy reads.
 #[derive(Debug)]
 pub(crate) struct HeavyReads {
     bank: Turns,
@@ -23,28 +22,28 @@ pub(crate) struct HeavyReads {
     kept: [Arc<KeptText>; KEPT],
 }
 
-/// Turns of one kind of read.
+/// Turns for one kind of read.
 #[derive(Debug)]
 struct Turns {
     all: Arc<Semaphore>,
-    /// However many wait elsewhere, one turn is left to this host and to texts for everyone …
+    /// Callers from other hosts: leaves one turn to this host and to shared texts …
     elsewhere: Arc<Semaphore>,
-    /// … and however many strangers wait, one to proved callers.
+    /// … and strangers: leaves one more turn to proved callers.
     strangers: Arc<Semaphore>,
-    /// One at a time for each address from elsewhere that has any, and for the strangers and for the
-    /// proved callers of each network.
+    /// One turn at a time for each address of another host, for the strangers of each network and
+    /// for the proved callers of each network. Only those with a read.
     callers: Mutex<HashMap<Callers, Arc<Semaphore>>>,
 }
 
-/// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
-/// bank does not wait for it.
+/// Source of a heavy read. The archive may be that of a mesh, and not respond; reads of the bank do
+/// not wait for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
     Bank,
     Archive,
 }
 
-/// Answers that are the same for every caller.
+/// Responses that are the same for every caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Common {
     Prometheus,
@@ -54,22 +53,23 @@ pub(crate) enum Common {
     Latest,
 }
 
-/// The newest text of one [`Common`] answer. Who makes it holds the lock, and others wait for that.
+/// Newest text of a [`Common`] response. The task that makes it holds the lock, and others wait.
 type KeptText = tokio::sync::Mutex<Option<Kept>>;
 
 #[derive(Debug)]
 pub(crate) struct Kept {
     text: Bytes,
-    /// When making it began, and ended.
+    /// Start and end of making the text.
     began: Instant,
     made: Instant,
 }
 
-/// Leave to make a heavy read, until this is dropped.
+/// Permission for a heavy read, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _of_all: OwnedSemaphorePermit,
-    /// Of the network, of strangers, and of all from elsewhere; none for this host, or for everyone.
+    /// Permits of the address, of its network or station, of strangers and of other hosts; empty
+    /// for this host, and for shared texts.
     _elsewhere: Vec<OwnedSemaphorePermit>,
 }
 
@@ -78,8 +78,8 @@ impl HeavyReads {
         Self { bank: Turns::new(), archive: Turns::new(), kept: std::array::from_fn(|_| Arc::default()) }
     }
 
-    /// Waits for leave to make a read for a caller, or for everyone, as for this host; gives up after a
-    /// while.
+    /// Waits for the turn of a caller. Texts for all callers use [`Reader::Here`]. Returns `None`
+    /// after [`TURN_WITHIN`].
     pub(crate) async fn turn(&self, from: From, reader: Reader) -> Option<Turn> {
         let turns = match from {
             From::Bank => &self.bank,
@@ -95,7 +95,8 @@ impl HeavyReads {
         tokio::time::timeout(TURN_WITHIN, turn).await.ok().flatten()
     }
 
-    /// A text that a caller who came at `arrived` may have, or else the place for a new one.
+    /// The kept text, if a caller that arrived at `arrived` may have it; otherwise the lock for a
+    /// new text.
     pub(crate) async fn kept(
         &self,
         what: Common,
@@ -125,12 +126,12 @@ impl Turns {
         Self { all, elsewhere, strangers, callers: Mutex::default() }
     }
 
-    /// What a caller waits for before it waits for a turn, in this order.
+    /// Semaphores that a caller acquires before its turn, in this order.
     fn of(&self, reader: &Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
-        // An address has one place in the queue of its network, however many connections it has, and so have
-        // all addresses that one station proved. Each host of an IPv6 /64 counts by itself: otherwise a
-        // stranger of the same LAN would hold up a member.
+        // An address has one position in the queue of its network, however many connections it has.
+        // So have all addresses that one station proved. Each host of an IPv6 /64 counts by itself;
+        // otherwise a stranger in the same LAN would delay a member.
         let address = |ip: IpAddr| self.one(Callers::Address(ip.to_canonical()));
         let network = |ip: IpAddr| network(holder(ip));
         match reader {
@@ -149,7 +150,7 @@ impl Turns {
 
     fn one(&self, callers: Callers) -> Arc<Semaphore> {
         let mut turns = lock(&self.callers);
-        // A read that waits or is made holds one as well.
+        // Keep only semaphores in use: each read that waits or runs holds one.
         turns.retain(|_, turns| 1 < Arc::strong_count(turns));
         Arc::clone(turns.entry(callers).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
@@ -160,18 +161,20 @@ impl Kept {
         Self { text, began, made: Instant::now() }
     }
 
-    /// A small text is new for every caller, which sees what it wrote before.
+    /// Whether a caller that arrived at `arrived` may have the text. A small text must be newer
+    /// than the request, so that the caller sees its own writes.
     fn is_for(&self, arrived: Instant, now: Instant) -> bool {
         let is_large = KEPT_BYTES_MIN <= self.text.len();
         arrived <= self.began || (is_large && now.saturating_duration_since(self.made) < KEPT_FOR)
     }
 }
 
-/// Visits the accounts of `series` that are still there, with the bank held for some of them at a time.
+/// Calls `each` for the accounts of `series` that still exist, with the bank locked for some of
+/// them at a time.
 pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(&Series, &Account)) {
     for (at, some) in series.chunks(HELD_FOR).enumerate() {
         if 0 < at {
-            // The lock is not fair: without a pause those who wait for it would not get it.
+            // The lock is not fair: without a pause waiting threads would not get it.
             std::thread::sleep(PAUSE);
         }
         let bank = lock(bank);
@@ -184,17 +187,18 @@ pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(
 }
 
 const KEPT: usize = Common::Latest as usize + 1;
-/// Heavy reads of each kind that are made at a time, beside the HTTP thread and what measures.
+/// Heavy reads of each kind at a time, besides the HTTP thread and measuring.
 pub(crate) const AT_ONCE: usize = 3;
-/// A client that waits longer has given up.
+/// Longest wait for a turn; clients have given up by then.
 pub(crate) const TURN_WITHIN: Duration = Duration::from_secs(10);
-/// Less than between two scrapes of any monitoring.
+/// Time for which a large text is used again; shorter than any scrape interval.
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// Some hundred series: a smaller text is made in about a millisecond.
+/// Least size of a text that is used again, some hundred series: a smaller one is made in about a
+/// millisecond.
 const KEPT_BYTES_MIN: usize = 256 * 1024;
-/// Accounts, of some microseconds each.
+/// Accounts for each lock of the bank; each takes some microseconds.
 const HELD_FOR: usize = 64;
-/// Several times what waking a thread takes.
+/// Pause between two locks of the bank; several times the time to wake a thread.
 const PAUSE: Duration = Duration::from_micros(100);
 
 #[cfg(test)]

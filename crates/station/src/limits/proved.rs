@@ -1,4 +1,4 @@
-//! Addresses that a token or a signature authorised lately, and a clock for them.
+//! Addresses that a token or a signature authorised recently, with their clock.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use barograph_limits::proved::{Proved, Prover};
 
 use crate::sync::lock;
 
-/// The addresses and a clock for them; clones are the same ones.
+/// The addresses and their clock; clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct ProvedCallers(Arc<(Instant, Mutex<Proved>)>);
 
@@ -17,17 +17,18 @@ impl ProvedCallers {
         Self(Arc::new((Instant::now(), Mutex::default())))
     }
 
-    /// The time since the station's start.
+    /// Time since the station's start.
     pub(crate) fn now(&self) -> Duration {
         self.0.0.elapsed()
     }
 
-    /// Calls `act` with the addresses; nothing else may change them meanwhile.
+    /// Calls `act` with the addresses locked.
     pub(crate) fn with<T>(&self, act: impl FnOnce(&mut Proved) -> T) -> T {
         act(&mut lock(&self.0.1))
     }
 
-    /// Whose token or signature authorised a request of this address within the last hour; `None` = no one's.
+    /// The station or operator that authorised a request of this address within the last hour, if
+    /// any.
     pub(crate) fn prover(&self, ip: IpAddr) -> Option<Prover> {
         let now = self.now();
         self.with(|proved| proved.prover(ip, now).cloned())

@@ -1,8 +1,7 @@
-//! Answers that wait for their callers to read them: how many bytes there may be, and how slowly they
-//! may be read.
+//! Limits for responses that their callers have not read yet: bytes in memory, and reading speed.
 //!
-//! An answer larger than a [`PIECE_BYTES`] is handed to the connection piece by piece as the caller
-//! reads, so that what waits is the text alone, which is counted here.
+//! A response larger than [`PIECE_BYTES`] is passed to the connection piece by piece as the caller
+//! reads. So only its text waits in memory, and is counted here.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,30 +19,30 @@ use barograph_limits::callers::{Callers, holder, network};
 use barograph_limits::pace::transfer_max;
 use barograph_limits::proved::Prover;
 
-/// The texts of all answers that are not read yet; clones are the same ones.
+/// Texts of all unread responses; clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadAnswers(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     all: Texts,
-    /// Of them those of callers on this host, of proved callers and of strangers.
+    /// Parts of `all`: callers on this host, proved callers, strangers.
     here: Texts,
     proved: Texts,
     strangers: Texts,
-    /// Of callers from elsewhere, by their shares.
+    /// Texts of callers from other hosts, by share.
     shares: HashMap<Callers, Texts>,
 }
 
-/// Texts, each of them once however many answers share it.
+/// A set of texts; responses that share a text count it once.
 #[derive(Debug, Default)]
 struct Texts {
     bytes: usize,
-    /// How many answers are of a text, by its address in memory.
+    /// Number of responses for each text, by its address in memory.
     answers: HashMap<usize, usize>,
 }
 
-/// Bytes of the budget, until this is dropped.
+/// Bytes of the budget, held until dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     unread: UnreadAnswers,
@@ -51,26 +50,27 @@ pub(crate) struct Held {
     text: Bytes,
 }
 
-/// Who reads an answer.
+/// Class of the caller that reads a response.
 #[derive(Clone, Debug)]
 pub(crate) enum Reader {
     /// A caller on this host.
     Here,
-    /// An address that a token or a signature has authorised.
+    /// An address that a token or a signature authorised.
     Proved(IpAddr, Prover),
-    /// Any other address.
+    /// A caller at any other address.
     Stranger(IpAddr),
 }
 
 impl UnreadAnswers {
-    /// Whether there is room for a further answer.
+    /// Whether there is room for a further response.
     pub(crate) fn has_room(&self, reader: &Reader) -> bool {
         let state = lock(&self.0);
         state.has_room(None, reader)
     }
 
-    /// Takes the bytes of an answer from the budget. The last answer may exceed its share: otherwise one
-    /// that is larger could never be read. Other shares are not smaller for that.
+    /// Takes the bytes of a response from the budget. The last response may exceed its share;
+    /// otherwise a response larger than a share could never be read. It does not reduce other
+    /// shares.
     pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
         let mut state = lock(&self.0);
         if !state.has_room(Some(text), &reader) {
@@ -84,7 +84,7 @@ impl UnreadAnswers {
         Some(Held { unread: self.clone(), reader, text: text.clone() })
     }
 
-    /// How many bytes wait.
+    /// Number of bytes that wait.
     pub(crate) fn bytes(&self) -> usize {
         lock(&self.0).all.bytes
     }
@@ -150,7 +150,7 @@ impl Drop for Held {
 }
 
 impl Reader {
-    /// Whose shares an answer is of; callers on this host have none.
+    /// The shares that a response counts against; none for callers on this host.
     fn shares(&self) -> impl Iterator<Item = Callers> {
         let network = |ip: &IpAddr| network(holder(*ip));
         let (of_network, prover) = match self {
@@ -164,7 +164,7 @@ impl Reader {
     }
 }
 
-/// The body of an answer that is handed on in pieces as its caller reads.
+/// Body of a response that is passed on in pieces as its caller reads.
 struct Pieces {
     text: Bytes,
     sent: usize,
@@ -173,7 +173,7 @@ struct Pieces {
     _held: Held,
 }
 
-/// A body for a text that is held, on a connection which is closed if it reads too slowly.
+/// Makes a body for a held text. Its connection is closed if the caller reads too slowly.
 pub(crate) fn in_pieces(text: Bytes, held: Held, open: Arc<Open>) -> Body {
     Body::new(Pieces { text, sent: 0, began: Instant::now(), open, _held: held })
 }
@@ -190,7 +190,8 @@ impl HttpBody for Pieces {
         if self.sent == end {
             return Poll::Ready(None);
         }
-        // Copied: a slice would keep the whole text while its last piece waits in the connection.
+        // Copied: a slice would keep the whole text in memory while its last piece waits in the
+        // connection.
         let piece = Bytes::copy_from_slice(&self.text[self.sent..end]);
         self.sent = end;
         self.open.must_read_until(Some(self.began + transfer_max(end as u64)));
@@ -212,20 +213,21 @@ impl Drop for Pieces {
     }
 }
 
-/// What a connection holds of an answer beside its text; a smaller answer is not counted, so that
-/// errors and `/healthz` are answered in any case.
+/// Bytes that a connection holds of a response besides its text. A smaller response is not counted,
+/// so that errors and `/healthz` are always sent.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// `/metrics` of the 40 000 series that a station keeps at most by default is about 67 MB: one network
-/// that reads it slowly leaves room for another.
+/// `/metrics` of the default maximum of 40 000 series is about 67 MB: one network that reads it
+/// slowly leaves room for another.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
-/// One network (/24, /48), and what one station proved, gets a quarter, as of connections.
+/// Share of one network (/24, /48), and of all addresses that one station proved: a quarter, as for
+/// connections.
 pub(crate) const SHARE_MAX: usize = BYTES_MAX / 4;
-/// An eighth is kept for this host, as of connections; it may use what others leave, too.
+/// An eighth is reserved for this host, as for connections; it may also use what others leave.
 const HERE_MAX: usize = BYTES_MAX / 8;
-/// Strangers get half, whatever others use. Proved callers, members among them, get what strangers and
-/// this host's eighth leave.
+/// Strangers get half, whatever others use. Proved callers, including members, get what strangers
+/// and this host's eighth leave.
 pub(crate) const STRANGERS_MAX: usize = BYTES_MAX / 2;
-/// What is left of the budget is kept for proved callers.
+/// The rest of the budget is reserved for proved callers.
 const PROVED_MAX: usize = BYTES_MAX - HERE_MAX - STRANGERS_MAX;
 
 #[cfg(test)]
@@ -301,7 +303,8 @@ mod tests {
         let unread = UnreadAnswers::default();
         let strangers = unread.hold(stranger(1), &huge()).unwrap();
         assert!(unread.hold(stranger(2), &small()).is_none());
-        // Strangers count for no more than their half among proved callers, and these not at all among strangers.
+        // For proved callers, strangers count at most as their half. For strangers, proved callers
+        // do not count.
         let members = unread.hold(proved(3), &huge()).unwrap();
         assert!(unread.hold(proved(4), &small()).is_none());
         drop(strangers);

@@ -1,8 +1,8 @@
-//! Measuring: one thread with a timetable, and a bounded number of short-lived threads that experiment.
+//! Runs experiments: one thread with a timetable, and a bounded number of short-lived threads.
 //!
-//! Nothing here waits for HTTP or storage (invariant 12), and no target waits for another: every
-//! experiment blocks a thread of its own until its deadline. Of one target at most one experiment runs
-//! at a time, and at most one bulk test on this host.
+//! Measuring never waits for HTTP or storage (invariant 21). Each experiment blocks a thread of its
+//! own, at most until its deadline, so no target delays another. At most one experiment for each
+//! target and one bulk test on this host run at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -36,7 +36,7 @@ pub(crate) struct Prober {
     thread: JoinHandle<()>,
 }
 
-/// What the prober works with.
+/// Parts of the station that the prober uses.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) host: Name,
@@ -45,9 +45,9 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
-    /// Signs for peers of the mesh, and is told whether they answer.
+    /// Signs requests to peers of the mesh, and records whether they answer.
     pub(crate) board: Arc<Board>,
-    /// For one bulk transfer at a time, its own or a test of the mesh.
+    /// Permits one bulk transfer on this host at a time: the prober's or a test of the mesh.
     pub(crate) place: Arc<Place>,
 }
 
@@ -57,28 +57,28 @@ enum Command {
     Stop,
 }
 
-/// What a worker tells when it is done.
+/// Report of a worker that has finished.
 struct Finished {
     job: Job,
-    /// What a target turned out to be.
+    /// Kind of target that was detected.
     peer: Option<Peer>,
-    /// The target did not answer as it did when it was found out what it is.
+    /// The response did not fit the detected kind of target.
     mistaken: bool,
 }
 
-/// What the timetable is made of.
+/// A job of the timetable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Job {
     Cpu,
     Memory,
     Detect(Name),
-    /// What was no station may have become one.
+    /// Detects again what a server is; it may be a station by now.
     DetectAgain(Name),
     Probe(Name, Kind),
 }
 
 impl Prober {
-    /// Starts measuring as soon as it is given a plan.
+    /// Starts the thread. It measures nothing before the first [`Prober::plan`].
     pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
         let (commands, receiver) = channel();
         let cancel = Cancel::default();
@@ -102,13 +102,13 @@ impl Prober {
         Ok(Self { commands, cancel, thread })
     }
 
-    /// Measures `targets` from now on, and nothing else.
+    /// Replaces all targets by `targets`.
     pub(crate) fn plan(&self, config: Arc<Config>, targets: Vec<Target>) {
-        // The thread ends only by `stop`.
+        // Sending fails only after `stop`, when no thread needs the plan.
         let _ = self.commands.send(Command::Plan { config, targets });
     }
 
-    /// Stops all experiments; what they had not finished is not recorded.
+    /// Stops all experiments. Unfinished ones are not recorded.
     pub(crate) fn stop(self) {
         self.cancel.cancel();
         let _ = self.commands.send(Command::Stop);
@@ -122,13 +122,14 @@ struct State {
     finished: Sender<Command>,
     config: Arc<Config>,
     targets: BTreeMap<Name, Target>,
-    /// What targets without quantities turned out to be.
+    /// Detected kinds of the targets without quantities.
     peers: BTreeMap<Name, Peer>,
     timetable: Timetable<Job>,
     sensors: Sensors,
-    /// Targets of which an experiment runs.
+    /// Targets with a running experiment.
     busy: BTreeSet<Name>,
-    /// Due, but its target is busy or a bulk test runs; and since when.
+    /// Jobs that are due but cannot start, because their target is busy or a bulk test runs, each
+    /// with the time it was due.
     waiting: Vec<(Job, Instant)>,
     began: Instant,
 }
@@ -152,7 +153,7 @@ impl State {
         self.drain(commands);
     }
 
-    /// Waits for the workers, which notice the switch within a tenth of a second, but not for ever.
+    /// Waits for the workers, at most [`DRAIN`]. A worker reads the cancel flag every 0.1 s.
     fn drain(&mut self, commands: &Receiver<Command>) {
         let limit = Instant::now() + DRAIN;
         while !self.busy.is_empty() {
@@ -181,7 +182,8 @@ impl State {
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
             let patient = match &job {
-                // Many peers at once would be a storm, here and at each newcomer.
+                // Spread over a whole period: many peers at once would cause a burst here and at
+                // each new station.
                 Job::Probe(name, kind) => {
                     let is_slowed = self.config.probe_period < period;
                     kind.is_bulk() || (is_slowed && self.is_peer(name))
@@ -225,7 +227,7 @@ impl State {
                 if let Some(outcome) = self.sensors.cpu_available() {
                     self.record_own(Quantity::CPU_AVAILABLE, outcome);
                 } else {
-                    // The first reading begins the interval; the first value follows soon.
+                    // The first reading only starts the interval; schedule the second one soon.
                     self.timetable.postpone(&job, self.began.elapsed() + FIRST_CPU_INTERVAL);
                 }
             }
@@ -257,7 +259,8 @@ impl State {
         }
     }
 
-    /// A latency test with a peer was due and is not made: its exchanges have no answer.
+    /// Records a latency test of a peer that was due but does not run, as exchanges without
+    /// response.
     fn missed(&self, job: &Job) {
         if let Job::Probe(name, Kind::Rtt) = job
             && self.is_peer(name)
@@ -267,7 +270,7 @@ impl State {
         }
     }
 
-    /// `held` is the place for a bulk transfer.
+    /// Starts a worker. `held` is the permit for a bulk transfer, released when the worker ends.
     fn spawn(&mut self, job: Job, due: Instant, target: Target, held: Option<Held>) {
         let name = target.name.clone();
         let worker = Worker {
@@ -284,7 +287,7 @@ impl State {
                 let done =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
                 drop(held);
-                // A panicking experiment is a defect, but must not make its target busy for ever.
+                // A panic in an experiment is a bug, but must not leave the target busy for ever.
                 let done = done.unwrap_or(Finished { job, peer: None, mistaken: false });
                 let _ = finished.send(Command::Finished(done));
             }
@@ -304,9 +307,9 @@ impl State {
     fn context(&self, target: &Target) -> Context {
         Context {
             deadline: self.config.probe_timeout,
-            // Its own or none: whoever adds a target must not be shown the token of another.
+            // The target's own token or none: a target added by another caller must not receive it.
             token: target.token.as_ref().map(|token| token.reveal().to_string()),
-            // A peer knows this station by its key.
+            // Peers authenticate this station by its signature.
             sign: (target.from == Provenance::Mesh)
                 .then(|| self.parts.board.identity.signer(target.name.clone())),
             cancel: self.cancel.clone(),
@@ -326,11 +329,11 @@ impl State {
     }
 }
 
-/// What an experiment says of its target.
+/// Findings of an experiment about its target.
 struct Measurement {
-    /// The answer shows that the target is not what it was.
+    /// The response shows that the target is of another kind than detected.
     mistaken: bool,
-    /// Something was measured.
+    /// At least one value was measured.
     answered: bool,
     /// The port refused the connection.
     refused: bool,
@@ -341,7 +344,7 @@ struct Worker {
     parts: Parts,
     context: Context,
     bytes: u64,
-    /// How long it was due before it began.
+    /// Time from when the job was due until it began.
     waited: Duration,
     target: Target,
 }
@@ -360,8 +363,8 @@ impl Worker {
         }
     }
 
-    /// Finds out what the target is; when it cannot be reached, that is a failed `connect`, and a
-    /// station that declines is a failed `rtt`.
+    /// Detects the kind of the target. If it cannot be reached, records a failed `connect`; if a
+    /// station declines, a failed `rtt`.
     fn detect(&self) -> Option<Peer> {
         match detect(&self.target.address, &self.context) {
             Ok(peer) => Some(peer),
@@ -375,11 +378,11 @@ impl Worker {
         }
     }
 
-    /// Measures the `connect` of a target that answers no question, and finds out what the target is by it.
+    /// Measures `connect` of a target of undetected kind, and infers the kind from it.
     ///
-    /// A server that hangs at a GET is still a server. A host that refuses the connection answers, too, but what
-    /// it is shows only when something listens there: until then it is asked again each period, and what needs the
-    /// service is measured as failed.
+    /// A server that never answers a GET is still a server. A host that refuses the connection is
+    /// up, but its kind is known only when a program listens on the port. Until then each period
+    /// detects again, and the quantities that need the program are recorded as failed.
     fn connect(&self) -> Option<Peer> {
         let Measurement { answered, refused, .. } = self.measure(Kind::Connect);
         if !refused {
@@ -392,7 +395,7 @@ impl Worker {
         None
     }
 
-    /// Whether the target was a station when it was measured before.
+    /// Whether the target was measured as a station before.
     fn was_station(&self) -> bool {
         let (source, target) = (self.parts.host.clone(), self.target.name.clone());
         let series = Series { source, target, quantity: Quantity::RTT };
@@ -402,7 +405,7 @@ impl Worker {
     fn measure(&self, kind: Kind) -> Measurement {
         let bulk_before = self.bulk_begun();
         let loaded_before = self.parts.responder.bulk_running();
-        // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
+        // Lock the bank here, on the experiment's own thread: the timetable must never wait.
         let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
         let context = Context { rtt_forecast_s, ..self.context.clone() };
         let is_latency = self.target.from == Provenance::Mesh && kind == Kind::Rtt;
@@ -451,20 +454,20 @@ impl Worker {
         Measurement { mistaken, answered, refused }
     }
 
-    /// A latency test of a peer, each exchange from when it would have been due.
+    /// Measures the latency of a peer, each exchange from the time at which it was due.
     fn latencies(&self, context: &Context) -> Paced {
         let n = Plan::RTT_EXCHANGES;
-        // Half of the deadline is left to open the session and to answer.
+        // Half of the deadline is left for opening the session and for the last responses.
         let every = EVERY.min(context.deadline / (2 * n));
         let paced = paced(&self.target.address, n, every, context);
-        // What stopped it is this host: no word about the peer.
+        // This host stopped the test, so missing responses say nothing about the peer.
         let missed = if stopped(&paced.result) { 0 } else { paced.missed };
         let late = delay(self.waited, paced.opened_after, &paced.answered_s);
         let answered_s = since_due(&paced.answered_s, every, late);
         Paced { missed, answered_s, ..paced }
     }
 
-    /// The forecast of the idle round-trip time, which a transfer's time is corrected by (JavaNws §2.1.1).
+    /// Forecast of the idle round-trip time (s), which corrects a transfer's time (JavaNws §2.1.1).
     fn rtt_forecast_s(&self) -> Option<f64> {
         let (source, target) = (self.parts.host.clone(), self.target.name.clone());
         let series = Series { source, target, quantity: Quantity::RTT };
@@ -472,7 +475,8 @@ impl Worker {
         next.map(|next| next.median.value)
     }
 
-    /// Transfers begun so far, ours and those that the responder serves: one may begin and end meanwhile.
+    /// Bulk transfers begun so far: on this host, and by the responder. A changed count shows a
+    /// transfer that began and ended in between.
     fn bulk_begun(&self) -> (u64, u64) {
         (self.parts.place.begun(), self.parts.responder.bulk_begun())
     }
@@ -483,7 +487,7 @@ impl Worker {
     }
 }
 
-/// Whether an experiment was stopped from outside.
+/// Whether the station stopped the experiment.
 fn stopped<T>(result: &Result<T, ProbeError>) -> bool {
     result.as_ref().is_err_and(|error| error.stopped)
 }
@@ -494,7 +498,7 @@ fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Du
     let is_url = target.address.scheme() != Scheme::Address;
     let kinds = match (target.quantities.is_empty(), peer) {
         (false, _) => target.kinds(),
-        // A page somewhere on a server is no station, and need not be asked.
+        // A URL with a path is a page of a server, not a station: nothing to detect.
         (true, None) if is_url && target.address.path() != "/" => Kind::usual(false, true).to_vec(),
         (true, None) => return vec![(Job::Detect(target.name.clone()), probe_period)],
         (true, Some(peer)) => Kind::usual(peer == Peer::Station, is_url).to_vec(),
@@ -519,15 +523,16 @@ fn error_detail(error: &ProbeError) -> String {
     crate::detail::message(&error.message)
 }
 
-/// The loop looks around at least so often.
+/// Longest wait of the loop.
 const IDLE: Duration = Duration::from_secs(60);
-/// A target that was no station is asked again so often: somebody may have started one there.
+/// Period for detecting again what a server is: a station may have been started there.
 const DETECT_AGAIN: Duration = Duration::from_hours(1);
-/// How long stopping waits for experiments that were told to stop.
+/// Longest wait for experiments at a stop.
 const DRAIN: Duration = Duration::from_secs(1);
-/// The first share of the processor is measured over one second, so that a page is not empty for ten.
+/// Length of the first interval of `cpu_available`: the page shows a value after 1 s instead of
+/// after a period of 10 s.
 const FIRST_CPU_INTERVAL: Duration = Duration::from_secs(1);
-/// A TLS handshake fits; the pages that are not touched cost nothing.
+/// Enough for a TLS handshake. Pages of the stack that are not touched take no memory.
 const STACK_BYTES: usize = 1 << 20;
 
 #[cfg(test)]

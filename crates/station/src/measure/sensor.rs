@@ -1,4 +1,4 @@
-//! Sensors of the host itself: pure readers of the kernel's texts, and the thin hand that opens them.
+//! Sensors of the host: pure parsers of kernel files, and [`Sensors`], which reads the files.
 
 mod cpu;
 mod memory;
@@ -8,7 +8,8 @@ pub use memory::{MemoryError, available_bytes};
 
 use barograph_forecast::{Failure, Outcome};
 
-/// Reads `/proc` and gives outcomes; on a system without `/proc` every reading is a typed failure.
+/// Reads `/proc` and returns outcomes. On a system without `/proc` every reading is a typed
+/// failure.
 #[derive(Debug, Default)]
 pub struct Sensors {
     cpu: CpuSensor,
@@ -41,7 +42,7 @@ fn kernel_text(path: &str) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|_| Failure::Local)
 }
 
-/// No other system has `/proc`: the sensor exists, and says that it cannot read this host.
+/// Systems without `/proc`: every reading fails with [`Failure::Local`].
 #[cfg(not(target_os = "linux"))]
 fn kernel_text(_path: &str) -> Result<String, Failure> {
     Err(Failure::Local)

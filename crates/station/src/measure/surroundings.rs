@@ -1,14 +1,15 @@
-//! What a station may measure without being told: its gateway and its resolver, and nothing further away.
+//! Default targets of a station: its gateway and its resolver, and no host further away.
 //!
-//! The readers are pure; a text that does not parse gives no target rather than an error, because
-//! nobody asked for these.
+//! The parsers are pure. A text that does not parse yields no target rather than an error, because
+//! no user configured these targets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The default gateway and the resolvers of this host, as far as its files say.
+/// Finds the default gateways and the resolvers of this host in its system files.
 ///
-/// At most one gateway of each address family and the first `RESOLVERS_MAX` resolvers. Addresses of the
-/// host itself (a stub resolver on loopback) are left out: they tell nothing of the network.
+/// Returns at most one gateway of each address family and the first `RESOLVERS_MAX` resolvers.
+/// Addresses of the host itself (a stub resolver on loopback) are left out, because they do not
+/// measure the network.
 #[must_use]
 pub fn discover(gateway_port: u16) -> Vec<SocketAddr> {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
@@ -25,8 +26,9 @@ pub fn discover(gateway_port: u16) -> Vec<SocketAddr> {
     found
 }
 
-/// Default gateways from `/proc/net/route` and `/proc/net/ipv6_route`: of each family the one with
-/// the least metric. Link-local gateways are left out, since a connection to one needs an interface.
+/// Default gateways from `/proc/net/route` and `/proc/net/ipv6_route`: for each address family the
+/// one with the lowest metric. Link-local gateways are left out, since a connection to one needs an
+/// interface.
 #[must_use]
 pub fn gateways(route: &str, ipv6_route: &str) -> Vec<IpAddr> {
     let v4 = route.lines().skip(1).filter_map(gateway_v4).min_by_key(|(metric, _)| *metric);
@@ -34,7 +36,7 @@ pub fn gateways(route: &str, ipv6_route: &str) -> Vec<IpAddr> {
     v4.map(|(_, ip)| IpAddr::V4(ip)).into_iter().chain(v6.map(|(_, ip)| IpAddr::V6(ip))).collect()
 }
 
-/// Name servers from `resolv.conf` (resolv.conf(5)), without those on this host itself.
+/// Name servers from `resolv.conf` (resolv.conf(5)), without those on this host.
 #[must_use]
 pub fn resolvers(text: &str) -> Vec<IpAddr> {
     let servers = text.lines().filter_map(|line| {
@@ -44,8 +46,8 @@ pub fn resolvers(text: &str) -> Vec<IpAddr> {
     servers.filter(|ip| !ip.is_loopback() && !ip.is_unspecified()).collect()
 }
 
-/// Columns: interface, destination, gateway, flags, references, use, metric, mask, … Addresses are
-/// hexadecimal in the host's own byte order.
+/// Parses columns: interface, destination, gateway, flags, references, use, metric, mask, …
+/// Addresses are hexadecimal in the byte order of the host.
 fn gateway_v4(line: &str) -> Option<(u32, Ipv4Addr)> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let hexadecimal = |index: usize| u32::from_str_radix(words.get(index)?, 16).ok();
@@ -56,8 +58,8 @@ fn gateway_v4(line: &str) -> Option<(u32, Ipv4Addr)> {
     (up_and_gateway && is_default && !gateway.is_unspecified()).then_some((metric, gateway))
 }
 
-/// Columns: destination, its prefix length, source, its prefix length, next hop, metric, references,
-/// use, flags, interface; all hexadecimal, addresses in network order.
+/// Parses columns: destination, its prefix length, source, its prefix length, next hop, metric,
+/// references, use, flags, interface. All are hexadecimal, addresses in network order.
 fn gateway_v6(line: &str) -> Option<(u32, Ipv6Addr)> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let hexadecimal = |index: usize| u32::from_str_radix(words.get(index)?, 16).ok();
@@ -72,10 +74,11 @@ fn gateway_v6(line: &str) -> Option<(u32, Ipv6Addr)> {
 /// RTF_UP | RTF_GATEWAY (`linux/route.h`).
 const FLAGS: u32 = 0x0001 | 0x0002;
 
-/// DNS over TCP (RFC 7766): a resolver must answer there.
+/// Port of DNS over TCP (RFC 7766): a resolver must accept connections there.
 const DNS_PORT: u16 = 53;
 
-/// resolv.conf allows three name servers (MAXNS); the first answers in practice.
+/// Most resolvers to measure. resolv.conf allows three (MAXNS), but programs use the first while it
+/// answers.
 const RESOLVERS_MAX: usize = 1;
 
 #[cfg(test)]

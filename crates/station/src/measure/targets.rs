@@ -1,5 +1,5 @@
-//! The list of targets: the station's own, the configuration's, the peers of its mesh, and those added through
-//! the API, which a file in the state directory keeps.
+//! The list of targets: defaults, configured targets, peers of the mesh, and targets added through
+//! the API. Added targets are stored in a file of the state directory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::state::write_whole;
 use crate::sync::lock;
 use crate::target::{Provenance, Target};
 
-/// All targets, and who wants to know when they change.
+/// All targets, with a callback for changes.
 pub(crate) struct Targets {
     file: PathBuf,
     lists: Mutex<Lists>,
@@ -21,14 +21,14 @@ pub(crate) struct Targets {
 
 #[derive(Default)]
 struct Lists {
-    /// Defaults and configuration, by name.
+    /// Default and configured targets, by name.
     given: BTreeMap<String, Target>,
     added: BTreeMap<String, Target>,
-    /// Peers: what anybody else says of a target of that name holds.
+    /// Peers of the mesh. A target of the same name in another list overrides the peer's.
     mesh: BTreeMap<String, Target>,
 }
 
-/// Why the list was not changed.
+/// Error: the list was not changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TargetsError {
     #[error("`{0}` is measured already")]
@@ -54,10 +54,11 @@ struct Kept {
 }
 
 impl Targets {
-    /// The list with what `directory` keeps; `changed` is called with all targets at every change.
+    /// Opens the list with the added targets stored in `directory`. Every change calls `changed`
+    /// with all targets.
     ///
     /// # Errors
-    /// When the file is there and cannot be read: it is not overwritten.
+    /// If the file exists but cannot be read. It is not overwritten.
     pub(crate) fn open(
         directory: &Path,
         changed: impl Fn(Vec<Target>) + Send + Sync + 'static,
@@ -72,11 +73,11 @@ impl Targets {
         Ok(Self { file, lists: Mutex::new(lists), changed: Box::new(changed) })
     }
 
-    /// Replaces what the station itself and its configuration want.
+    /// Replaces the default and the configured targets.
     pub(crate) fn set_given(&self, given: Vec<Target>) {
         let mut lists = lock(&self.lists);
         lists.given.clear();
-        // Later ones are more particular: what the configuration says of a default target holds.
+        // Later targets override earlier ones: the configuration overrides a default target.
         lists.given.extend(given.into_iter().map(|target| (target.name.as_str().to_string(), target)));
         (self.changed)(all(&lists));
     }
@@ -88,13 +89,13 @@ impl Targets {
         (self.changed)(all(&lists));
     }
 
-    /// Who asked for the target of this name, if somebody else than the mesh did: then that is what is measured.
+    /// Provenance of the target that overrides the peer `name`, if there is one.
     pub(crate) fn overrides_mesh(&self, name: &str) -> Option<Provenance> {
         let lists = lock(&self.lists);
         lists.given.get(name).or_else(|| lists.added.get(name)).map(|target| target.from)
     }
 
-    /// Adds a target and keeps it.
+    /// Adds a target and stores the list.
     pub(crate) fn add(&self, target: Target) -> Result<(), TargetsError> {
         let mut lists = lock(&self.lists);
         let name = target.name.as_str().to_string();
@@ -180,7 +181,7 @@ impl From<&Target> for Kept {
 }
 
 const FILE: &str = "targets.json";
-/// More targets than one station can measure without skipping.
+/// Most added targets: more than one station can measure without skipping.
 const ADDED_MAX: usize = 1000;
 
 #[cfg(test)]

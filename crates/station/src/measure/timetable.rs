@@ -1,12 +1,13 @@
-//! When each job is due: periods with jitter, seeded by the job's name. Pure; the caller has the clock.
+//! Times at which jobs are due: periods with jitter, seeded by the job's name. Pure: the caller
+//! provides the time.
 //!
-//! The jitter keeps stations from probing in step. It is uniform within ±`JITTER` of the period and
-//! drawn from the job's own generator, so that a job keeps its phase whatever other jobs do.
+//! Jitter keeps stations from probing in step. It is uniform within ±`JITTER` of the period. Each
+//! job has its own generator, so other jobs do not change its phase.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Jobs of kind `J` and the times at which they are due, in time since the timetable's beginning.
+/// Jobs of type `J` and when they are due, as time since the start of the timetable.
 #[derive(Clone, Debug)]
 pub struct Timetable<J: Ord> {
     jobs: BTreeMap<J, Row>,
@@ -20,14 +21,14 @@ struct Row {
 }
 
 impl<J: Ord + Clone> Timetable<J> {
-    /// A timetable without jobs.
+    /// Creates a timetable without jobs.
     #[must_use]
     pub fn new() -> Self {
         Self { jobs: BTreeMap::new() }
     }
 
-    /// Adds a job, or changes the period of one that is there. A new job is due within
-    /// `FIRST_WITHIN` (or its period, if shorter), so that something is seen soon after the start.
+    /// Adds a job, or changes the period of an existing one. A new job is due within `FIRST_WITHIN`
+    /// (or its period, if shorter), so that the first value appears soon after the start.
     pub fn set(&mut self, job: J, name: &str, period: Duration, now: Duration) {
         match self.jobs.get_mut(&job) {
             Some(row) if row.period == period => {}
@@ -43,7 +44,8 @@ impl<J: Ord + Clone> Timetable<J> {
         }
     }
 
-    /// As [`Timetable::set`], but a new job waits a whole (random part of its) period first: for what is dear.
+    /// As [`Timetable::set`], but a new job first waits a random part of its whole period. For
+    /// costly jobs.
     pub fn set_patient(&mut self, job: J, name: &str, period: Duration, now: Duration) {
         if self.jobs.contains_key(&job) {
             return self.set(job, name, period, now);
@@ -53,20 +55,20 @@ impl<J: Ord + Clone> Timetable<J> {
         self.jobs.insert(job, Row { period, due, random });
     }
 
-    /// Forgets every job that `keep` does not want.
+    /// Removes every job for which `keep` returns false.
     pub fn retain(&mut self, mut keep: impl FnMut(&J) -> bool) {
         self.jobs.retain(|job, _| keep(job));
     }
 
-    /// The time of the next job; `None` = there are no jobs.
+    /// Time of the next job; `None` without jobs.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
         self.jobs.values().map(|row| row.due).min()
     }
 
-    /// Takes the jobs that are due at `now`, most overdue first, and sets their next times.
+    /// Returns the jobs due at `now`, most overdue first, and schedules their next times.
     ///
-    /// A job that is late (the host slept) is due once, not once for every period it missed.
+    /// A late job (the host slept) is due once, not once for each missed period.
     pub fn take_due(&mut self, now: Duration) -> Vec<J> {
         let mut due: Vec<(Duration, J)> = Vec::new();
         for (job, row) in &mut self.jobs {
@@ -81,7 +83,7 @@ impl<J: Ord + Clone> Timetable<J> {
         due.into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Makes a job due again at `at`: it could not begin now.
+    /// Reschedules a job that could not begin for `at`.
     pub fn postpone(&mut self, job: &J, at: Duration) {
         if let Some(row) = self.jobs.get_mut(job) {
             row.due = at;
@@ -95,7 +97,8 @@ impl<J: Ord + Clone> Default for Timetable<J> {
     }
 }
 
-/// Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 16.
+/// SplitMix64 generator (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014, figure 16).
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 
@@ -114,17 +117,17 @@ impl SplitMix64 {
     }
 }
 
-/// FNV-1a, 64 bits (draft-eastlake-fnv §2): a seed that is the same on every host and version.
+/// Seed from a name by FNV-1a, 64 bits (draft-eastlake-fnv §2): the same on every host and version.
 fn seed(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
 }
 
-/// Share of the period by which a job may be early or late.
+/// Jitter, as a share of the period, in both directions.
 const JITTER: f64 = 0.1;
 
-/// A new job first runs within this time: a page is never empty for long.
+/// Longest time until a new job runs first, so that the page is not empty for long.
 const FIRST_WITHIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Where stations say that they are: the own addresses, and which of a peer's can be used. Pure but for
-//! [`interfaces`].
+//! Addresses of stations: those that this station registers, and the usable ones of a peer. Pure
+//! except [`interfaces`].
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,10 +7,10 @@ use barograph_engine::Entry;
 
 use crate::config::unusable;
 
-/// Which of a peer's addresses can be tried from here, and why the others cannot.
+/// Splits the addresses of a peer: those that can be tried from here, and the others with a reason.
 ///
-/// Loopback is another host's own business; it is taken only by a station that is itself on loopback
-/// alone, and so has peers on its own host only.
+/// A loopback address belongs to the peer's own host. It is used only by a station that has
+/// loopback addresses alone, and thus peers on its own host only.
 pub(super) fn vetted(
     given: &[SocketAddr],
     own: &[SocketAddr],
@@ -33,14 +33,15 @@ pub(super) fn vetted(
     (usable, dropped)
 }
 
-/// What a station that listens on `listen`, on a host with `interfaces`, says of where it is.
+/// Addresses that a station registers if it listens on `listen`, on a host with `interfaces`.
 ///
-/// Loopback only where there is nothing else: then others on this host may still find it.
+/// Loopback is registered only if there is nothing else: other stations on this host can then still
+/// find it.
 pub(super) fn own(listen: SocketAddr, interfaces: &[IpAddr]) -> Vec<SocketAddr> {
     if !listen.ip().is_unspecified() {
         return vec![listen];
     }
-    // `[::]` takes both families, `0.0.0.0` one.
+    // `[::]` accepts both families, `0.0.0.0` one.
     let of_family = |ip: &&IpAddr| listen.is_ipv6() || ip.is_ipv4();
     let ips = || interfaces.iter().filter(of_family);
     let far: Vec<&IpAddr> = ips().filter(|ip| !ip.is_loopback() && !is_link_local(**ip)).collect();
@@ -74,7 +75,8 @@ pub(super) fn interfaces() -> Vec<IpAddr> {
         .collect()
 }
 
-/// 169.254.0.0/16 (RFC 3927) and fe80::/10 (RFC 4291 §2.5.6): good on one link, and IPv6 needs its name.
+/// Whether an address is link-local: 169.254.0.0/16 (RFC 3927) or fe80::/10 (RFC 4291 §2.5.6). It
+/// is valid on one link only, and for IPv6 it needs the name of the link.
 fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

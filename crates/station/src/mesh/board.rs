@@ -1,4 +1,5 @@
-//! What is known of the mesh now: written by its thread, read by the API and by measuring, behind short locks.
+//! Current state of the mesh. The thread `directory` writes it; API and prober read it, behind
+//! short locks.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use crate::mesh::identity::{Identity, SignatureError};
 use crate::mesh::sites;
 use crate::sync::lock;
 
-/// Shared by the threads of a station.
+/// State of the mesh, which the threads of a station share.
 pub(crate) struct Board {
     pub(crate) identity: Arc<Identity>,
     pub(crate) kind: Kind,
@@ -33,28 +34,29 @@ pub(crate) struct Board {
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
     standing: Mutex<sites::Standing>,
-    /// The station's groups have changed.
+    /// Notified when the station's groups have changed.
     pub(super) regrouped: Notify,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
-    /// The archive that takes what others measured; it is closed when the station has stopped.
+    /// Archive that stores records of other stations. Weak, so that it closes when the station has
+    /// stopped.
     keeps: Weak<Local>,
-    /// Reads the mesh's stream into it.
+    /// Copies the mesh's stream into this archive.
     archiver: Weak<Archiver>,
-    /// Asked whether the directory takes writes; not kept from closing.
+    /// Reports whether the directory takes writes. Weak, so that it can close.
     engine: Weak<dyn Engine>,
     lease: Duration,
-    /// A peer's addresses are to be tried.
+    /// Notified when the addresses of a peer need a check.
     pub(super) doubt: Notify,
-    /// Events that found no room on their way to the command or the webhook.
+    /// Events that were dropped before they reached the command or the webhook.
     pub(super) hooks_dropped: AtomicU64,
 }
 
-/// What `/metrics` says of the mesh.
+/// Figures of the mesh for `/metrics`.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) is_connected: bool,
     pub(crate) is_read_only: bool,
-    /// How many stations of the directory stand how.
+    /// Number of stations in each state.
     pub(crate) peers: [(&'static str, usize); 3],
     pub(crate) hooks_dropped: u64,
     pub(crate) spool: Option<Spool>,
@@ -63,45 +65,45 @@ pub(crate) struct Figures {
     pub(crate) latencies: Vec<Spread>,
 }
 
-/// How the directory does.
+/// State of the station's connection to the directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
-    /// Why registering failed last; `None` = it did not.
+    /// Why the last registration failed; `None` if it succeeded.
     pub(super) refused: Option<String>,
-    /// The directory does not take this station's invitation: what to do, in a sentence.
+    /// If the directory rejects this station's invitation: what to do, as a sentence.
     pub(super) denied: Option<String>,
     pub(super) is_registered: bool,
-    /// Groups that are watched, and why those that are not cannot be.
+    /// Groups that are watched; `unwatched` is why another one is not.
     pub(super) watching: BTreeSet<Name>,
     pub(super) unwatched: Option<String>,
-    /// Groups that are to be watched.
+    /// Groups that should be watched.
     pub(super) groups: Vec<Name>,
-    /// It can be read and takes no writes.
+    /// Set while the directory can be read and takes no writes.
     pub(super) read_only: Option<ReadOnly>,
-    /// Since when it cannot be reached.
+    /// Since when [`Self::is_connected`] is false.
     pub(super) away_since: Option<Instant>,
-    /// It was registered in this run.
+    /// Whether the station was registered in this run.
     pub(super) was_registered: bool,
-    /// The addresses of the newest registrations of this run, the last one's last.
+    /// Addresses of the newest registrations of this run, the newest last.
     pub(super) given: Vec<Vec<SocketAddr>>,
-    /// Another station is registered under this one's name, as the directory tells.
+    /// Conflict with another station under this one's name, from the watch of the directory.
     pub(super) conflict: Option<String>,
-    /// The same, as the own registration tells.
+    /// The same, from the lease of this station.
     pub(super) displaced: Option<String>,
-    /// Nobody has this station's name.
+    /// Whether no station is registered under this one's name.
     pub(super) is_vacant: bool,
-    /// Hosts passed over because there are too many.
+    /// Hosts that were ignored because there are too many.
     pub(crate) passed_over: u64,
 }
 
 impl Directory {
-    /// Whether this station is registered and hears of all its groups.
+    /// Whether this station is registered and watches all its groups.
     pub(crate) fn is_connected(&self) -> bool {
         let is_watching = self.groups.iter().all(|group| self.watching.contains(group));
         self.is_registered && is_watching && self.refused.is_none() && self.conflict().is_none()
     }
 
-    /// Why it is not connected.
+    /// Why the station is not connected; `None` if it is.
     pub(crate) fn why(&self) -> Option<&str> {
         if self.is_connected() {
             return None;
@@ -114,31 +116,32 @@ impl Directory {
         Some(why.unwrap_or(unknown))
     }
 
-    /// For how long it has been away, in seconds; `None` = it is there.
+    /// Seconds for which the station has not been connected; `None` if it is connected.
     pub(crate) fn away_s(&self) -> Option<f64> {
         self.away_since.map(|since| since.elapsed().as_secs_f64())
     }
 
-    /// For how long it could be read and took no writes, in seconds; `None` = it takes them, or
-    /// cannot be read.
+    /// Seconds for which the directory could be read and took no writes; `None` if it takes writes
+    /// or cannot be read.
     pub(crate) fn read_only_s(&self) -> Option<f64> {
         self.read_only.as_ref().map(|read_only| read_only.since.elapsed().as_secs_f64())
     }
 
-    /// That another station is registered under this one's name.
+    /// Describes another station that is registered under this one's name.
     pub(crate) fn conflict(&self) -> Option<&str> {
         self.conflict.as_deref().or(self.displaced.as_deref())
     }
 
-    /// Where this station says that it is; empty before it has said so.
+    /// Addresses of the newest registration; empty before the first.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         self.given.last().map_or(&[], Vec::as_slice)
     }
 
-    /// Whether an entry under this station's name is another's, by its key or addresses: what to do, in a sentence.
+    /// If `entry`, under this station's name, belongs to another station by its key or addresses:
+    /// what to do, as a sentence.
     pub(super) fn conflict_with(&self, entry: &Entry, key: [u8; 32]) -> Option<String> {
         let has_other_key = entry.key != Some(key);
-        // What stands there from an earlier run goes with the first registration of this one.
+        // The first registration of this run replaces an entry of an earlier run.
         let is_copy = self.was_registered && !self.given.contains(&entry.addresses);
         (has_other_key || is_copy).then(|| {
             let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
@@ -155,7 +158,7 @@ impl Directory {
         })
     }
 
-    /// Notes since when it is away, after a change.
+    /// Updates `away_since` after a change.
     fn judge(&mut self, now: Instant) {
         self.away_since = if self.is_connected() { None } else { self.away_since.or(Some(now)) };
     }
@@ -192,12 +195,12 @@ impl Board {
         }
     }
 
-    /// Where this station stands.
+    /// Site and groups of this station.
     pub(crate) fn standing(&self) -> sites::Standing {
         lock(&self.standing).clone()
     }
 
-    /// It stands elsewhere from now on.
+    /// Changes the site and groups of this station.
     pub(crate) fn set_standing(&self, standing: sites::Standing) {
         let before = std::mem::replace(&mut *lock(&self.standing), standing.clone());
         if before.groups != standing.groups {
@@ -205,17 +208,18 @@ impl Board {
         }
     }
 
-    /// The peers; to be held for moments only.
+    /// Locks the table of peers. Hold the lock only for moments.
     pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
         lock(&self.peers)
     }
 
-    /// How the directory does.
+    /// State of the station's connection to the directory.
     pub(crate) fn directory(&self) -> Directory {
         Directory { read_only: self.read_only(), ..lock(&self.directory).clone() }
     }
 
-    /// The directory can be read and takes no writes: no peer is lost meanwhile.
+    /// Why and since when the directory takes no writes although it can be read. No peer is lost
+    /// meanwhile.
     pub(crate) fn read_only(&self) -> Option<ReadOnly> {
         self.engine.upgrade()?.read_only()
     }
@@ -226,22 +230,24 @@ impl Board {
         directory.judge(Instant::now());
     }
 
-    /// Records that wait for the mesh; `None` = the station stores for itself alone.
+    /// State of the spool; `None` if the station has joined no mesh.
     pub(crate) fn spool(&self) -> Option<Spool> {
         self.spool.as_ref().map(|figures| figures())
     }
 
-    /// Figures of the archive that takes what others measured; `None` = this station keeps none.
+    /// Statistics of the archive that stores records of other stations; `None` if this station has
+    /// none.
     pub(crate) fn archive(&self) -> Option<Statistics> {
         self.keeps.upgrade().map(|archive| archive.statistics())
     }
 
-    /// What was read of the mesh's stream; `None` = this station reads none.
+    /// Statistics of reading the mesh's stream; `None` if this station reads none.
     fn archiver(&self) -> Option<ArchiverStatistics> {
         self.archiver.upgrade().map(|archiver| archiver.statistics())
     }
 
-    /// Notes in `health` what the directory, the spool and the archive of the mesh have refused or not kept.
+    /// Reports to `health` what the directory, the spool and the archive of the mesh have refused
+    /// or not kept.
     pub(crate) fn note_refusals(&self, health: &Health) {
         health.refused_in_all(Limit::Peers, lock(&self.directory).passed_over);
         health.refused_in_all(Limit::Hooks, self.hooks_dropped());
@@ -265,24 +271,25 @@ impl Board {
         }
     }
 
-    /// Events that the command or the webhook did not get, because too many waited.
+    /// Events that the command or the webhook did not receive, because the queue was full or a
+    /// newer event of the host replaced them.
     pub(crate) fn hooks_dropped(&self) -> u64 {
         self.hooks_dropped.load(Ordering::Relaxed)
     }
 
-    /// An experiment with a peer ended. Never waits.
+    /// Records the end of an experiment with a peer. Never waits.
     pub(crate) fn measured(&self, host: &Name, answered: bool) {
         if self.peers().measured(host, answered) {
             self.doubt.notify_one();
         }
     }
 
-    /// Whether a station may ask this one for experiments now.
+    /// Whether a station may request experiments from this one now.
     pub(super) fn knows(&self, host: &Name) -> bool {
         self.peers().key(host, Instant::now(), self.lease).is_some()
     }
 
-    /// Checks a signed request; gives the caller's name.
+    /// Verifies a signed request and returns the caller's name.
     pub(crate) fn verify(
         &self,
         authorization: &str,
@@ -293,7 +300,7 @@ impl Board {
             .verify(authorization, method, path, |host| self.peers().key(host, Instant::now(), self.lease))
     }
 
-    /// How many stations of the directory stand how: up, lost, ignored.
+    /// Number of stations in each state: up, lost, ignored.
     pub(crate) fn counts(&self) -> [(&'static str, usize); 3] {
         let peers = self.peers();
         let count = |word| (word, peers.all().filter(|peer| peer.standing.as_str() == word).count());
@@ -301,7 +308,7 @@ impl Board {
         words.map(|standing| count(standing.as_str()))
     }
 
-    /// What `/metrics` of `host`, this station, says.
+    /// Figures of the mesh for `/metrics`. `host` is this station.
     pub(crate) fn figures(&self, host: &Name) -> Figures {
         Figures {
             is_connected: self.directory().is_connected(),
@@ -314,26 +321,26 @@ impl Board {
         }
     }
 
-    /// Latencies of exchanges of `host`, this station, with its peers. An exchange that was under way when its
-    /// peer was removed is left out.
+    /// Latency distributions of exchanges of `host`, this station, with its peers. Removed peers
+    /// are left out, also if an exchange was under way at the removal.
     pub(crate) fn spreads(&self, host: &Name) -> Vec<Spread> {
         let mut spreads = self.latencies.spreads(host, Instant::now());
         spreads.retain(|spread| !self.removed.contains(&spread.series.target));
         spreads
     }
 
-    /// Stations whose records arrive here with labels too far ahead, and how far.
+    /// Stations that send records with time labels too far ahead, and how far.
     pub(crate) fn clocks_ahead(&self) -> Vec<(Name, Duration)> {
         self.keeps.upgrade().map_or_else(Vec::new, |archive| archive.clocks_ahead())
     }
 
-    /// What is wrong, in sentences for `/healthz`.
+    /// Problems of the mesh, as sentences for `/healthz`.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         let directory = self.directory();
         let read_only = directory.read_only.as_ref().filter(|_| directory.denied.is_none());
         if let Some(read_only) = read_only {
-            // Within a lease no registration runs out for it.
+            // No registration ends because of an outage shorter than a lease.
             let since = Some(read_only.since.elapsed()).filter(|since| self.lease <= *since);
             reasons.extend(since.map(|since| {
                 format!(
@@ -361,7 +368,7 @@ impl Board {
     }
 }
 
-/// Wall-clock label of now, in seconds since 1970-01-01 UTC.
+/// Current wall-clock time, in seconds since 1970-01-01 UTC.
 pub(super) fn now_s() -> f64 {
     now_s_of_events().as_secs_f64()
 }
@@ -370,11 +377,12 @@ fn now_s_of_events() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Why a station that was registered is not connected, where nothing else is known.
+/// Why a station that was registered is not connected, if no other reason is known.
 const LAPSED: &str =
     "this station's registration ran out, or the directory has forgotten it; it is tried again";
-/// What it means that a directory takes no writes, and what to do.
+/// Effect of a directory that takes no writes, and what to do.
 const READ_ONLY: &str = "peers are measured as before, none is lost, and none can join; start the NATS servers that \
                          are down, or make room on a server's disk and restart that server";
-/// A restart of the station that others have joined takes seconds; a minute is an outage.
+/// Time without connection after which `/healthz` reports it. A restart of the station that others
+/// have joined takes seconds; a minute is an outage.
 const AWAY_MATTERS: Duration = Duration::from_secs(60);

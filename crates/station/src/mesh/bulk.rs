@@ -1,7 +1,9 @@
-//! Bulk tests between stations: both ends' leave, the tests themselves, and what is kept of them (docs/spec/mesh.md §5).
+//! Bulk tests between stations: consent of both ends, the tests, and their records
+//! (docs/spec/mesh.md §5).
 //!
-//! A test passes three places: this host's one [`Place`] for transfers, its [`Gate`] (budget and token), and the
-//! peer's answer in the probe session, which comes of the peer's own place and gate.
+//! A test needs three permissions: this host's only [`Place`] for bulk transfers; its [`Gate`]
+//! (budget and token); and the peer's consent in the probe session, which needs the place and gate
+//! of the peer.
 
 mod door;
 mod iperf3;
@@ -46,40 +48,40 @@ use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
 use crate::sync::lock;
 
-/// Bulk tests of one station, at either end.
+/// Bulk tests of one station, as source and as target.
 pub(crate) struct Bulk {
     pub(crate) host: Name,
-    /// Whether it takes part in any.
+    /// Whether this station takes part in bulk tests.
     pub(crate) consents: bool,
     pub(crate) plan: PlanConfig,
     pub(crate) place: Arc<Place>,
     early_stop: bool,
     with: BulkWith,
-    /// Where iperf3 may serve; `None` = it may not.
+    /// Port of the iperf3 server; `None` = iperf3 is not enabled.
     iperf3_port: Option<u16>,
     board: Arc<Board>,
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
     gate: Mutex<Gate>,
-    /// What the gate has given leave for, on disk.
+    /// File of the tests that the gate has admitted.
     kept: Mutex<Kept>,
     log: Mutex<Log>,
-    /// What full tests say of early estimates, by path.
+    /// State of the path to each peer.
     paths: Mutex<BTreeMap<Name, Path>>,
     turns: Mutex<Turns>,
     cancel: Cancel,
     began: Instant,
 }
 
-/// The plan's own figures.
+/// Figures of the plan of turns.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turns {
     statistics: Statistics,
-    /// When the next turn is; `None` = there are no peers.
+    /// Time of the next turn; `None` without peers.
     next_at: Option<Duration>,
 }
 
-/// What a station works with.
+/// Parts of the station that bulk tests use.
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) board: Arc<Board>,
@@ -88,34 +90,37 @@ pub(crate) struct Parts {
     pub(crate) files: StateFiles,
 }
 
-/// What became of a test that this station wanted to start.
+/// Result of a test that this station wanted to start.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It was made, and gave a rate or not.
+    /// The test ran, with or without a rate.
     Made { row: Test, cost: Cost },
-    /// The peer gave no leave.
+    /// The peer refused its consent.
     Refused { why: String, retry_after: Duration },
-    /// This host gave none.
+    /// This host cannot start the test now.
     Deferred { why: String, retry_after: Duration },
-    /// The station stops.
+    /// The station stopped during the test.
     Stopped,
 }
 
-/// What `/metrics` and `GET /v1/tests` say of the budget and the turns.
+/// Figures of budget and turns for `/metrics` and `GET /v1/tests`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) counts: [[u64; 3]; 2],
     pub(crate) spent: Spent,
-    /// Turns in which every peer asked refused.
+    /// Turns in which each peer that the plan tried refused.
     pub(crate) skipped: u64,
-    /// Turns put off for this host's own place or budget.
+    /// Turns postponed because this host could not start a test: its place or budget was not free,
+    /// or iperf3 was missing.
     pub(crate) deferred: u64,
     pub(crate) next_turn_s: Option<f64>,
 }
 
 impl Bulk {
+    /// Creates the bulk tests of a station, with the budget that earlier runs have spent.
+    ///
     /// # Errors
-    /// When the budget makes no sense.
+    /// [`BudgetError`] if the budget is not valid.
     pub(crate) fn new(config: &MeshConfig, parts: Parts) -> Result<Self, BudgetError> {
         let seed = seed();
         let plan = PlanConfig { seed, ..config.plan() };
@@ -147,12 +152,12 @@ impl Bulk {
         })
     }
 
-    /// The newest tests first.
+    /// The logged tests, newest first.
     pub(crate) fn tests(&self) -> Vec<Test> {
         lock(&self.log).newest()
     }
 
-    /// Tests that peers asked for and this station refused, since the start.
+    /// Tests that peers requested and this station refused, since the start.
     pub(crate) fn turned_away(&self) -> u64 {
         lock(&self.log).counts[1][2]
     }
@@ -169,7 +174,8 @@ impl Bulk {
         }
     }
 
-    /// A test that was asked for; blocks for its length and some seconds. `None` = there is no such peer.
+    /// Runs a requested test. Blocks for its length and some seconds. `None` = there is no such
+    /// peer.
     pub(crate) fn on_demand(&self, peer: &Name, length: Option<Duration>) -> Option<Verdict> {
         let target = self.peers().remove(peer)?;
         let shape = self.path(peer).on_demand(length, self.early_stop, &self.plan.budget);
@@ -180,7 +186,7 @@ impl Bulk {
         self.began.elapsed()
     }
 
-    /// Who can be tested, and where.
+    /// Peers that can be tested, and their addresses.
     fn peers(&self) -> BTreeMap<Name, Target> {
         let peers = self.board.peers();
         let able = peers.all().filter(|peer| peer.entry.capabilities.bulk);
@@ -191,7 +197,8 @@ impl Bulk {
         .collect()
     }
 
-    /// In how many groups of different members these peers are; see [`barograph_mesh::Planner::set_groups`].
+    /// Number of groups with different members among these peers; see
+    /// [`barograph_mesh::Planner::set_groups`].
     fn groups(&self, peers: &BTreeMap<Name, Target>) -> u32 {
         let groups = self.board.standing().groups;
         let all = self.board.peers();
@@ -209,7 +216,7 @@ impl Bulk {
         Series { source: self.host.clone(), target: peer.clone(), quantity: Quantity::GOODPUT }
     }
 
-    /// What is known of a path: its calibration from here, its forecast from the bank.
+    /// State of a path: its calibration from this station, its forecast from the bank.
     fn path(&self, peer: &Name) -> Path {
         let path = lock(&self.paths).get(peer).copied().unwrap_or_default();
         let bank = lock(&self.bank);
@@ -223,7 +230,7 @@ impl Bulk {
         }
     }
 
-    /// Makes one test towards `peer`, and records it, within this host's leave and the peer's.
+    /// Runs one test to `peer` and records it, with the consent of both ends.
     fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
         let row = log::begun(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
         let deferred = |why: String, retry_after: Duration| {
@@ -262,12 +269,12 @@ impl Bulk {
                 Cost { duration: Duration::from_secs_f64(streamed.elapsed_s.max(0.0)), bytes: streamed.bytes }
             }
             Err(_) => match sent.load(Ordering::Relaxed) {
-                // It was declined, or never begun: that costs nothing.
+                // Declined, or never started: no cost.
                 0 => Cost::default(),
                 bytes => Cost { duration: began.elapsed(), bytes },
             },
         };
-        // Only a test that was not over in time is counted already.
+        // The gate has already counted a test that was not over in time.
         let _ = lock(&self.gate).end(self.now(), grant, cost);
         self.keep();
         let (row, verdict) = self.judged(peer, shape, row, cost, result);
@@ -275,7 +282,8 @@ impl Bulk {
         verdict
     }
 
-    /// This host's own leave, begun at once: what the peer says comes within the time of the test.
+    /// Takes this host's budget and token, and starts the token's time at once: the peer's response
+    /// arrives within the time of the test.
     fn start(&self, now: Duration, peer: &Name, expected: Cost) -> Result<u64, Refusal> {
         let mut gate = lock(&self.gate);
         let grant = gate.start(now, peer.as_str(), expected)?;
@@ -285,14 +293,15 @@ impl Bulk {
         begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: PLACE_AGAIN })
     }
 
-    /// Keeps what is spent, so that a restart does not give it back: before a test, which may end with the station, and after.
+    /// Stores what is spent, so that a restart does not restore the budget. Called before a test,
+    /// because the station may die during it, and after.
     fn keep(&self) {
         let kept = lock(&self.kept);
         let past = lock(&self.gate).past(self.now());
         kept.write(&past);
     }
 
-    /// Signed, and no longer than a test surrounds.
+    /// Context of a probe session: signed requests, and [`AROUND`] as the time beside the test.
     fn context(&self, peer: &Name) -> Context {
         Context {
             deadline: AROUND,
@@ -303,7 +312,7 @@ impl Bulk {
         }
     }
 
-    /// Streams; a peer that allows less is asked for that.
+    /// Runs the test as Barograph's own stream. If the peer permits less, requests that.
     fn stream(
         &self,
         peer: &Name,
@@ -328,7 +337,8 @@ impl Bulk {
             if limit == 0 || tries.next().is_none() {
                 return result;
             }
-            // Bytes are judged first; no responder allows so few of them that they could be milliseconds.
+            // `limit` is in bytes or in milliseconds. A peer checks bytes first, and any limit of
+            // bytes is above STREAM_MS_MAX.
             if limit <= u64::from(STREAM_MS_MAX) {
                 plan.seconds = plan.seconds.min(limit as f64 / 1000.0);
             } else {
@@ -345,16 +355,16 @@ fn retry_after(refusal: &Refusal) -> Duration {
     }
 }
 
-/// From the system's randomness, as the standard library's hash maps are keyed.
+/// Random seed, from the system's randomness that seeds the hash maps of the standard library.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }
 
-/// What a test surrounds: connecting twice, asking, and the last acknowledgement; within the time that the gate
-/// gives a test beyond its length (5 s).
+/// Time of a session beside the test: two connections, the request, and the last acknowledgement.
+/// Shorter than the time that the gate permits beyond a test's length (5 s).
 const AROUND: Duration = Duration::from_secs(4);
-/// When to look again while a transfer of the owner's runs here: they take seconds.
+/// Time before a retry while another bulk transfer runs on this host; such transfers take seconds.
 const PLACE_AGAIN: Duration = Duration::from_secs(5);
-/// A peer may allow fewer bytes, and less time.
+/// Most repetitions of a request: a peer may permit fewer bytes, and less time.
 const LOWERED_MAX: u32 = 2;

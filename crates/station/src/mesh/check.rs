@@ -1,6 +1,7 @@
-//! Which of a peer's addresses answers, and whether it is the peer who answers there.
+//! Finds the address at which a peer answers, and verifies that it is the peer.
 //!
-//! Private addresses mean another host in another network: whoever answers is asked for its name.
+//! A private address belongs to another host in another network, so the station that answers must
+//! give its name.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,25 +15,25 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::forecast::bank::Measured;
 
-/// Nobody answers as the peer.
+/// The peer answers at none of its addresses.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Silence {
-    /// What went wrong at its first address.
+    /// Failure at its first address.
     pub(super) failure: Failure,
-    /// How long it took to find out.
+    /// Duration of the check, in seconds.
     pub(super) after_s: f64,
-    /// Each address and what is wrong with it, in a sentence.
+    /// Each address with its problem, as a sentence.
     pub(super) why: String,
 }
 
 impl Silence {
-    /// Looking for the peer panicked.
+    /// Result of a check that panicked.
     pub(super) fn defect() -> Self {
         let why = "it could not be looked for: internal error, see the log".into();
         Self { failure: Failure::Unreachable, after_s: 0.0, why }
     }
 
-    /// The failed `rtt` that `host` records of it.
+    /// The failed `rtt` that `host` records for the peer.
     pub(crate) fn measured(&self, host: &Name, peer: &Name, time_unix_ns: i64) -> Measured {
         Measured {
             series: Series { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
@@ -43,17 +44,17 @@ impl Silence {
     }
 }
 
-/// What is wrong with one address.
+/// Problem with one address, as a sentence and its class.
 struct Trouble {
     failure: Failure,
     why: String,
 }
 
-/// The first of `addresses` at which `host` answers: they are begun in their order, each a little after the
-/// one before (RFC 8305 §5).
+/// Finds the first of `addresses` at which `host` answers. They are tried in their order, each
+/// [`STAGGER`] after the one before (RFC 8305 §5).
 ///
 /// # Errors
-/// [`Silence`] when it answers at none.
+/// [`Silence`] if it answers at none.
 pub(super) async fn first_that_answers(
     host: Name,
     addresses: Vec<SocketAddr>,
@@ -75,7 +76,7 @@ pub(super) async fn first_that_answers(
     let mut troubles = Vec::new();
     while let Some(tried) = tries.join_next().await {
         match tried {
-            // Dropping the set ends the others.
+            // Dropping the set aborts the others.
             Ok((_, address, Ok(()))) => return Ok(address),
             Ok((place, address, Err(trouble))) => troubles.push((place, address, trouble)),
             Err(_) => {}
@@ -89,7 +90,7 @@ pub(super) async fn first_that_answers(
     Err(Silence { failure, after_s: begun.elapsed().as_secs_f64(), why })
 }
 
-/// Asks whoever is at `address` for a probe without being able to get one: the refusal tells its name.
+/// Requests a probe at `address` without credentials: the refusal contains the name of the station.
 async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
     let mut stream = TcpStream::connect(address).await?;
     let path = wire::PATH;
@@ -109,7 +110,7 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
     let name = named.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(signed::NAME_HEADER));
     match name.and_then(|(_, value)| signed::read_name(value.trim())) {
         Some(name) if name == *host => Ok(()),
-        // The peer itself was not reached.
+        // Another station answered, so the peer was not reached.
         Some(name) => {
             Err(Trouble { failure: Failure::Unreachable, why: format!("the station there is `{name}`") })
         }
@@ -138,11 +139,12 @@ impl From<std::io::Error> for Trouble {
     }
 }
 
-/// Between two addresses of one peer, as RFC 8305 §5 recommends.
+/// Delay between tries of two addresses of one peer, as RFC 8305 §5 recommends.
 const STAGGER: Duration = Duration::from_millis(250);
-/// A second SYN is sent after a second, a third after three (RFC 6298 §2); then it is not the loss of a packet.
+/// Longest try of one address. A second SYN is sent after 1 s, a third after 3 s (RFC 6298 §2); if
+/// none is answered, the loss of a packet is not the cause.
 const TRY: Duration = Duration::from_secs(4);
-/// A refusal has a few hundred bytes of headers.
+/// Longest head of a response. A refusal has a few hundred bytes of headers.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
 #[cfg(test)]
@@ -152,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// Somebody who answers everything with `answer`.
+    /// Starts a server that answers every request with `answer`.
     async fn somebody(answer: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,7 +1,9 @@
-//! Who is in the mesh, and how wrong composed paths are in it: kept for questions, and made anew beside them.
+//! Cached mesh membership and composition error; refreshed in the background while `/v1/best` is
+//! used.
 //!
-//! A question waits for it only when there is nothing yet, which is so at the start and when nobody has asked for an hour: until then it is
-//! renewed, and every question is answered from the last. Who is lost since is asked of [`Board::peers`], which is in memory.
+//! A request waits only if nothing is cached: after the start, and after an hour without requests.
+//! Otherwise it is answered from the last refresh. Which peers were lost since is read from
+//! [`Board::peers`], which is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -20,7 +22,7 @@ use crate::forecast::best::{Blank, Models, Pairs, Place, Places};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
-/// What questions are answered with, beside the bank.
+/// The cache of membership and composition models.
 #[derive(Clone)]
 pub(crate) struct Desk {
     parts: Arc<Parts>,
@@ -31,27 +33,28 @@ struct Parts {
     board: Arc<Board>,
     engine: Arc<dyn Engine>,
     bank: Arc<Mutex<Bank>>,
-    /// Of the one that renews.
+    /// Status of the task that refreshes the cache.
     task: Arc<TaskStatus>,
     kept: Mutex<Kept>,
-    /// Held by whoever looks who is there, and by whoever learns, so that both are done once for all who wait, and the newer is kept.
+    /// Held while membership is read (`looking`) and while models are learnt (`learning`), so that
+    /// waiting requests share one run and the newest result is kept.
     looking: tokio::sync::Mutex<()>,
     learning: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
 struct Kept {
-    /// Who is there, and since when that is known.
+    /// Membership, and when it was read.
     places: Option<(Instant, Arc<Places>)>,
     models: Option<Arc<Models>>,
-    /// The last question; `None` = nobody tends.
+    /// Time of the last request; `None` = no task refreshes the cache.
     asked_at: Option<Instant>,
-    /// The last look for somebody who was missed.
+    /// When membership was last read for a missing host.
     missed_at: Option<Instant>,
 }
 
 impl Desk {
-    /// `host`: this station.
+    /// Creates an empty cache. `host` is this station.
     pub(crate) fn new(
         host: Name,
         board: Arc<Board>,
@@ -63,7 +66,7 @@ impl Desk {
         Self { parts: Arc::new(Parts { host, board, engine, bank, task, kept, looking, learning }) }
     }
 
-    /// A question: the mesh as it was when it was last renewed, [`UNASKED`] ago or less.
+    /// Membership and models of the last refresh, at most [`UNASKED`] ago. Counts as a request.
     pub(crate) async fn mesh(&self) -> (Arc<Places>, Arc<Models>) {
         if let Some(mesh) = self.parts.asked() {
             return mesh;
@@ -77,7 +80,7 @@ impl Desk {
         }
     }
 
-    /// Who is there, as of so long ago at most. It is no question.
+    /// Membership, at most `age` old. Does not count as a request.
     pub(crate) async fn places(&self, age: Duration) -> Arc<Places> {
         let _one = self.parts.looking.lock().await;
         let known = lock(&self.parts.kept).places.clone();
@@ -87,13 +90,14 @@ impl Desk {
         }
     }
 
-    /// Looks anew at the next question: a station was removed from the mesh.
+    /// Drops the cached membership, because a station was removed from the mesh.
     pub(crate) fn forget_places(&self) {
         lock(&self.parts.kept).places = None;
     }
 
-    /// Who is there now, for somebody who has missed a host in `places`: it may have come since. `None` = somebody has been looked for less
-    /// than [`RENEWED`] ago: anyone may ask for what is not there, and a look costs the directory all groups.
+    /// Newer membership, for a request that missed a host in `places`, which may have joined since.
+    /// `None` if membership was read for a missing host less than [`RENEWED`] ago: any caller may
+    /// request a host that does not exist, and the directory must return all groups each time.
     pub(crate) async fn newer(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
         let _one = self.parts.looking.lock().await;
         {
@@ -109,7 +113,7 @@ impl Desk {
 }
 
 impl Parts {
-    /// What there is for a question, which somebody tends from now on.
+    /// Cached state for a request. Starts the task that refreshes it if none runs.
     fn asked(self: &Arc<Self>) -> Option<(Arc<Places>, Arc<Models>)> {
         let mut kept = lock(&self.kept);
         if kept.asked_at.replace(Instant::now()).is_none() {
@@ -119,7 +123,7 @@ impl Parts {
         Some((Arc::clone(&kept.places.as_ref()?.1), Arc::clone(kept.models.as_ref()?)))
     }
 
-    /// Keeps it new for as long as somebody asks.
+    /// Refreshes the cache until there was no request for [`IDLE`].
     async fn tend(self: Arc<Self>) {
         let mut renewed_at = Instant::now();
         loop {
@@ -145,7 +149,7 @@ impl Parts {
         }
     }
 
-    /// Looks who is there, while `looking` is held.
+    /// Reads membership; the caller holds `looking`.
     async fn looked(&self) -> Arc<Places> {
         let at = Instant::now();
         let members = self.members().await;
@@ -156,11 +160,11 @@ impl Parts {
         places
     }
 
-    /// Learns from the pairs of these, while `learning` is held.
+    /// Learns models from the pairs of `places`; the caller holds `learning`.
     async fn learnt(&self, places: Arc<Places>) -> Arc<Models> {
         let bank = Arc::clone(&self.bank);
         let learn = move || Models::learnt(&places, &Pairs::new(&bank, now_unix_ns(), PAUSE));
-        // A second or two in a large mesh.
+        // Takes a second or two in a large mesh.
         let found = away("learning from pairs", learn).await.map(Arc::new);
         let mut kept = lock(&self.kept);
         let models = found
@@ -170,7 +174,7 @@ impl Parts {
         models
     }
 
-    /// This station, those that it hears of all the time, and the directory's in the groups that they name.
+    /// This station, its peers, and the directory's members of the groups that they are in.
     async fn members(&self) -> BTreeMap<Name, Place> {
         let (host, groups) = (&self.host, self.board.standing().groups);
         let mut members = BTreeMap::new();
@@ -179,11 +183,11 @@ impl Parts {
             members.insert(peer.entry.host.clone(), Place { groups: peer.entry.groups.clone(), is_lost });
         }
         members.insert(host.clone(), Place { groups: groups.clone(), is_lost: false });
-        // What of the own groups is there is known already.
+        // Members of the own groups are known already.
         let mut asked: BTreeSet<Name> = groups.iter().cloned().collect();
         let mut named = Named::default();
         members.values().for_each(|place| named.note(&place.groups));
-        // Representatives, and those for whom stations with a place come back.
+        // First the representatives (`global`), and the stations without a site (`local:default`).
         Name::new(GLOBAL).ok().into_iter().chain([unset_group()]).for_each(|group| named.first(group));
         let deadline = tokio::time::Instant::now() + SNAPSHOTS;
         while asked.len() < GROUPS_MAX {
@@ -202,7 +206,7 @@ impl Parts {
         members
     }
 
-    /// Who is in a group now; nobody if the directory does not say.
+    /// Current members of a group; empty if the directory does not respond.
     async fn snapshot(&self, group: &Name) -> Vec<(Name, Vec<Name>)> {
         let mut events = self.engine.watch(group);
         let mut found = Vec::new();
@@ -216,8 +220,8 @@ impl Parts {
     }
 }
 
-/// Groups that members name, and how much each weighs: a member has one vote, which it shares among
-/// those that it names. So one that names many pushes none out that others are in.
+/// Groups of the members, with their weights. A member has one vote, which its groups share, so
+/// that a member of many groups displaces none that others are in.
 #[derive(Default)]
 struct Named(BTreeMap<Name, f64>);
 
@@ -228,12 +232,12 @@ impl Named {
         }
     }
 
-    /// Before all that members name.
+    /// Puts a group before all groups of members.
     fn first(&mut self, group: Name) {
         self.0.insert(group, f64::INFINITY);
     }
 
-    /// Takes the one that weighs most.
+    /// Removes and returns the group with the largest weight.
     fn next(&mut self) -> Option<Name> {
         let heaviest = self.0.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
         let group = heaviest.map(|(group, _)| group.clone())?;
@@ -242,7 +246,8 @@ impl Named {
     }
 }
 
-/// Makes something away from the thread that answers; `None` if that broke off, or the station is stopping: what was known is kept.
+/// Runs `make` on a thread for blocking work. `None` after a panic, or while the station is
+/// stopping: callers then keep the last result.
 async fn away<T: Send + 'static>(what: &str, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let made = tokio::task::spawn_blocking(make).await;
     made.inspect_err(|error| {
@@ -253,19 +258,22 @@ async fn away<T: Send + 'static>(what: &str, make: impl FnOnce() -> T + Send + '
     .ok()
 }
 
-/// It is renewed so often while there are questions: a lease.
+/// Time between two refreshes while there are requests: a lease of the default length.
 pub(crate) const RENEWED: Duration = Duration::from_secs(10);
-/// And so often in the hour after the last one.
+/// Time between two refreshes in the hour after the last request.
 const UNASKED: Duration = Duration::from_secs(60);
-/// After so long without a question it is dropped: it costs the directory a look at every group.
+/// Time without requests after which the cache is dropped, because a refresh makes the directory
+/// return every group.
 const IDLE: Duration = Duration::from_hours(1);
-/// While learning, between look-ups in the bank, so that neither questions nor measurements queue behind it.
+/// Pause between look-ups in the bank while learning, so that neither requests nor measurements
+/// queue behind it.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
-/// Entries of a snapshot after which the thread that answers is left to others: some tens of microseconds.
+/// Entries of a snapshot after which other tasks may run: some tens of microseconds.
 const YIELDED: usize = 64;
-/// For all groups' snapshots together, so that a directory that is away delays the first question by no more.
+/// Longest time for the snapshots of all groups together, by which a directory that is away delays
+/// the first request.
 const SNAPSHOTS: Duration = Duration::from_secs(1);
-/// Groups asked for, the own ones among them, and hosts in all: ten times what a station measures.
+/// Most groups, including the own ones, and most hosts: ten times what a station measures.
 const GROUPS_MAX: usize = 256;
 const HOSTS_MAX: usize = 10_000;
 

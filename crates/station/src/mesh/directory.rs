@@ -1,5 +1,5 @@
-//! Talking to the directory: the own entry under a lease, and a watch of each group; both go on by
-//! themselves after failures, with a growing pause.
+//! Connection to the directory: the own entry under a lease, and a watch of each group. Both retry
+//! after failures, with a growing pause.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::engine::Kind;
 use super::rests::{chance, spread};
 use crate::config::MeshConfig;
 
-/// What a watch tells of its group.
+/// Message of a watch about its group.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// It begins, once more perhaps: a snapshot follows.
+    /// The watch starts, perhaps again; a snapshot follows.
     Began,
     /// An event of the directory.
     Event(Event),
     Ended,
 }
 
-/// What this station says of itself.
+/// Data from which this station makes its entry.
 #[derive(Clone)]
 pub(super) struct Card {
     pub(super) host: Name,
@@ -37,7 +37,7 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// Where others reach this station, as it is now.
+    /// Current addresses at which others reach this station.
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         if self.config.advertise.is_empty() {
             addresses::own(self.listen, &addresses::interfaces())
@@ -63,7 +63,8 @@ impl Card {
     }
 }
 
-/// Keeps this station registered; ends with its task. `again` = the directory does not know it any more.
+/// Keeps this station registered until its task is aborted. `again` is notified when it must
+/// register again.
 pub(super) async fn stay_registered(
     engine: Arc<dyn Engine>,
     card: Card,
@@ -71,19 +72,19 @@ pub(super) async fn stay_registered(
     again: Arc<Notify>,
 ) {
     let mut pause = PAUSE_MIN;
-    // The older lease goes when the newer is there, so that no moment is without one.
+    // The old lease is dropped when the new one exists, so that the station always has one.
     let mut held: Option<Box<dyn Lease>> = None;
     loop {
         let entry = card.entry(board.standing().groups);
         board.set_directory(|directory| {
-            // What the directory tells of the one before may be on its way still.
+            // Events about the previous registration may still arrive.
             let skipped = directory.given.len().saturating_sub(GIVEN - 1);
             directory.given.drain(..skipped);
             directory.given.push(entry.addresses.clone());
         });
         match within_limit(engine.register(&entry, card.config.lease)).await {
             Ok(lease) => {
-                // Set before the older one goes, of whose end the directory may tell.
+                // Set before the old lease is dropped, because the directory may report its end.
                 board.set_directory(|directory| {
                     (directory.is_registered, directory.was_registered) = (true, true);
                     (directory.refused, directory.displaced, directory.is_vacant) = (None, None, false);
@@ -110,7 +111,7 @@ pub(super) async fn stay_registered(
                 board.set_directory(|directory| {
                     (directory.refused, directory.denied) = (Some(message), denied);
                 });
-                // The directory may answer again, as a watch has noticed.
+                // A watch notifies when the directory responds again.
                 let _ = timeout(spread(pause, chance()), again.notified()).await;
                 pause = PAUSE_MAX.min(pause * 2);
             }
@@ -118,7 +119,7 @@ pub(super) async fn stay_registered(
     }
 }
 
-/// For a station that is not let in: time does not help.
+/// What to do if the directory rejects this station: retrying alone does not help.
 fn what_to_do(kind: &Kind, error: &Error) -> String {
     match kind {
         Kind::Remote(url) => format!(
@@ -129,14 +130,14 @@ fn what_to_do(kind: &Kind, error: &Error) -> String {
     }
 }
 
-/// How long those whom a snapshot does not name may be missing, for a station with this lease: until everybody
-/// has registered anew, and a second that a lease may be late.
+/// Time for which a peer may be missing from snapshots before it is lost, for a station with this
+/// lease: until all stations have registered again, and one second for a late lease.
 pub(super) fn grace(lease: Duration) -> Duration {
     lease.max(RETURN_MAX) + Duration::from_secs(1)
 }
 
-/// Waits until there is something else to register, or the directory has forgotten what was. While another
-/// station has the name nothing is registered: the two would displace each other for ever.
+/// Waits until the station must register again: its entry has changed, or the directory has lost
+/// it. While another station has the name, waits on: the two would displace each other for ever.
 async fn until_news(card: &Card, registered: &Entry, lease: &dyn Lease, board: &Board, again: &Notify) {
     let mut looked = Instant::now();
     let mut displaced = false;
@@ -174,7 +175,7 @@ async fn until_news(card: &Card, registered: &Entry, lease: &dyn Lease, board: &
     }
 }
 
-/// The directory has given the name to another registration.
+/// Reports that the directory gave the name to another registration.
 fn tell_displaced(card: &Card, board: &Board) {
     let message = format!(
         "another process has registered as `{}`, perhaps a copy of this station: give one of them another name \
@@ -189,7 +190,8 @@ fn tell_displaced(card: &Card, board: &Board) {
     });
 }
 
-/// Watches a group and tells what it hears; ends with its task, or when nobody listens any more.
+/// Watches a group and sends its events to `told`. Ends when its task is aborted or the receiver is
+/// dropped.
 pub(super) async fn keep_watching(
     engine: Arc<dyn Engine>,
     group: Name,
@@ -213,7 +215,8 @@ pub(super) async fn keep_watching(
                         synced = true;
                         pause = PAUSE_MIN;
                         if !std::mem::take(&mut is_first) {
-                            // It may have been restarted, and the next renewal be minutes away.
+                            // The directory may have been restarted, and the next renewal may be
+                            // minutes away.
                             again.notify_one();
                         }
                         board.set_directory(|directory| {
@@ -258,20 +261,21 @@ fn shown(entry: &Entry) -> String {
     if addresses.is_empty() { "no address".into() } else { addresses.join(", ") }
 }
 
-/// First and longest pause after a failure: a directory that was restarted is found within the first of them,
-/// and one that is away for long is not asked by thousands of stations at once.
+/// First and longest pause after a failure. A directory that was restarted is found within the
+/// first pauses; one that is away for long does not get requests of thousands of stations at once.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// An engine has its own deadline; this is for one that has none.
+/// Longest request to an engine that has no deadline of its own.
 const ANSWER: Duration = Duration::from_secs(30);
-/// A station notices that its directory was restarted when its watch ends, and registers anew when the next one
-/// is there: after the longest pause, a quarter more by chance, and some seconds for the two requests.
+/// Time in which all stations have registered again after a restart of the directory: the longest
+/// pause, a quarter of it by chance, and some seconds for the two requests. A station detects the
+/// restart when its watch ends, and registers when the next watch works.
 const RETURN_MAX: Duration = Duration::from_secs(30);
-/// How often it is looked whether the registration is there still: it costs nothing.
+/// Time between two checks of the lease, which cost nothing.
 const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
-/// Registrations whose echo may still come.
+/// Registrations that may still appear in events of the directory.
 const GIVEN: usize = 2;
-/// How often a host's addresses are looked at: DHCP and tunnels change them.
+/// Time between two checks of this host's addresses, which DHCP and tunnels change.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The engine that a station's configuration asks for.
+//! The engine of a station's mesh, as the configuration selects it.
 
 #[cfg_attr(not(feature = "nats"), path = "engine/without_nats.rs")]
 mod nats;
@@ -15,10 +15,10 @@ pub(crate) use self::nats::{Archiver, ArchiverStatistics};
 use crate::config::{Config, MeshConfig};
 use crate::state;
 
-/// Why the engine that a configuration asks for cannot be used.
+/// Why the configured engine cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
-    /// A mesh is to be joined without an invitation.
+    /// `mesh.join` is set, and there is no invitation.
     #[error(
         "joining {0} needs an invitation: run `barograph invite` there, and give its token as the variable \
          BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
@@ -27,12 +27,12 @@ pub enum JoinError {
     /// The file with the token of the invitation cannot be read.
     #[error("{path}: {error}", path = path.display(), error = barograph_engine::with_remedy(.error))]
     Token {
-        /// Which file.
+        /// Path of the file with the token.
         path: PathBuf,
-        /// Why.
+        /// Error from reading the file.
         error: std::io::Error,
     },
-    /// A station is to join itself.
+    /// `mesh.join` names this station itself.
     #[error(
         "{0} is this station itself: mesh.join names the station that others join, and that one joins nobody"
     )]
@@ -49,69 +49,73 @@ pub enum JoinError {
     Engine(#[from] barograph_engine::Error),
 }
 
-/// A message in one line; SQLite's may have several.
+/// An error message on one line; messages of SQLite may have several lines.
 pub(crate) fn one_line(error: &barograph_engine::Error) -> String {
     error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What a station stores in, reads from and is registered with.
+/// The engines that a station stores records in, reads from and registers with.
 #[derive(Clone)]
 pub struct Engines {
     pub(crate) engine: Arc<dyn Engine>,
-    /// The station's own archive: history is replayed from it, whether the mesh can be reached or not.
+    /// Archive of this station. History is replayed from it, so that a start does not need the
+    /// mesh.
     pub(crate) local: Arc<dyn Engine>,
-    /// Served to the stations that this one invites; `None` = the mesh's engine is another's.
+    /// Archive that this station serves to the stations that it invites; `None` = no station can
+    /// join this one.
     pub(crate) served: Option<Arc<Local>>,
-    /// The station's own archive where it takes what others measured; `None` = it does not.
+    /// Archive of this station if it stores records of other stations; `None` = it does not.
     pub(crate) keeps: Option<Arc<Local>>,
     pub(crate) kind: Kind,
     pub(crate) spool: Option<SpoolFn>,
-    /// Keeps the mesh's history for as long as the station runs.
+    /// Stores the history of a mesh on NATS, for as long as the station runs.
     pub(crate) archiver: Option<Arc<Archiver>>,
 }
 
-/// How the engine of a mesh is reached.
+/// Where the engine of a mesh runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It is the station's own; others may join it.
+    /// In this station; others may join it.
     Local,
-    /// It is that of the station with this URL.
+    /// In the station with this URL.
     Remote(String),
-    /// NATS servers; `archive` = this station keeps the mesh's history.
+    /// On NATS servers that all members use.
     Nats {
-        /// Whether it does.
+        /// Whether this station stores the mesh's history.
         archive: bool,
     },
 }
 
-/// Records that wait for the mesh, in the station's own archive.
+/// State of the spool: records in the station's archive that the mesh has not acknowledged.
+/// Counters are since the start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spool {
-    /// Records that wait.
+    /// Records that wait for the mesh.
     pub records: u64,
-    /// Whether no further record may wait.
+    /// Whether the spool is full.
     pub is_full: bool,
-    /// Appends refused because no further record might wait.
+    /// Appends that were refused because the spool was full.
     pub turned_away: u64,
-    /// Records that the mesh has acknowledged, repetitions counted again.
+    /// Records that the mesh acknowledged. Repetitions count again.
     pub forwarded: u64,
-    /// Own records that the mesh does not take.
+    /// Own records that the mesh refused.
     pub refused: u64,
-    /// Own records that the mesh may never get, because it holds another station's under their numbers.
+    /// Own records that may never reach the mesh, because it holds other records under their
+    /// sequence numbers.
     pub overtaken: u64,
-    /// Whether they go at the pace that the mesh asked for.
+    /// Whether the mesh limits the rate of forwarding.
     pub is_paced: bool,
-    /// The sequence up to which the mesh has everything; `None` = it has not said yet.
+    /// Sequence number up to which the mesh misses no record; `None` before its first response.
     pub watermark: Option<u64>,
-    /// Why forwarding does not go on; `None` = it does.
+    /// Why nothing is forwarded now; `None` if forwarding works.
     pub last_error: Option<String>,
 }
 
-/// Asks for the figures of a spool.
+/// Returns the current state of a spool.
 type SpoolFn = Arc<dyn Fn() -> Spool + Send + Sync>;
 
 impl Engines {
-    /// One engine for everything, of a station that has joined no mesh.
+    /// One engine for everything, for a station that has joined no mesh.
     #[must_use]
     pub fn alone(engine: Arc<dyn Engine>) -> Self {
         Self {
@@ -125,7 +129,7 @@ impl Engines {
         }
     }
 
-    /// A station's own archive, which others may join.
+    /// The station's own archive, which other stations may join.
     #[must_use]
     pub fn serving(archive: Arc<Local>) -> Self {
         let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
@@ -133,10 +137,11 @@ impl Engines {
     }
 }
 
-/// The engines that `config` asks for, around the station's own archive. None of them is waited for.
+/// Creates the engines that `config` selects, around the station's own archive. Does not wait for a
+/// connection.
 ///
 /// # Errors
-/// [`JoinError`] when a token or a certificate cannot be used, or the archive cannot be a spool.
+/// [`JoinError`] if a token or a certificate cannot be used, or the archive cannot be a spool.
 pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, JoinError> {
     let mesh = &config.mesh;
     if !mesh.nats.is_empty() {
@@ -154,7 +159,7 @@ pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<
     spooled(mesh, host, local, Arc::new(remote), Kind::Remote(url.clone()))
 }
 
-/// Whether a URL says this station, as far as that is known without asking anybody.
+/// Whether a URL names this station, as far as that is known without resolving a name.
 fn is_own(url: &str, config: &Config, host: &Name) -> bool {
     let Ok(target) = Target::parse(url) else { return false };
     let is_here = match target.host().parse::<IpAddr>() {
@@ -164,7 +169,7 @@ fn is_own(url: &str, config: &Config, host: &Name) -> bool {
     is_here && target.port() == config.listen.port()
 }
 
-/// The station's own archive before the engine of a mesh.
+/// Engines of a station with its own archive as the spool of the mesh's engine.
 fn spooled(
     mesh: &MeshConfig,
     host: &Name,
@@ -198,7 +203,7 @@ fn spool(joined: &Joined) -> Spool {
     }
 }
 
-/// The token of the invitation, from the environment, else from its file.
+/// Token of the invitation, from the environment, otherwise from its file.
 fn invitation(mesh: &MeshConfig) -> Result<String, JoinError> {
     match (&mesh.join_token, &mesh.join_token_file) {
         (Some(token), _) => Ok(token.reveal().to_string()),
@@ -218,7 +223,7 @@ impl Kind {
         }
     }
 
-    /// What the station is in its mesh.
+    /// Role of the station in its mesh.
     pub(crate) fn role(&self) -> &'static str {
         match self {
             Self::Local => "host",

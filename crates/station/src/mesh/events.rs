@@ -1,4 +1,4 @@
-//! What became of peers, in order: the newest are kept for whoever was away.
+//! Peer events in their order. The newest are kept for watchers that connect later.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tokio::sync::broadcast;
 
 use crate::sync::lock;
 
-/// What became of a peer, as a sentence about a station goes on.
+/// Verb phrase of a change, for a sentence that begins with the name of the station.
 pub(super) fn words(change: PeerChange) -> &'static str {
     match change {
         PeerChange::Joined => "has joined",
@@ -20,7 +20,7 @@ pub(super) fn words(change: PeerChange) -> &'static str {
     }
 }
 
-/// The newest events, and who waits for more.
+/// The newest events, and the channel for later ones.
 #[derive(Debug)]
 pub(crate) struct Events {
     state: Mutex<State>,
@@ -34,14 +34,15 @@ struct State {
 }
 
 impl Events {
-    /// Numbers begin at the time of the start in milliseconds, so that a watcher who knows a number of an
-    /// earlier run gets everything of this one, unless the clock was set back meanwhile.
+    /// Creates an empty list. Ids begin at the time of the start in milliseconds: a watcher with an
+    /// id of an earlier run receives all events of this run, unless the clock was set back
+    /// meanwhile.
     pub(super) fn new(started_unix_ms: u64) -> Self {
         let state = State { kept: VecDeque::new(), next_id: started_unix_ms };
         Self { state: Mutex::new(state), sender: broadcast::channel(KEPT).0 }
     }
 
-    /// Keeps an event and gives it to everybody who watches.
+    /// Keeps an event and sends it to all watchers.
     pub(super) fn publish(&self, what: PeerChange, entry: &Entry, time_s: f64) -> Arc<PeerEvent> {
         let mut state = lock(&self.state);
         let event = Arc::new(PeerEvent {
@@ -63,13 +64,13 @@ impl Events {
             state.kept.pop_front();
         }
         state.kept.push_back(Arc::clone(&event));
-        // An error only says that nobody watches.
+        // An error only means that there is no watcher.
         let _ = self.sender.send(Arc::clone(&event));
         event
     }
 
-    /// The kept events after number `after`, and all that follow, each once. Numbers of events that were not
-    /// kept are missing.
+    /// The kept events with an id above `after`, and a receiver of all later ones; each event once.
+    /// Ids of events that were not kept are missing.
     pub(crate) fn watch(
         &self,
         after: Option<u64>,
@@ -80,10 +81,11 @@ impl Events {
     }
 }
 
-/// Events kept, and by how many a watcher may be behind: some kilobytes each at most in practice.
+/// Most events kept, and most events by which a watcher may lag behind. An event has some kilobytes
+/// at most in practice.
 const KEPT: usize = 1000;
 
-/// Of one host: one that comes and goes all the time hides no others.
+/// Most events kept of one host, so that a host that comes and goes all the time hides no others.
 const KEPT_OF_HOST: usize = 20;
 
 #[cfg(test)]

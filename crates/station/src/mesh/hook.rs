@@ -1,5 +1,5 @@
-//! What others hear of peers: a command that is run, and a URL that is posted to. Each on a thread of its own,
-//! one event after the other; nobody waits for them.
+//! Hooks for peer events: a command that is run, and a URL that is posted to. Each has a thread of
+//! its own and handles one event after the other; no other thread waits for them.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -21,7 +21,8 @@ use super::waiting::Waiting;
 use crate::config::MeshConfig;
 use crate::health::Health;
 
-/// The threads of hooks; each begins with the first event that needs it, and ends with this.
+/// Threads of the hooks. Each starts with the first event that needs it, and ends when this is
+/// dropped.
 pub(super) struct Hooks {
     board: Arc<Board>,
     health: Arc<Health>,
@@ -34,8 +35,8 @@ impl Hooks {
         Self { board, health, command: None, webhook: None }
     }
 
-    /// Hands an event on as the configuration of now says; what finds no room, or waited when a newer one of its
-    /// host came, is dropped and counted.
+    /// Queues an event for the hooks of the current configuration. An event that finds no room, or
+    /// that a newer one of its host replaces, is dropped and counted.
     pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<PeerEvent>) {
         let hooks = [
             (&config.on_change, &mut self.command, "on_change", run_all as fn(&Waiting, &TaskStatus)),
@@ -80,7 +81,7 @@ fn run_all(jobs: &Waiting, task: &TaskStatus) {
     }
 }
 
-/// Runs a command with an event, for at most `limit`; then it ends with all that it has started in its group.
+/// Runs a command with an event, for at most `limit`; then kills its process group.
 fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
     let mut words = command.split_whitespace();
     let program = words.next().ok_or("it names no program")?;
@@ -92,7 +93,7 @@ fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> 
         .env("BAROGRAPH_TIME_S", event.time_s.to_string())
         .env("BAROGRAPH_ADDRESSES", event.addresses.join(" "))
         .env("BAROGRAPH_GROUPS", event.groups.join(" "))
-        // It is not told how to join the mesh in this station's name.
+        // The command must not receive the invitation of this station.
         .env_remove("BAROGRAPH_JOIN_TOKEN")
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -101,7 +102,8 @@ fn run(command: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> 
         .spawn()
         .map_err(|error| error.to_string())?;
     let input = child.stdin.take();
-    // An event is shorter than a pipe is long, so that this does not wait; a command need not read it.
+    // An event fits into the buffer of the pipe, so this does not block, even if the command does
+    // not read it.
     let written = input.map(|mut input| input.write_all(json.as_bytes()));
     drop(written);
     let status = wait(&mut child, limit)?;
@@ -141,7 +143,7 @@ fn post_all(jobs: &Waiting, task: &TaskStatus) {
     }
 }
 
-/// Posts an event, again after a failure, a few times at most.
+/// Posts an event. Retries after a failure, a few times at most.
 fn post_until_taken(poster: &Poster, url: &str, event: &PeerEvent) {
     let mut pause = POST_AGAIN;
     for attempt in 1..=POSTS_MAX {
@@ -159,24 +161,25 @@ fn post_until_taken(poster: &Poster, url: &str, event: &PeerEvent) {
     }
 }
 
-/// Where a webhook is, for the log: its path often is the secret that lets whoever knows it post there.
+/// Origin of a webhook's URL, for the log. The path is left out, because it often is the secret
+/// that permits posting.
 fn shown(url: &str) -> String {
     Target::parse(url).map_or_else(|_| "its URL".into(), |target| target.origin())
 }
 
-/// Posts, one event after the other.
+/// Client that posts events to the webhook.
 struct Poster {
     tls: Tls,
 }
 
 impl Poster {
-    /// Trusts the system's certificates of now.
+    /// Trusts the certificates that the system has now.
     fn new() -> Result<Self, String> {
         Ok(Self { tls: Tls::new(&Trust::System)? })
     }
 
-    /// One POST, for at most `limit` from the name to the answer; anything but a 2xx is a failure, a
-    /// redirect too. The answer's body is for nobody.
+    /// Posts an event, in at most `limit` including name resolution and response. Any status except
+    /// 2xx is a failure, a redirect too. The body of the response is ignored.
     fn post(&self, url: &str, event: &PeerEvent, limit: Duration) -> Result<(), String> {
         let target = Target::parse(url).map_err(|error| error.to_string())?;
         let client = BlockingClient::new(ClientConfig {
@@ -187,7 +190,7 @@ impl Poster {
         let ask = Ask {
             method: Method::POST,
             path: target.path(),
-            // Events are rare: a connection is not kept for the next, and the receiver is told.
+            // Events are rare: the connection is not kept, and the header announces that.
             headers: &[
                 ("user-agent", concat!("barograph/", env!("CARGO_PKG_VERSION"))),
                 ("connection", "close"),
@@ -204,16 +207,17 @@ impl Poster {
     }
 }
 
-/// A command that mails or restarts something takes seconds.
+/// Longest run of a command. One that mails or restarts something takes seconds.
 const RUN_LIMIT: Duration = Duration::from_secs(30);
-/// How often a running command is looked at.
+/// Time between two checks whether the command has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// One attempt to post, from the name to the answer.
+/// Longest attempt to post, from name resolution to response.
 const POST_LIMIT: Duration = Duration::from_secs(10);
-/// Attempts, and the pause after the first: a restart of the receiver is waited for, an outage not.
+/// Most attempts, and the pause after the first. They outlast a restart of the receiver, not an
+/// outage.
 const POSTS_MAX: u32 = 3;
 const POST_AGAIN: Duration = Duration::from_secs(1);
-/// The head of an answer; the least that the client takes as a bound.
+/// Longest head of a response: the smallest limit that the client accepts.
 const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
@@ -276,7 +280,8 @@ mod tests {
         assert!(run("  ", &event(), RUN_LIMIT).is_err());
     }
 
-    /// A server that gives each request one of these answers, and then the requests; it does not close before.
+    /// Server that sends one of `answers` to each request. Its thread returns the requests, and
+    /// closes no connection before that.
     fn serve(answers: &'static [&str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/hook?key=1", listener.local_addr().unwrap());
@@ -291,7 +296,7 @@ mod tests {
                     let read = stream.read(&mut buffer).unwrap();
                     bytes.extend_from_slice(&buffer[..read]);
                 }
-                // Whoever has had enough of an endless answer hangs up.
+                // The client may close the connection during an endless response.
                 let _ = stream.write_all(answer.as_bytes());
                 requests.push(String::from_utf8(bytes).unwrap());
                 streams.push(stream);

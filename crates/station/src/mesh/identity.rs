@@ -1,4 +1,5 @@
-//! Who this station is to others: its key, and signed requests both ways (docs/spec/mesh.md §2).
+//! The station's identity in its mesh: its key, and signed requests in both directions
+//! (docs/spec/mesh.md §2).
 
 mod challenges;
 
@@ -16,33 +17,35 @@ use challenges::Challenges;
 use crate::state::StateFiles;
 use crate::sync::lock;
 
-/// A station's name and Ed25519 key (RFC 8032), and the challenges that were answered.
+/// A station's name and Ed25519 key (RFC 8032), and the challenges that it issues.
 pub struct Identity {
     host: Name,
     key: Ed25519KeyPair,
     challenges: Mutex<Challenges>,
-    /// Challenges age by the monotonic clock: setting the time revives none and kills none.
+    /// Origin of the age of challenges. Monotonic, so that setting the wall clock neither revives
+    /// nor expires a challenge.
     began: Instant,
 }
 
-/// Signs for an identity, and only what this one responder asks.
+/// Signs requests to one responder.
 ///
-/// A station that passes the challenge of another on gets no answer, so that it cannot act as its caller.
+/// A challenge of another responder gets no signature, so that no station can forward the challenge
+/// of another and act as the caller.
 struct Signer {
     identity: Arc<Identity>,
     responder: Name,
 }
 
-/// Why a signed request is not what it says.
+/// Why a signed request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum SignatureError {
     #[error("expected `Authorization: Barograph-Station name=\"…\", challenge=\"…\", signature=\"…\"`")]
     Malformed,
-    /// The challenge was never given out, was answered before, or is too old.
+    /// The challenge was never issued here, was answered before, or has expired.
     #[error("the challenge is unknown, spent or expired")]
     Challenge,
-    /// The station has signed as many requests lately as one may.
+    /// The caller has signed the maximum of requests within the lifetime of a challenge.
     #[error("that station has signed too many requests within half a minute")]
     TooMany,
     #[error("no station of this mesh in a group of this one has that name")]
@@ -50,17 +53,18 @@ pub enum SignatureError {
     /// The peer's directory entry has no public key.
     #[error("the station of that name has no public key in the directory")]
     Keyless,
-    /// The signature is not that of the peer's key.
+    /// The signature does not match the peer's public key.
     #[error("the signature is not that station's")]
     Signature,
 }
 
 impl Identity {
-    /// The identity of `host`: its key is read from the state directory, or made at the first start (mode 0600). A
-    /// new key that cannot be written is used all the same, and written later.
+    /// Opens the identity of `host`. Reads the key from the state directory, or creates it at the
+    /// first start (mode 0600). A new key that cannot be written is used, and written later.
     ///
     /// # Errors
-    /// What the system says when it is read; a file that holds no key is an error, not replaced.
+    /// The file cannot be read or holds no valid key, or the system gives no randomness. An invalid
+    /// file is not replaced.
     pub fn open(files: &StateFiles, host: Name) -> std::io::Result<Self> {
         let random = SystemRandom::new();
         let document = match std::fs::read(files.directory().join(KEY_FILE)) {
@@ -82,7 +86,7 @@ impl Identity {
         Ok(Self { host, key, challenges: Mutex::new(challenges), began: Instant::now() })
     }
 
-    /// The public key, as it stands in the directory.
+    /// The public key that the station registers in the directory.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
         self.key
@@ -92,17 +96,17 @@ impl Identity {
             .expect("an Ed25519 public key has 32 bytes (RFC 8032 §5.1.5)")
     }
 
-    /// A challenge for a caller.
+    /// Issues a challenge for a caller.
     pub(crate) fn challenge(&self) -> Challenge {
         let challenge = lock(&self.challenges).issue(self.began.elapsed());
         Challenge { realm: self.host.clone(), challenge }
     }
 
-    /// Checks the value of an `Authorization` header; gives the caller's name. `key_of` looks a peer's key up:
-    /// `None` = no such peer, `Some(None)` = it has none.
+    /// Verifies the value of an `Authorization` header and returns the caller's name. `key_of`
+    /// returns the public key of a peer: `None` = no such peer, `Some(None)` = the peer has no key.
     ///
     /// # Errors
-    /// [`SignatureError`]; a challenge is spent by a signature that is right.
+    /// [`SignatureError`]. Only a valid signature spends its challenge.
     pub(crate) fn verify(
         &self,
         authorization: &str,
@@ -124,14 +128,14 @@ impl Identity {
         Ok(given.name)
     }
 
-    /// What signs requests to `responder`, and to no other.
+    /// Signer for requests to `responder` only.
     pub(crate) fn signer(self: &Arc<Self>, responder: Name) -> Arc<dyn Sign> {
         Arc::new(Signer { identity: Arc::clone(self), responder })
     }
 }
 
 impl std::fmt::Debug for Identity {
-    /// Without the private key.
+    /// Leaves out the private key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Identity").field("host", &self.host).finish_non_exhaustive()
     }
@@ -149,7 +153,7 @@ impl Sign for Signer {
     }
 }
 
-/// The key's file in the state directory.
+/// Name of the key's file in the state directory.
 pub const KEY_FILE: &str = "station.key";
 const NO_KEY: &str = "the station's key is in memory alone, and a restart makes another one";
 

@@ -1,4 +1,5 @@
-//! The thread that keeps the table of peers: from the directory to targets, events and hooks.
+//! The thread that maintains the table of peers: it turns events of the directory into targets,
+//! peer events and calls of hooks.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -30,61 +31,62 @@ use crate::state::StateFiles;
 use crate::target::{Provenance, Target};
 use crate::time::now_unix_ns;
 
-/// The thread; stopping it leaves the directory.
+/// Handle of the thread. Stopping it withdraws the station from the directory.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
 
-/// What is done when a peer was looked for: it was to be tested so often, and may not have been found.
+/// Callback after the check of a peer: its name, the period of its latency tests, and why it was
+/// not found, if so.
 type Looked = dyn Fn(&Name, Duration, Option<&Silence>) + Send + Sync;
 
-/// What the thread works with.
+/// Parts of the station that the thread uses.
 pub(crate) struct Parts {
     pub(crate) host: Name,
-    /// Where the station listens.
+    /// Address on which the station listens.
     pub(crate) listen: std::net::SocketAddr,
-    /// As it was at the start.
+    /// Configuration at the start.
     pub(crate) config: Arc<Config>,
-    /// As it is now: hooks are read at every event.
+    /// Current configuration: hooks are read from it at every event.
     pub(crate) current: Arc<RwLock<Arc<Config>>>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) health: Arc<Health>,
     pub(crate) files: StateFiles,
     pub(crate) board: Arc<Board>,
-    /// Asked all the time where the station should stand.
+    /// Evaluates the station's site all the time.
     pub(crate) sites: Arc<Sites>,
-    /// Told which peers to measure, at every change.
+    /// Called with the peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
-    /// Told of a peer that is there and was looked for.
+    /// Called after the check of a peer that is up.
     pub(crate) looked: Box<Looked>,
-    /// Called for a station that was removed from the mesh: nothing of it is to be shown.
+    /// Called for a station that was removed from the mesh, to hide its series.
     pub(crate) removed: Box<dyn Fn(&Removed) + Send + Sync>,
-    /// Called for a station that registered again after that.
+    /// Called for a removed station that registered again.
     pub(crate) readmitted: Box<dyn Fn(&Name) + Send + Sync>,
-    /// Whether a station that was removed is still not shown.
+    /// Whether the series of a removed station are still hidden.
     pub(crate) is_hidden: Box<dyn Fn(&Name) -> bool + Send + Sync>,
 }
 
 impl Keeper {
-    /// Measures the peers known last, and looks for others from now on.
+    /// Starts the thread. It measures the peers of the last run, and follows the directory.
     ///
     /// # Errors
-    /// When there is no thread or no runtime for it.
+    /// The error of the system if the thread or its runtime cannot be created.
     pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
         let task = parts.health.task("directory");
         let thread = std::thread::Builder::new().name("directory".into()).spawn(move || {
             runtime.block_on(task.watch(run(parts, stopped)));
-            // What an experiment with the network still does is not waited for.
+            // Do not wait for network operations that still run.
             runtime.shutdown_background();
         })?;
         Ok(Self { stop, thread })
     }
 
-    /// Leaves the directory and ends.
+    /// Withdraws the station from the directory and ends the thread.
     pub(crate) fn stop(self) {
         let _ = self.stop.send(true);
         let _ = self.thread.join();
@@ -98,23 +100,23 @@ struct State {
     roster: Roster<Entry>,
     began: Instant,
     hooks: Hooks,
-    /// The directory does not know this station any more.
+    /// Notified when the station must register again.
     again: Arc<Notify>,
     checks: JoinSet<Checked>,
     check: Arc<TaskStatus>,
     rests: Rests,
-    /// Of keys that changed.
+    /// Limits log lines about changed keys.
     new_keys: Complaints,
     targets_changed: bool,
-    /// The file of peers is older than what is known.
+    /// Whether `peers.json` is out of date.
     unkept: bool,
-    /// When it was written last.
+    /// When `peers.json` was last written.
     kept: Option<Instant>,
-    /// When files that could not be written were tried last.
+    /// When failed writes were last retried.
     retried: Option<Instant>,
 }
 
-/// A peer, the addresses that were tried, and what came of it.
+/// A peer, the addresses that were tried, and the result of the check.
 type Checked = (Name, Vec<std::net::SocketAddr>, Result<std::net::SocketAddr, Silence>);
 
 async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
@@ -145,7 +147,7 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
             news = told.recv() => {
                 let Some(news) = news else { break };
                 state.take(news);
-                // What is there already is settled at once.
+                // Handle queued events before the next turn of the loop.
                 for _ in 0..TOLD {
                     let Ok(news) = told.try_recv() else { break };
                     state.take(news);
@@ -167,7 +169,7 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     }
     state.keep();
     state.parts.board.removed.keep();
-    // Dropping the lease leaves the directory; it is given a moment to say so.
+    // Dropping the lease withdraws the station; allow a moment for the request.
     let _ = timeout(LEAVE, tasks.shutdown()).await;
 }
 
@@ -216,19 +218,19 @@ impl State {
         }
     }
 
-    /// When there is something to do although nobody tells anything.
+    /// Time of the next work if no event arrives.
     fn next_due(&self) -> Instant {
         let roster = self.roster.next_due().map(|due| self.began + due);
         let keep = self.kept.filter(|_| self.unkept).map(|kept| kept + KEEP_EVERY);
         let retry = self.parts.files.are_pending().then(|| self.retried.unwrap_or(self.began) + KEEP_EVERY);
         let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
-        // Until the directory takes writes again nobody's time to return begins.
+        // While the directory takes no writes, the grace of missing peers does not begin.
         let is_read_only = roster.is_some() && self.parts.board.read_only().is_some();
         let idle = Instant::now() + if is_read_only { LOOK_EVERY } else { IDLE };
         soonest.map_or(idle, |due| due.min(idle))
     }
 
-    /// Does what has become due, and hands on what has changed.
+    /// Does the work that is due, and publishes changes.
     fn settle(&mut self) {
         if self.parts.board.read_only().is_some() {
             self.roster.postpone(self.began.elapsed());
@@ -255,8 +257,8 @@ impl State {
         }
     }
 
-    /// Takes the station's groups as they are now. Whom none of them names is lost as after a snapshot, so that those who come along
-    /// stay.
+    /// Applies a change of the station's groups. A group that it left counts as an empty snapshot:
+    /// its peers become lost after the grace, unless they are in one of the new groups.
     fn regroup(&mut self) {
         let groups = self.parts.board.standing().groups;
         let left: Vec<Name> =
@@ -270,20 +272,20 @@ impl State {
             self.roster.begin(&group);
             self.roster.synced(&group, self.began.elapsed());
         }
-        // The directory tells others by a new registration.
+        // A new registration reports the groups to other stations.
         self.again.notify_one();
     }
 
     fn take(&mut self, (group, told): (Name, Told)) {
         if !self.own.groups.contains(&group) {
-            // From a watch that has just ended.
+            // From a watch that has just been aborted.
             return;
         }
         let now = self.began.elapsed();
         let change = match told {
             Told::Began => {
                 self.roster.begin(&group);
-                // Also the own addresses may have changed since.
+                // The addresses of this host may have changed, too.
                 self.own.addresses = self.card.addresses();
                 None
             }
@@ -299,7 +301,7 @@ impl State {
             Told::Event(Event::Removed(host)) => {
                 let change = self.roster.removed(&group, &host);
                 if change.is_none() && self.roster.description(&host).is_none() {
-                    // It was not known here, but the archive may hold something of it.
+                    // It is unknown here, but the archive may hold its records.
                     self.exclude(&host);
                 }
                 change
@@ -331,7 +333,7 @@ impl State {
         }
     }
 
-    /// The directory tells of this station: of itself, or of another under its name.
+    /// Handles an entry under this station's name: its own, or that of another station.
     fn seen_self(&mut self, entry: &Entry) {
         let directory = self.parts.board.directory();
         let conflict = directory.conflict_with(entry, self.card.key);
@@ -350,7 +352,7 @@ impl State {
         self.unkept = true;
         if host == self.own.host {
             if matches!(change, Change::Lost(_) | Change::Removed(_)) {
-                // A directory that was restarted, or the other station of this name is gone.
+                // The directory was restarted, or the other station with this name left.
                 self.parts.board.set_directory(|directory| {
                     (directory.conflict, directory.displaced) = (None, None);
                     (directory.is_registered, directory.is_vacant) = (false, true);
@@ -372,7 +374,7 @@ impl State {
                 .peers()
                 .lost(&host, now_s, std::time::Instant::now())
                 .then_some(PeerChange::Lost),
-            // It is returned above.
+            // Handled by the return above.
             Change::Removed(_) => None,
             Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
                 self.warn_of_new_key(&entry);
@@ -380,7 +382,7 @@ impl State {
             }
         };
         self.rests.wake(&host, Instant::now());
-        // The roster forgets the longest lost for new ones.
+        // The roster drops the peers that were lost longest to make room.
         let roster = &self.roster;
         self.parts.board.peers().retain(|known| roster.description(known).is_some());
         if let Some(what) = told {
@@ -398,7 +400,7 @@ impl State {
     /// Forgets a peer that was removed from the mesh.
     fn remove(&mut self, host: &Name, now_s: f64) {
         let entry = self.parts.board.peers().remove(host);
-        // It is no target any more before its series are dropped, and not kept for a start.
+        // Stop measuring it before its series are dropped, and write `peers.json` without it now.
         (self.targets_changed, self.kept) = (false, None);
         self.measure();
         self.exclude(host);
@@ -418,8 +420,8 @@ impl State {
         }
     }
 
-    /// A name with another key is a station that was set up anew, or another one under its name. Logged once a
-    /// minute for each name.
+    /// Logs that a name has another key: the station was set up again, or another one has its name.
+    /// Once a minute for each name.
     fn warn_of_new_key(&mut self, entry: &Entry) {
         let (known, now) =
             (self.parts.board.peers().get(&entry.host).map(|peer| peer.entry.key), std::time::Instant::now());
@@ -431,7 +433,7 @@ impl State {
         }
     }
 
-    /// Looks which addresses answer, where that is not known or in doubt; so many at once at most.
+    /// Starts checks of peers without an address that is known to answer, a limited number at once.
     fn begin_checks(&mut self) {
         let peers = self.parts.board.peers();
         for host in self.rests.begin(&peers.to_check(), Instant::now()) {
@@ -469,8 +471,8 @@ impl State {
             (up.map(|peer| peer.entry.host.clone()).collect(), known.collect())
         };
         self.parts.board.latencies.set_peers(&up, std::time::Instant::now());
-        // Each experiment gives one of them. Peers that nobody has looked at yet count too, so that the first of a
-        // large mesh are not measured as if they were all.
+        // Each experiment gives one quantity. Peers that were not checked yet count, too, so that
+        // the first peers of a large mesh are not measured as often as in a small one.
         let period = Some(self.card.config.latency_period(up.len(), quantities.len()));
         let target = |(host, address): (Name, std::net::SocketAddr)| {
             let target = Target::parse(&address.to_string(), &quantities, period, Provenance::Mesh).ok()?;
@@ -479,7 +481,7 @@ impl State {
         (self.parts.measure)(peers.into_iter().filter_map(target).collect());
     }
 
-    /// Remembers who is there for a start without a directory.
+    /// Writes the peers that are up to `peers.json`, for a start without the directory.
     fn keep(&self) {
         let own = &self.own.host;
         let there = self.roster.hosts().filter(|(name, _, is_up)| *is_up && *name != own);
@@ -487,15 +489,17 @@ impl State {
     }
 }
 
-/// What a peer is measured for.
+/// Quantities that are measured of each peer.
 const QUANTITIES: [&str; 2] = ["rtt", "loss"];
-/// News of the directory taken at once: a snapshot of a large mesh is settled in one go.
+/// Most events of the directory handled in one turn, so that a snapshot of a large mesh needs few
+/// turns.
 const TOLD: usize = 1024;
-/// The thread looks around at least so often.
+/// Longest time between two turns of the loop.
 const IDLE: Duration = Duration::from_secs(60);
-/// How often it is looked whether the directory takes writes again.
+/// Time between two checks whether the directory takes writes again.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A station that was killed forgets news of so long; a thousand peers that come and go do not wear out a disk.
+/// Shortest time between two writes of `peers.json`, so that a thousand peers that come and go do
+/// not wear out a disk. A station that is killed loses the changes of this time.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
-/// Leaving the directory takes a round trip.
+/// Longest time for leaving the directory, which takes a round trip.
 const LEAVE: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! The peers known last, on disk: a station that starts while the directory is away measures them.
+//! File of the peers of the last run: a station that starts while the directory is away measures
+//! them.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,8 +11,8 @@ use serde_json::value::RawValue;
 use super::PEERS_MAX;
 use crate::state::StateFiles;
 
-/// What an earlier run has kept; a file that cannot be read is worth a warning and no more, for the
-/// directory knows better.
+/// Reads the peers of an earlier run. A file that cannot be read causes only a warning, because the
+/// directory has newer data.
 pub(super) fn read(state: &Path) -> Vec<Entry> {
     let path = state.join(FILE);
     let text = match std::fs::metadata(&path) {
@@ -27,12 +28,12 @@ pub(super) fn read(state: &Path) -> Vec<Entry> {
     })
 }
 
-/// The groups of each peer that an earlier run has kept.
+/// Groups of each peer in the file of an earlier run.
 pub(crate) fn groups_known(state: &Path) -> HashMap<Name, Vec<Name>> {
     read(state).into_iter().map(|entry| (entry.host, entry.groups)).collect()
 }
 
-/// Keeps `entries` instead.
+/// Replaces the contents of the file with `entries`.
 pub(super) fn write<'a>(files: &StateFiles, entries: impl Iterator<Item = &'a Entry>) {
     let lines: Vec<String> = entries.take(PEERS_MAX).map(wire::entry_text).collect();
     let text = format!("[{}]\n", lines.join(",\n"));
@@ -46,7 +47,7 @@ fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
 }
 
 const FILE: &str = "peers.json";
-/// [`PEERS_MAX`] entries of the usual hundreds of bytes, many times over.
+/// Longest file that is read: many times [`PEERS_MAX`] entries of the usual hundreds of bytes.
 const BYTES_MAX: u64 = 16 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! How the latencies of exchanges with each peer are spread, idle and loaded apart, since the start (docs/spec/mesh.md §1).
+//! Latency distributions of exchanges with each peer since the start, idle and loaded apart
+//! (docs/spec/mesh.md §1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -16,19 +17,20 @@ pub(crate) struct Latencies(Mutex<BTreeMap<Name, Of>>);
 
 #[derive(Debug, Default)]
 struct Of {
-    /// Idle, and once something was measured under load, loaded.
+    /// Idle and loaded; each is `None` until something was measured.
     tallies: [Option<Box<Tally>>; 2],
-    /// Until when all exchanges that were due are counted; `None` = none is due: it is no peer, or was not yet asked.
+    /// Time up to which due exchanges are counted. `None` = none is due: it is no peer, or was not
+    /// yet measured or checked.
     counted_to: Option<Instant>,
-    /// Since when it is no peer.
+    /// When it stopped being a peer.
     gone_at: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Tally {
-    /// In microseconds.
+    /// Latencies of answered exchanges, in microseconds.
     spread: Histogram<u32>,
-    /// How many were at most as long as each of [`BOUNDS_S`], and longer than the one before.
+    /// Number of answered exchanges in each bucket of [`BOUNDS_S`], not cumulative.
     within: [u64; BOUNDS_S.len()],
     count: u64,
     sum_s: f64,
@@ -36,26 +38,28 @@ struct Tally {
     missed: u64,
 }
 
-/// What is shown of one peer, idle or loaded.
+/// Latency distribution of one peer, idle or loaded, as shown.
 #[derive(Clone, Debug)]
 pub(crate) struct Spread {
     /// `rtt` or `rtt_loaded`, from this host to the peer.
     pub(crate) series: Series,
-    /// Exchanges answered.
+    /// Number of answered exchanges.
     pub(crate) count: u64,
     /// Exchanges that were due and have no answer.
     pub(crate) missed: u64,
-    /// Of all latencies, in seconds.
+    /// Sum of all latencies, in seconds.
     pub(crate) sum_s: f64,
     pub(crate) max_s: Option<f64>,
-    /// In seconds, for each of [`QUANTILES`]; `None` where so many were missed that it is beyond all answers.
+    /// Latencies in seconds, for each of [`QUANTILES`]; `None` if the quantile falls among the
+    /// missed exchanges.
     pub(crate) quantiles_s: [Option<f64>; QUANTILES.len()],
-    /// How many were at most as long as each of [`BOUNDS_S`].
+    /// Cumulative number of exchanges, for each of [`BOUNDS_S`].
     pub(crate) at_most: [u64; BOUNDS_S.len()],
 }
 
 impl Latencies {
-    /// Exchanges with a peer, over at `now`: what was answered, and how many were due and were not.
+    /// Adds exchanges with a peer that ended at `now`: the latencies of answered ones in seconds,
+    /// and the number of missed ones.
     pub(crate) fn add(&self, peer: &Name, is_loaded: bool, answered_s: &[f64], missed: u64, now: Instant) {
         self.change(peer, |of| {
             of.counted_to = Some(now);
@@ -65,7 +69,8 @@ impl Latencies {
         });
     }
 
-    /// A peer was looked for, and was not measured since it was last counted: a latency test was due every `period`.
+    /// Counts exchanges as missed while a peer was checked and not measured: those of one latency
+    /// test for each `period` since the last count.
     pub(crate) fn unmeasured(&self, peer: &Name, is_loaded: bool, period: Duration, now: Instant) {
         self.change(peer, |of| {
             let from = *of.counted_to.get_or_insert(now);
@@ -80,7 +85,8 @@ impl Latencies {
         });
     }
 
-    /// These are the peers from `now` on: of all others nothing is due, and what was is forgotten a while later.
+    /// Sets the peers from `now` on. Of other stations nothing is due, and their figures are
+    /// forgotten after [`KEPT`].
     pub(crate) fn set_peers(&self, peers: &BTreeSet<Name>, now: Instant) {
         let mut all = lock(&self.0);
         for (name, of) in all.iter_mut() {
@@ -94,7 +100,7 @@ impl Latencies {
         forget(&mut all, now);
     }
 
-    /// Drops what is known of a peer that was removed.
+    /// Forgets a peer that was removed from the mesh.
     pub(super) fn remove(&self, peer: &Name) {
         lock(&self.0).remove(peer);
     }
@@ -103,14 +109,14 @@ impl Latencies {
         let mut all = lock(&self.0);
         if !all.contains_key(peer) && PEERS_MAX <= all.len() {
             let gone = all.iter().filter_map(|(name, of)| Some((of.gone_at?, name.clone()))).min();
-            // There are no more peers than that: somebody is gone, or is about to be said to be.
+            // A mesh has no more peers, so one of these has left, or will be reported as gone.
             let Some((_, name)) = gone else { return };
             all.remove(&name);
         }
         change(all.entry(peer.clone()).or_default());
     }
 
-    /// All of them, by peer, idle before loaded.
+    /// Distributions of all peers, by name, idle before loaded. `host` is this station.
     pub(crate) fn spreads(&self, host: &Name, now: Instant) -> Vec<Spread> {
         let mut all = lock(&self.0);
         forget(&mut all, now);
@@ -147,7 +153,7 @@ impl Tally {
             return;
         }
         let latency_s = latency_s.clamp(0.0, seconds(LATENCY_MAX_US));
-        // Above 0, for a histogram of logarithms.
+        // At least 1 µs, because the buckets of the histogram are logarithmic.
         self.spread.saturating_record(((latency_s * 1e6).round() as u64).max(1));
         if let Some(within) = BOUNDS_S.iter().position(|bound| latency_s <= *bound) {
             self.within[within] += 1;
@@ -161,7 +167,7 @@ impl Tally {
         let count = self.count;
         let due = count.saturating_add(self.missed);
         let quantile = |share: f64| {
-            // What was missed took longer than anything that was answered.
+            // Missed exchanges count as longer than all answered ones.
             let rank = (share * due as f64).ceil().max(1.0);
             let among_answered = rank / count as f64;
             let value = || seconds(self.spread.value_at_quantile(among_answered)).min(self.max_s);
@@ -187,8 +193,9 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
-/// How much too late a timer began, beyond what is allowed for: for a test that `waited` for another with that peer, whose session
-/// was `opened_after` so long; by the fastest of its answers.
+/// Delay of a latency test beyond what is allowed: `waited` is its wait for another experiment with
+/// the peer, `opened_after` the time to open its session. The allowance depends on the fastest
+/// answer.
 pub(crate) fn delay(waited: Duration, opened_after: Duration, answered_s: &[f64]) -> Duration {
     let fastest_s = answered_s.iter().copied().fold(f64::INFINITY, f64::min);
     let round = Duration::try_from_secs_f64(fastest_s).unwrap_or_default();
@@ -198,24 +205,28 @@ pub(crate) fn delay(waited: Duration, opened_after: Duration, answered_s: &[f64]
 
 /// The quantiles that are shown.
 pub(crate) const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
-/// Upper bounds of the buckets of `/metrics`, in seconds: from the round trip within a rack to what no program waits for.
+/// Upper bounds of the buckets of `/metrics`, in seconds: from the round trip within a rack to
+/// longer than any program waits.
 pub(crate) const BOUNDS_S: [f64; 16] =
     [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
-/// How long what is known of a peer is shown after it is gone: to see in it why.
+/// How long the figures of a departed peer are shown, to help to find out why it left.
 const KEPT: Duration = Duration::from_hours(1);
-/// How long opening a session may take, beside [`OPENING_ROUNDS`], without being counted as a delay: as long as a segment that is
-/// lost at its begin (RFC 6298 §2).
+/// Time that opening a session may take, beside [`OPENING_ROUNDS`], without counting as a delay:
+/// the time to retransmit a first segment that was lost (RFC 6298 §2).
 const OPENING: Duration = Duration::from_secs(1);
-/// Two connections, the refusal with its challenge, the Upgrade, and the request.
+/// Round trips to open a session: two connections, the refusal with its challenge, the Upgrade, and
+/// the request.
 const OPENING_ROUNDS: u32 = 5;
-/// How long an experiment with the same peer may hold a test up without that being counted: its datagrams take 1.2 s and as long as a
-/// session takes to open.
+/// Time that a test may wait for another experiment with the same peer without counting as a delay:
+/// its datagrams take 1.2 s and the time to open a session.
 const TURN: Duration = Duration::from_secs(3);
-/// How often a peer is to be asked within one measurement: as datagrams are sent (docs/spec/probe.md §2.4).
+/// Interval between two exchanges of one measurement, the same as for datagrams (docs/spec/probe.md
+/// §2.4).
 pub(crate) const EVERY: Duration = Duration::from_millis(20);
-/// A minute; no experiment is longer.
+/// Longest latency in microseconds: a minute. No experiment is longer.
 const LATENCY_MAX_US: u64 = 60_000_000;
-/// Buckets of a sixteenth of their value: 1.5 kB for each of a peer's two histograms; a second digit would take 10 kB.
+/// Significant digits of the histogram. Buckets are a sixteenth of their value wide, and each of a
+/// peer's two histograms takes 1.5 kB; a second digit would take 10 kB.
 const DIGITS: u8 = 1;
 
 #[cfg(test)]
@@ -299,14 +310,14 @@ mod tests {
         let (peer, at) = (name("b"), |s| began + Duration::from_secs(s));
         let missed = |now| latencies.spreads(&name("a"), now).iter().map(|of| of.missed).collect::<Vec<_>>();
         latencies.add(&peer, false, &[0.01; 11], 0, at(0));
-        // Looks as they are made: soon, and later seldom.
+        // Checks as the station makes them, with growing pauses.
         for s in [2, 6, 14, 30, 62] {
             latencies.unmeasured(&peer, false, period, at(s));
         }
         assert_eq!(missed(at(62)), [66], "six tests in a minute");
         latencies.unmeasured(&peer, true, period, at(122));
         assert_eq!(missed(at(122)), [66, 66], "with the load of then");
-        // The lease is over: nothing is due, also of the time until it is back.
+        // The lease has ended: nothing is due until the peer is back.
         latencies.set_peers(&BTreeSet::new(), at(130));
         latencies.set_peers(&BTreeSet::from([peer.clone()]), at(1000));
         latencies.unmeasured(&peer, false, period, at(1001));

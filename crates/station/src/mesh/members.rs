@@ -1,8 +1,9 @@
-//! The stations that may ask this one's engine: tokens of invitations, and the names they belong to.
+//! The members of a mesh: stations that may use the engine of this one, with their invitations and
+//! names.
 //!
-//! The file `members` of the state directory keeps no token, only its SHA-256 (FIPS 180-4): a token is 256 random
-//! bits, so that its digest tells nothing, and finding it in a map by its digest takes no time that says how
-//! much of a guess was right.
+//! The file `members` of the state directory holds no token, only its SHA-256 (FIPS 180-4). A token
+//! has 256 random bits, so its digest reveals nothing. A lookup by digest takes a time that does
+//! not depend on how much of a guess is right.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,13 +20,14 @@ use crate::limits::allowance::Allowance;
 use crate::state::{self, StateFiles};
 use crate::sync::lock;
 
-/// All invitations and what became of them.
+/// All invitations, used and open ones.
 pub(crate) struct Members {
     files: StateFiles,
-    /// The serving station's own name, which no member has.
+    /// Name of this station, which no member may have.
     host: Name,
     list: Mutex<HashMap<Digest, Arc<Member>>>,
-    /// Held by a change while it is written; requests that look a token up do not wait for the disk.
+    /// Held while a change is written. Lookups of tokens do not take it, so they do not wait for
+    /// the disk.
     turn: Mutex<()>,
 }
 
@@ -33,23 +35,24 @@ pub(crate) struct Member {
     digest: Digest,
     created_s: u64,
     name: Mutex<Option<Name>>,
-    /// A station has used it under its name, to append or to register.
+    /// Whether a station has used the invitation under its name, to append or to register.
     is_used: AtomicBool,
-    /// A registration of it was accepted.
+    /// Whether a registration was ever accepted.
     has_registered: AtomicBool,
-    /// The groups of the newest registration; `None` = there was none, or an older version has not kept them.
+    /// Groups of the newest registration; `None` = there was none, or an older version did not
+    /// store them.
     groups: Mutex<Option<Vec<Name>>>,
     removed: watch::Sender<bool>,
-    /// What it may use.
+    /// Rates and concurrency that the member may use.
     pub(crate) allowance: Allowance,
 }
 
-/// What may be known of a member.
+/// Public properties of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// `None` = the invitation has not been used, and names nobody.
+    /// `None` = an open invitation for any name.
     pub(crate) name: Option<Name>,
-    /// By which it is called before it has a name.
+    /// Identifies an open invitation that has no name.
     pub(crate) id: String,
     pub(crate) created_s: u64,
 }
@@ -87,12 +90,12 @@ struct MemberJson {
     name: Option<String>,
     token_sha256: String,
     created_s: u64,
-    /// Absent in files of before it was kept.
+    /// Absent in files of older versions.
     #[serde(default = "yes")]
     has_registered: bool,
-    /// Absent in files of before it was kept: then as `has_registered`.
+    /// Absent in files of older versions; then it equals `has_registered`.
     is_used: Option<bool>,
-    /// Absent in files of before it was kept.
+    /// Absent in files of older versions.
     groups: Option<Vec<String>>,
 }
 
@@ -104,7 +107,7 @@ impl Members {
     /// Reads the members of the station `host`.
     ///
     /// # Errors
-    /// What the system says; a file that is damaged is an error, and not replaced.
+    /// The file cannot be read or is damaged. A damaged file is not replaced.
     pub(crate) fn open(files: StateFiles, host: Name) -> std::io::Result<Self> {
         let list = match std::fs::read_to_string(files.directory().join(FILE)) {
             Ok(text) => {
@@ -116,7 +119,8 @@ impl Members {
         Ok(Self { files, host, list: Mutex::new(list), turn: Mutex::new(()) })
     }
 
-    /// Invites a station, of that name or of any; gives its token, which is kept nowhere. Blocks for the disk.
+    /// Invites a station, of this name or of any. Returns the token, which is stored nowhere.
+    /// Blocks for the disk.
     pub(crate) fn invite(&self, name: Option<Name>, now_s: u64) -> Result<String, MembersError> {
         let token = state::random_token().map_err(|error| self.not_stored(error))?;
         let _turn = lock(&self.turn);
@@ -134,15 +138,15 @@ impl Members {
         Ok(token)
     }
 
-    /// Whose token this is.
+    /// The member with this token.
     pub(crate) fn of_token(&self, token: &str) -> Option<Arc<Member>> {
         lock(&self.list).get(&digest_of(token)).cloned()
     }
 
-    /// The same name again, or the first one for this token. Blocks for the disk.
+    /// Binds a member to a name, or confirms that it has this name. Blocks for the disk.
     ///
     /// # Errors
-    /// [`MembersError`]; the token is as free as before.
+    /// [`MembersError`]; the member is then bound as before.
     pub(crate) fn bind(&self, member: &Member, name: &Name) -> Result<(), MembersError> {
         let _turn = lock(&self.turn);
         let list = lock(&self.list).clone();
@@ -166,11 +170,11 @@ impl Members {
         stored
     }
 
-    /// A registration of the member in these groups was accepted: there is room for it from now on.
-    /// Blocks for the disk.
+    /// Records that a registration of the member in these groups was accepted, so that room for its
+    /// series is reserved. Blocks for the disk.
     ///
     /// # Errors
-    /// [`MembersError`]; its next registration needs room as this one did.
+    /// [`MembersError`]; its next registration is then checked for room like this one.
     pub(crate) fn registered(&self, member: &Member, groups: &[Name]) -> Result<(), MembersError> {
         let _turn = lock(&self.turn);
         if member.is_removed() {
@@ -185,13 +189,13 @@ impl Members {
         })
     }
 
-    /// The groups of each member that was admitted, as far as they are known.
+    /// Groups of each member, as far as they are known.
     pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
         let list = lock(&self.list);
         list.values().filter_map(|member| Some((member.name()?, member.groups()?))).collect()
     }
 
-    /// All members: those with names in their order, then open invitations, oldest first.
+    /// All members: named ones by name, then open invitations, oldest first.
     pub(crate) fn all(&self) -> Vec<Known> {
         let mut all: Vec<Known> = lock(&self.list).values().map(|member| member.known()).collect();
         all.sort_by_cached_key(|known| {
@@ -200,16 +204,16 @@ impl Members {
         all
     }
 
-    /// How many there are, open invitations among them.
+    /// Number of members, including open invitations.
     pub(crate) fn len(&self) -> usize {
         lock(&self.list).len()
     }
 
-    /// Withdraws the invitation of a name, or one that is open by its id: at once, also where that cannot
-    /// be written yet. Blocks for the disk.
+    /// Withdraws an invitation, by the name of its member or by the id of an open one. Takes effect
+    /// at once, even if the file cannot be written yet. Blocks for the disk.
     ///
     /// # Errors
-    /// [`MembersError::Unknown`]
+    /// [`MembersError::Unknown`] if there is none.
     pub(crate) fn remove(&self, name_or_id: &str) -> Result<Arc<Member>, MembersError> {
         let _turn = lock(&self.turn);
         let mut list = lock(&self.list).clone();
@@ -218,12 +222,12 @@ impl Members {
         let member = member.ok_or_else(|| MembersError::Unknown(name_or_id.into()))?;
         lock(&self.list).remove(&member.digest);
         member.removed.send_replace(true);
-        // Whoever fills the disk can be shut out all the same.
+        // Even a member that filled the disk can be removed: a failed write is retried later.
         self.files.write(FILE, text(&list).into_bytes(), STILL_INVITED);
         Ok(member)
     }
 
-    /// Whether a station that was invited uses this name.
+    /// Whether a member uses this name.
     pub(crate) fn has(&self, name: &Name) -> bool {
         lock(&self.list).values().any(|member| member.is_used() && member.name().as_ref() == Some(name))
     }
@@ -232,14 +236,15 @@ impl Members {
         if *name == self.host {
             return Err(MembersError::Own(name.clone()));
         }
-        // Nor the id of an open invitation, which would be withdrawn with it or in its place.
+        // The id of an open invitation is not free either: removing one of the two could remove the
+        // other.
         if list.values().any(|member| member.is_called(name.as_str())) {
             return Err(MembersError::Taken(name.clone()));
         }
         Ok(())
     }
 
-    /// Sets a mark of a member and stores it, or leaves it as it was.
+    /// Sets a flag of a member and stores it; resets the flag if that fails.
     fn store_with(&self, list: &HashMap<Digest, Arc<Member>>, mark: &AtomicBool) -> Result<(), MembersError> {
         mark.store(true, Ordering::Relaxed);
         self.store(list).inspect_err(|_| mark.store(false, Ordering::Relaxed))
@@ -254,7 +259,7 @@ impl Members {
     }
 }
 
-/// The file of these members.
+/// Text of the members' file.
 fn text(list: &HashMap<Digest, Arc<Member>>) -> String {
     let mut members: Vec<MemberJson> = list.values().map(|member| member.json()).collect();
     members.sort_by(|a, b| (a.created_s, &a.token_sha256).cmp(&(b.created_s, &b.token_sha256)));
@@ -285,7 +290,7 @@ impl Member {
         }
     }
 
-    /// Whether a station has ever used it under its name.
+    /// Whether a station has ever used the invitation under its name.
     pub(crate) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }
@@ -295,17 +300,17 @@ impl Member {
         self.has_registered.load(Ordering::Relaxed)
     }
 
-    /// The groups of its newest registration; `None` = there was none, or they are not known.
+    /// Groups of its newest registration; `None` = there was none, or they are not known.
     pub(crate) fn groups(&self) -> Option<Vec<Name>> {
         lock(&self.groups).clone()
     }
 
-    /// The name it is bound to.
+    /// Name that the member is bound to.
     pub(crate) fn name(&self) -> Option<Name> {
         lock(&self.name).clone()
     }
 
-    /// Becomes true when its invitation is withdrawn.
+    /// Receiver of a value that becomes true when the invitation is withdrawn.
     pub(crate) fn removal(&self) -> watch::Receiver<bool> {
         self.removed.subscribe()
     }
@@ -328,7 +333,7 @@ impl Member {
     }
 }
 
-/// The members of a file's text.
+/// Members in the text of a file.
 fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
     let file: FileJson = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let mut list = HashMap::new();
@@ -362,10 +367,11 @@ const STILL_INVITED: &str = "members withdrawn since are invited again after a r
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";
 
-/// Each may hold a registration, streams and series: more than this outgrow one station.
+/// Most members, including open invitations. Each may hold a registration, streams and series; more
+/// would overload one station.
 pub(crate) const MEMBERS_MAX: usize = 1000;
 
-/// Enough to tell a thousand apart.
+/// Bytes of an id: enough to distinguish a thousand.
 const ID_BYTES: usize = 6;
 
 #[cfg(test)]

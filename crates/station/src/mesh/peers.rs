@@ -1,4 +1,5 @@
-//! The table of peers: who is one and who is not and why, and the address at which each is measured. Pure.
+//! Table of peers: which stations are peers, why others are not, and the address at which each is
+//! measured. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -11,7 +12,7 @@ use barograph_mesh::roster::{Card, peer};
 
 use super::addresses::vetted;
 
-/// This station, as others are matched with it.
+/// Properties of this station that decide which stations are its peers.
 #[derive(Clone, Debug)]
 pub(super) struct Own {
     pub(super) host: Name,
@@ -20,7 +21,7 @@ pub(super) struct Own {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// All stations that the directory has told of, by name, without this one.
+/// All stations that the directory has reported, by name, without this one.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     all: BTreeMap<Name, Peer>,
@@ -28,37 +29,37 @@ pub(crate) struct Peers {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// As the directory told it last.
+    /// Newest entry from the directory.
     pub(crate) entry: Entry,
     pub(crate) standing: Standing,
-    /// Since when it stands so; seconds since 1970-01-01 UTC.
+    /// Time of the last change of `standing`, in seconds since 1970-01-01 UTC.
     pub(crate) since_s: f64,
-    /// Those of its addresses that can be tried.
+    /// Its addresses that can be tried.
     pub(super) usable: Vec<SocketAddr>,
-    /// The others, each with a reason.
+    /// Its other addresses, each with a reason.
     pub(crate) dropped: Vec<(SocketAddr, &'static str)>,
     /// The address that answered last.
     pub(crate) in_use: Option<SocketAddr>,
-    /// What is wrong although it is there, in a sentence.
+    /// Why it cannot be measured although it is up, as a sentence.
     pub(crate) trouble: Option<String>,
     /// When it was lost, on the monotonic clock.
     lost: Option<Instant>,
-    /// Somebody has looked which of its addresses answers.
+    /// Whether a check of its addresses has ended.
     checked: bool,
     /// Experiments in a row without an answer.
     failures: u32,
-    /// An event has told of it.
+    /// Whether a peer event was published for it.
     announced: bool,
 }
 
-/// What a station of the directory is to this one.
+/// State of a station of the directory, for this station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// A peer that is there.
+    /// A peer with a valid lease.
     Up,
-    /// A peer whose lease is over, or who left.
+    /// A peer that left, or with a lease that has ended.
     Lost,
-    /// No peer, and why.
+    /// Not a peer, for this reason.
     Ignored(String),
 }
 
@@ -73,9 +74,9 @@ impl Standing {
 }
 
 impl Peers {
-    /// Takes in what a station says of itself now; gives what to tell of it, if anything.
+    /// Applies the newest entry of a station; returns the change to publish, if any.
     ///
-    /// `is_news` = false for what is known from an earlier run, of which nothing is told.
+    /// `is_news` = false for entries of an earlier run, for which no change is published.
     pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<PeerChange> {
         let card = |host, version, groups| Card { host, version, groups };
         let fits =
@@ -110,7 +111,7 @@ impl Peers {
         if before.as_ref() != Some(&standing) {
             peer.since_s = now_s;
             if before == Some(Standing::Lost) {
-                // It may have come back elsewhere.
+                // It may have returned at another address.
                 (peer.checked, peer.failures) = (false, 0);
             }
         }
@@ -128,12 +129,12 @@ impl Peers {
         told.filter(|_| is_news)
     }
 
-    /// A station is gone from the directory at `now`, which is `now_s` of the wall clock; true = it was a peer
-    /// that was there.
+    /// Marks a station as lost at `now`, which is `now_s` of the wall clock. Returns true if it was
+    /// a peer that was up.
     pub(super) fn lost(&mut self, host: &Name, now_s: f64, now: Instant) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         if peer.standing != Standing::Up {
-            // What was no peer need not be remembered.
+            // A station that never was a peer need not be kept.
             let is_stranger = !peer.announced;
             if is_stranger {
                 self.all.remove(host);
@@ -145,22 +146,23 @@ impl Peers {
         true
     }
 
-    /// A station was removed from the mesh; gives its entry if an event has told of it as a peer.
+    /// Drops a station that was removed from the mesh; returns its entry if a peer event was
+    /// published for it.
     pub(super) fn remove(&mut self, host: &Name) -> Option<Entry> {
         self.all.remove(host).filter(|peer| peer.announced).map(|peer| peer.entry)
     }
 
-    /// Forgets whom `keep` does not want.
+    /// Drops the stations for which `keep` is false.
     pub(super) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.all.retain(|name, _| keep(name));
     }
 
-    /// All of them, by name.
+    /// All stations, ordered by name.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Peer> {
         self.all.values()
     }
 
-    /// How many of them are there.
+    /// Number of peers that are up.
     pub(super) fn up_count(&self) -> usize {
         self.all.values().filter(|peer| peer.standing == Standing::Up).count()
     }
@@ -169,9 +171,9 @@ impl Peers {
         self.all.get(host)
     }
 
-    /// The public key of a station that may ask for probes at `now`: a peer that is there, or was for at most
-    /// `lease` before, and may only have lost the directory. `None` = it is no such station; `Some(None)` = it
-    /// has no key.
+    /// Public key of a station that may request probes at `now`: a peer that is up, or that was
+    /// lost at most `lease` ago and may only have lost the directory. `None` = it is no such
+    /// station; `Some(None)` = it has no key.
     pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
         let peer = self.all.get(host)?;
         let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
@@ -183,14 +185,14 @@ impl Peers {
         may.then_some(peer.entry.key)
     }
 
-    /// An experiment with a peer ended; true = it is time to look which of its addresses answers.
+    /// Records the end of an experiment with a peer; returns true if its addresses need a check.
     pub(super) fn measured(&mut self, host: &Name, answered: bool) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         peer.failures = if answered { 0 } else { peer.failures.saturating_add(1) };
         peer.failures == FAILURES_MAX
     }
 
-    /// The peers whose addresses should be tried: nobody has done so yet, or the one in use fails.
+    /// Peers with addresses to check: they were never checked, or the one in use fails.
     pub(super) fn to_check(&self) -> BTreeSet<Name> {
         let wants = |peer: &&Peer| {
             let doubtful = !peer.checked || FAILURES_MAX <= peer.failures;
@@ -199,7 +201,7 @@ impl Peers {
         self.all.values().filter(wants).map(|peer| peer.entry.host.clone()).collect()
     }
 
-    /// The addresses to try, in their order.
+    /// Addresses to try, in this order.
     pub(super) fn to_try(&self, host: &Name) -> Vec<SocketAddr> {
         let Some(peer) = self.all.get(host) else { return Vec::new() };
         // The one that answered before goes first.
@@ -207,7 +209,7 @@ impl Peers {
         peer.in_use.into_iter().chain(rest).collect()
     }
 
-    /// What trying `tried` has shown; true = the target has changed.
+    /// Records the result of trying the addresses `tried`; returns true if the target has changed.
     pub(super) fn checked(
         &mut self,
         host: &Name,
@@ -216,7 +218,7 @@ impl Peers {
     ) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         if tried.len() != peer.usable.len() || !tried.iter().all(|address| peer.usable.contains(address)) {
-            // Its addresses have changed since: the new ones are to be tried.
+            // Its addresses have changed since, and the new ones need a check.
             return false;
         }
         let before = peer.target();
@@ -233,8 +235,8 @@ impl Peers {
 }
 
 impl Peer {
-    /// Where it is measured: at what answered as it, until looking shows that nothing does any more. Whoever is
-    /// silent would keep experiments waiting that others need.
+    /// Address at which the peer is measured: the one that answered, until a check fails. A silent
+    /// peer is not measured, because its experiments would delay those of other peers.
     pub(super) fn target(&self) -> Option<SocketAddr> {
         self.in_use.filter(|_| self.standing == Standing::Up && self.trouble.is_none())
     }
@@ -247,7 +249,7 @@ fn without_address(dropped: &[(SocketAddr, &'static str)]) -> String {
     }
 }
 
-/// Experiments in a row without an answer after which the other addresses are tried.
+/// Experiments in a row without an answer after which the addresses are checked.
 const FAILURES_MAX: u32 = 2;
 
 #[cfg(test)]
@@ -365,7 +367,7 @@ mod tests {
         assert_eq!(peers.to_check(), [b.clone()].into(), "and looked for again");
         assert!(peers.checked(&b, &both, Ok(first)));
         assert_eq!(peers.get(&b).unwrap().target(), Some(first));
-        // It moves: what is in use is kept where it is still said.
+        // Its addresses change; the one in use stays in use if it is still registered.
         assert_eq!(peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 2.0, true), None);
         assert_eq!(peers.get(&b).unwrap().in_use, Some(first));
         peers.up(&own(), entry("b", &["192.0.2.3:1"]), 2.0, true);

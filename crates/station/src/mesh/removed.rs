@@ -1,5 +1,5 @@
-//! Stations that an administrator removed from the mesh, on disk: after a restart they are not shown
-//! again from what the archive holds of them, and a station that hosts a mesh reports them again.
+//! File of the stations that an administrator removed from the mesh. After a restart their series
+//! in the archive stay hidden, and a station that hosts a mesh reports the removal again.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use super::PEERS_MAX;
 use crate::state::StateFiles;
 use crate::sync::lock;
 
-/// The stations that were removed and have not been admitted again since, oldest first.
+/// Stations that were removed and have not been admitted again since, oldest first.
 #[derive(Debug)]
 pub(crate) struct RemovedStations {
     files: StateFiles,
@@ -21,14 +21,14 @@ pub(crate) struct RemovedStations {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Removed {
     pub(crate) host: Name,
-    /// When this station heard of it; ns since 1970-01-01 UTC.
+    /// When this station received the removal, in ns since 1970-01-01 UTC.
     pub(crate) at_unix_ns: i64,
 }
 
 #[derive(Debug, Default)]
 struct List {
     stations: VecDeque<Removed>,
-    /// The file is older.
+    /// Whether the file is out of date.
     is_changed: bool,
 }
 
@@ -39,7 +39,8 @@ struct RemovedJson {
 }
 
 impl RemovedStations {
-    /// Reads the list of an earlier run; a file that cannot be read is a warning and an empty list.
+    /// Reads the list of an earlier run. A file that cannot be read causes a warning and an empty
+    /// list.
     pub(crate) fn open(files: &StateFiles) -> Self {
         let path = files.directory().join(FILE);
         let stations = match std::fs::read(&path) {
@@ -54,7 +55,8 @@ impl RemovedStations {
         Self { files: files.clone(), list: Mutex::new(List { stations, is_changed: false }) }
     }
 
-    /// Adds a station that is not on the list yet; false = it was there. Of too many the oldest is forgotten.
+    /// Adds a station; returns false if it was on the list already. A full list drops the oldest
+    /// one.
     pub(super) fn insert(&self, host: &Name, at_unix_ns: i64) -> bool {
         let mut list = lock(&self.list);
         if list.stations.iter().any(|removed| removed.host == *host) {
@@ -68,7 +70,7 @@ impl RemovedStations {
         true
     }
 
-    /// Takes those off the list of which this is false.
+    /// Removes the stations for which `still` is false.
     pub(super) fn retain(&self, still: impl Fn(&Name) -> bool) {
         let mut list = lock(&self.list);
         let before = list.stations.len();
@@ -80,7 +82,7 @@ impl RemovedStations {
         lock(&self.list).stations.iter().any(|removed| removed.host == *host)
     }
 
-    /// All of them, oldest first.
+    /// All stations on the list, oldest first.
     pub(crate) fn all(&self) -> Vec<Removed> {
         lock(&self.list).stations.iter().cloned().collect()
     }

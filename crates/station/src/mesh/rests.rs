@@ -1,4 +1,5 @@
-//! When each doubtful peer is looked for: few at once, and the longer one is silent the more seldom. Pure.
+//! Schedules the checks of doubtful peers: few at once, and with longer pauses for peers that stay
+//! silent. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use barograph_forecast::Name;
 use tokio::time::Instant;
 
-/// The peers that are looked for, or rest before that is done again.
+/// Peers with a running check, or with a pause before the next one.
 #[derive(Debug, Default)]
 pub(super) struct Rests {
     all: BTreeMap<Name, Rest>,
@@ -16,22 +17,22 @@ pub(super) struct Rests {
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     runs: bool,
-    /// It was in doubt at the last [`Rests::begin`].
+    /// Whether the peer was in doubt at the last [`Rests::begin`].
     is_doubtful: bool,
-    /// Not before then.
+    /// Earliest time of the next check.
     until: Instant,
-    /// After the next failure.
+    /// Pause after the next failed check.
     pause: Duration,
-    /// When news of the peer last cut a pause short.
+    /// When a change of the peer last ended a pause early.
     woken: Option<Instant>,
-    /// They came while it was looked for, perhaps at addresses that are not its any more.
+    /// Whether the peer changed during its check, which may have used outdated addresses.
     news: bool,
 }
 
 impl Rests {
-    /// Which of `doubtful` to look for now, whoever has waited longest first; they count as begun. A peer
-    /// that is not in doubt any more is forgotten [`PAUSE_MAX`] after its pause: one that leaves and comes
-    /// back meanwhile is no new one.
+    /// Starts checks: returns the peers of `doubtful` to check now, the longest waiting first, and
+    /// marks them as running. A peer that is no longer in doubt is forgotten [`PAUSE_MAX`] after
+    /// its pause, so that a peer that leaves and returns keeps its pause.
     pub(super) fn begin(&mut self, doubtful: &BTreeSet<Name>, now: Instant) -> Vec<Name> {
         self.all.retain(|host, rest| {
             rest.is_doubtful = doubtful.contains(host);
@@ -44,7 +45,7 @@ impl Rests {
                 rest => Some((rest.map(|rest| rest.until), host)),
             })
             .collect();
-        // Whoever was never looked for goes first.
+        // Peers that were never checked come first.
         waiting.sort_unstable();
         waiting.truncate(CHECKS_MAX.saturating_sub(self.running));
         let begun: Vec<Name> = waiting.into_iter().map(|(_, host)| host.clone()).collect();
@@ -58,8 +59,8 @@ impl Rests {
         begun
     }
 
-    /// When a peer in doubt has rested enough; `None` = none rests, or all places are taken: then the end
-    /// of a look is what to wait for.
+    /// Time of the next check. `None` if no peer is in a pause, or if the maximum of checks is
+    /// running: then a check must end first.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if CHECKS_MAX <= self.running {
             return None;
@@ -67,8 +68,8 @@ impl Rests {
         self.all.values().filter(|rest| rest.is_doubtful && !rest.runs).map(|rest| rest.until).min()
     }
 
-    /// A look has ended. `chance`, in [0, 1), spreads the pauses, so that many peers that fell silent at once
-    /// are not all looked for at once again.
+    /// Records the end of a check. `chance`, in [0, 1), varies the pause, so that peers that became
+    /// silent together are not all checked together again.
     pub(super) fn ended(&mut self, host: &Name, answered: bool, now: Instant, chance: f64) {
         self.running = self.running.saturating_sub(1);
         let Some(rest) = self.all.get_mut(host) else { return };
@@ -80,8 +81,9 @@ impl Rests {
         rest.until = if rest.news { now } else { now + pause };
     }
 
-    /// A peer says something new of itself: it is looked for at once, if that does not happen already and
-    /// news did not have that effect within [`WAKE_EVERY`]. Its next pause is as long as it would have been.
+    /// Schedules a check at once because the peer changed; during a check, for its end. Has no
+    /// effect within [`WAKE_EVERY`] after the last such check. The next pause is as long as without
+    /// the change.
     pub(super) fn wake(&mut self, host: &Name, now: Instant) {
         let Some(rest) = self.all.get_mut(host) else { return };
         let may_wake = rest.woken.is_none_or(|woken| WAKE_EVERY <= now.saturating_duration_since(woken));
@@ -101,22 +103,24 @@ pub(super) fn spread(pause: Duration, chance: f64) -> Duration {
     pause.mul_f64(0.75 + chance.clamp(0.0, 1.0) / 2.0)
 }
 
-/// A number in [0, 1), of the seeds that the standard library takes from the system.
+/// Random number in [0, 1), from the system's randomness that seeds the hash maps of the standard
+/// library.
 pub(super) fn chance() -> f64 {
     use std::hash::{BuildHasher, RandomState};
-    // 53 bits are what an `f64` holds.
+    // An `f64` holds 53 bits.
     (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Peers whose addresses are tried at once.
+/// Most checks that run at once.
 const CHECKS_MAX: usize = 16;
-/// First and longest pause before a peer that does not answer is looked for again.
+/// First and longest pause before a silent peer is checked again.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// Before a peer that was found is looked for again, the usual time between two measurements of it.
+/// Pause after a check that found the peer: the usual time between two of its measurements.
 const PAUSE_FOUND: Duration = Duration::from_secs(10);
-/// An entry may name addresses of hosts that have nothing to do with the mesh, and every station tries them:
-/// changing it must not make them be tried at will. A few leases, in which a station moves once.
+/// Shortest time between two checks that are caused by changes of one peer. An entry may name
+/// addresses of hosts outside the mesh, and every station tries them, so changing the entry must
+/// not cause tries at will. A station moves once at most in this time, which is some leases.
 const WAKE_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
@@ -124,8 +128,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Turns of a loop that waits as the station's does, for ten minutes of silence of `peers`, each of whom
-    /// takes `look` to be given up; and how often each was looked for.
+    /// Simulates the station's loop for ten minutes in which `peers` are silent and each check
+    /// takes `look`. Returns the turns of the loop, and the checks of each peer.
     fn turns(peers: usize, look: Duration) -> (usize, BTreeMap<Name, usize>) {
         let doubtful: BTreeSet<Name> = (0..peers).map(|i| Name::new(&format!("p{i}")).unwrap()).collect();
         let (mut rests, start) = (Rests::default(), Instant::now());
@@ -155,7 +159,7 @@ mod tests {
         let total: usize = looks.values().sum();
         assert!(turns <= 2 * total + 20, "{turns} turns for {total} looks");
         assert_eq!(looks.len(), 20);
-        // Pauses of 2, 4, … 32 s and then of a minute: 14 looks or so in ten minutes.
+        // Pauses of 2, 4, … 32 s and then of a minute: about 14 checks in ten minutes.
         assert!(looks.values().all(|looks| (8..=15).contains(looks)), "{looks:?}");
     }
 
@@ -191,7 +195,8 @@ mod tests {
         assert!((0.0..1.0).contains(&chance()));
     }
 
-    /// Looks at a peer in ten minutes in which its entry changes every second, where each look `answers`, or not.
+    /// Number of checks of a peer in ten minutes if its entry changes every second and each check
+    /// finds it (`answers`) or not.
     fn looks_with_news_every_second(answers: bool) -> usize {
         let (b, start) = (Name::new("b").unwrap(), Instant::now());
         let doubtful = BTreeSet::from([b.clone()]);

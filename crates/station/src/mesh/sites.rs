@@ -1,5 +1,5 @@
-//! Which stations form a site, by what is forecast here, and this station's own place among them: told, accepted, or
-//! taken by itself (docs/spec/mesh.md, "Sites").
+//! Sites of the mesh by the forecasts of this station, and the site of this station: configured,
+//! accepted or taken automatically (docs/spec/mesh.md, "Sites").
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -25,24 +25,27 @@ pub(crate) use standing::{Origin, Standing};
 
 mod standing;
 
-/// What can be proposed now.
+/// Sites that the current forecasts propose.
 pub(crate) struct View {
     pub(crate) hosts: Vec<Stand>,
     pub(crate) sites: Vec<Site>,
-    /// This station among the hosts.
+    /// Index of this station in `hosts`.
     own: usize,
-    /// Hosts of which no round trip is known.
+    /// Indices of hosts without a known round-trip time.
     pub(crate) unknown: Vec<usize>,
-    /// Hosts beyond the most that are looked at.
+    /// Number of hosts left out, because only [`SITES_HOSTS_MAX`] are considered.
     pub(crate) left_out: usize,
-    /// Somebody else is in `local:default` and not in `global`.
+    /// Whether another station has no site and is not in `global`.
     has_unset: bool,
 }
 
 impl View {
-    /// The sites of a mesh. What is known of a pair is the longer of what its two ends forecast; what only one end says
-    /// counts if that is this station: so no station comes near others by its word alone. A pair of which one direction
-    /// failed is not known. A pair is seen from here if this station is one of its ends, or what one of its ends measured comes here.
+    /// Computes the sites of a mesh.
+    ///
+    /// The round-trip time of a pair is the longer of the forecasts of its two ends. A forecast of
+    /// one end alone counts only if that end is this station, so that no station gets near others
+    /// by its own claim. A pair with a failed direction counts as failed. A pair is `Unseen` if
+    /// neither end is this station and no measurement of either end arrives here.
     fn new(
         own: &Name,
         places: &Places,
@@ -74,7 +77,7 @@ impl View {
             both => both,
         };
         let known: Vec<RoundTrip> = (0..n * n).map(|at| pair(at / n, at % n)).collect();
-        // The closure holds the bank.
+        // `rtt` holds the lock of the bank.
         drop(rtt);
         let is_unknown = |host: &usize| {
             let of_host = &known[host * n..][..n];
@@ -85,18 +88,19 @@ impl View {
         Self { hosts, sites, own, unknown, left_out, has_unset }
     }
 
-    /// Where the station goes by itself.
+    /// Position that the station takes automatically.
     fn asked(&self) -> Option<Position> {
         clear_position(self.own, &self.hosts, &self.sites)
     }
 
-    /// The place for this station by the forecasts; `None` = it stands alone, or nothing is known.
+    /// Position of this station by the forecasts; `None` if it stands alone, or too little is
+    /// known.
     fn proposed(&self) -> Option<Position> {
         position(self.own, &self.hosts, &self.sites)
     }
 }
 
-/// The sites, looked for when somebody asks, and this station's place.
+/// Computes the sites on request, and holds and changes the site of this station.
 pub(crate) struct Sites {
     host: Name,
     config: MeshConfig,
@@ -104,15 +108,15 @@ pub(crate) struct Sites {
     board: Arc<Board>,
     desk: Desk,
     bank: Arc<Mutex<Bank>>,
-    /// Made once for all who ask at the same time.
+    /// The last view and its time. Concurrent requests wait for the lock and share one view.
     kept: tokio::sync::Mutex<Option<(Instant, Arc<View>)>>,
     patience: Mutex<Patience>,
     began: Instant,
-    /// One change after the other: of the file and of the board as one.
+    /// Serialises changes, so that the file and the board change together.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Why a place is not taken, or not given up.
+/// Why the site of this station does not change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SitesError {
     #[error("mesh.site is set to {0}: what is configured goes before a proposal")]
@@ -149,7 +153,7 @@ impl Sites {
         Self { host, config, state, board, desk, bank, kept, patience, began, turn }
     }
 
-    /// What can be proposed, as of some seconds ago at most.
+    /// The proposed sites, at most some seconds old.
     pub(crate) async fn view(&self) -> Arc<View> {
         let mut kept = self.kept.lock().await;
         if let Some((at, view)) = &*kept
@@ -157,16 +161,17 @@ impl Sites {
         {
             return Arc::clone(view);
         }
-        // Reading the directory is work, too, but a proposal that is to last a shorter time is judged more often.
+        // Reading the directory is costly. But the shorter a proposal has to last, the more often
+        // it is evaluated, with newer data.
         let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, desk::RENEWED);
         let places = self.desk.places(age).await;
         let (own, standing, bank) = (self.host.clone(), self.board.standing(), Arc::clone(&self.bank));
-        // A second in a large mesh: away from the thread that answers.
+        // Takes a second in a large mesh, so it must not block the async thread.
         let made = tokio::task::spawn_blocking(move || {
             let pairs = Pairs::new(&bank, now_unix_ns(), desk::PAUSE);
             View::new(&own, &places, &standing, move |from, to| pairs.tried_round_trip(from, to))
         });
-        // The station is stopping, or there was a panic.
+        // Fails only after a panic or while the station is stopping.
         let view = made.await.unwrap_or_else(|error| {
             tracing::error!("sites are not looked for: {error}");
             let standing = self.board.standing();
@@ -177,24 +182,24 @@ impl Sites {
         view
     }
 
-    /// Whether all pairs of the mesh come here, or those of this station alone.
+    /// Whether this station receives the records of all pairs of the mesh, not only its own.
     pub(crate) fn sees_all(&self) -> bool {
         matches!(self.board.kind, Kind::Local | Kind::Nats { archive: true })
     }
 
-    /// What the station is about to do by itself, and in how long.
+    /// Position that the station will take automatically, and the time until then.
     pub(crate) fn pending(&self) -> Option<(Position, Duration)> {
         let patience = lock(&self.patience);
         patience.pending(self.began.elapsed()).map(|(position, left)| (position.clone(), left))
     }
 
-    /// The place that accepting takes now.
+    /// Position that [`Self::accept`] would take now.
     pub(crate) fn proposed(&self, view: &View) -> Option<Position> {
         let standing = self.at(&view.proposed()?, Origin::Accepted).ok()?;
         Some(Position { site: standing.site.to_string(), represents: standing.represents })
     }
 
-    /// Takes the proposed place, which must be at `site` if that is said.
+    /// Takes the proposed position. If `site` is given, the position must be at that site.
     pub(crate) async fn accept(&self, site: Option<&str>) -> Result<(), SitesError> {
         let turn = self.turn().await?;
         let proposed = self.view().await.proposed().ok_or(SitesError::Nothing)?;
@@ -205,7 +210,7 @@ impl Sites {
         self.stand(turn, standing).await
     }
 
-    /// Goes back to what the configuration says.
+    /// Returns to the configured site.
     pub(crate) async fn forget(&self) -> Result<(), SitesError> {
         let turn = self.turn().await?;
         if self.config.sites_auto && self.board.standing().from != Origin::Accepted {
@@ -214,10 +219,11 @@ impl Sites {
         self.stand(turn, Standing::told(&self.config)).await
     }
 
-    /// Looks again and again at a place that was taken, and takes proposed ones by itself if it may, as long as it is polled.
+    /// Periodically evaluates a position that was taken, and takes proposed positions if
+    /// `mesh.sites` is `auto`. Never returns unless the future is dropped.
     pub(crate) async fn follow(&self) {
         let every = LOOK_EVERY.min(self.config.sites_hold / LOOKS).max(VIEW_AGE);
-        // Until nobody needs the station in `local:default` any more.
+        // Delays leaving `local:default` until no other station needs it there.
         let mut leaving = Patience::new(self.config.sites_hold);
         loop {
             tokio::time::sleep(every).await;
@@ -229,7 +235,7 @@ impl Sites {
             }
             let view = self.view().await;
             let asked = if is_free { view.asked() } else { None };
-            // What would change nothing is not asked, whatever the configuration makes of it.
+            // Ignore a proposal that would not change the groups of this station.
             let asked = asked
                 .filter(|asked| self.at(asked, Origin::Auto).is_ok_and(|new| new.groups != standing.groups));
             let now = self.began.elapsed();
@@ -254,7 +260,7 @@ impl Sites {
         }
     }
 
-    /// The leave to change the place.
+    /// Waits for the exclusive right to change the site. Fails if `mesh.site` is set.
     async fn turn(&self) -> Result<OwnedMutexGuard<()>, SitesError> {
         if self.config.has_site() {
             return Err(SitesError::Configured(self.config.site.clone()));
@@ -262,14 +268,15 @@ impl Sites {
         Ok(Arc::clone(&self.turn).lock_owned().await)
     }
 
-    /// This station at a position. It stays in `local:default` if it is there: others may not have gone yet.
+    /// Standing of this station at a position. A station in `local:default` stays in it, because
+    /// others may still be there.
     fn at(&self, position: &Position, from: Origin) -> Result<Standing, String> {
         Standing::taken(&self.config, position, from, self.board.standing().is_unset())
     }
 
     async fn stand(&self, turn: OwnedMutexGuard<()>, standing: Standing) -> Result<(), SitesError> {
         let (board, state) = (Arc::clone(&self.board), self.state.clone());
-        // As a whole, even if nobody waits for it any more.
+        // Completes even if the caller stops waiting.
         let done = tokio::task::spawn_blocking(move || {
             standing.keep(&state).map_err(|(path, error)| SitesError::Store { path, error })?;
             let role = if standing.represents { ", which it represents" } else { "" };
@@ -289,14 +296,15 @@ impl Sites {
             tracing::error!("the place was not taken: {error}");
             Err(SitesError::Panicked)
         })?;
-        // What was seen from the old place is not asked for again, nor waited for.
+        // Drop the pending proposal and the view: both belong to the old position.
         lock(&self.patience).reset();
         *self.kept.lock().await = None;
         Ok(())
     }
 }
 
-/// What is known of a pair by what its two ends forecast. One end alone counts only if it is this station.
+/// Combines the forecasts of the two ends of a pair. A forecast of one end alone counts only if
+/// that end is this station.
 fn both_ways(there: RoundTrip, back: RoundTrip, is_own_there: bool, is_own_back: bool) -> RoundTrip {
     match (there, back) {
         (RoundTrip::Known(there), RoundTrip::Known(back)) => {
@@ -309,7 +317,7 @@ fn both_ways(there: RoundTrip, back: RoundTrip, is_own_there: bool, is_own_back:
     }
 }
 
-/// What a host says of itself, by its groups.
+/// Site and role of a host, from its groups.
 fn stand(host: &Name, groups: &[Name]) -> Stand {
     let mut sites = groups.iter().filter_map(|group| group.as_str().strip_prefix(LOCAL));
     Stand {
@@ -319,9 +327,10 @@ fn stand(host: &Name, groups: &[Name]) -> Stand {
     }
 }
 
-/// Sites do not change within seconds, and looking for them is work.
+/// Longest age of a view. Sites do not change within seconds, and computing them is costly.
 const VIEW_AGE: Duration = Duration::from_secs(1);
-/// How often a station looks whether it should be elsewhere, and at least how often within the time that a proposal has to last.
+/// Longest time between two evaluations of the station's site; and the fewest evaluations within
+/// the time that a proposal has to last.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 4;
 

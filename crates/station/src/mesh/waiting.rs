@@ -1,5 +1,5 @@
-//! Events that wait for a slow command or URL: of each host the newest alone, so that a host that comes
-//! and goes all the time delays nothing that is told of others.
+//! Queue of events for a slow command or URL. It holds only the newest event of each host, so that
+//! a host that comes and goes all the time does not delay events of others.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,20 +8,20 @@ use barograph_api::PeerEvent;
 
 use crate::sync::lock;
 
-/// What waits; clones are the same.
+/// The queue. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// With what to do about each.
+    /// Each event with the command or URL for it.
     events: VecDeque<(String, Arc<PeerEvent>)>,
     has_ended: bool,
 }
 
 impl Waiting {
-    /// Puts an event in the place of an older one of its host, or at the end; says whether an event was
-    /// dropped for it, or this one for want of room or of anybody who takes it.
+    /// Replaces the queued event of the same host, or appends the event. Returns whether an event
+    /// was dropped: the replaced one, or this one because the queue is full or closed.
     pub(super) fn push(&self, setting: String, event: Arc<PeerEvent>) -> bool {
         let (state, more) = &*self.0;
         let mut state = lock(state);
@@ -38,7 +38,7 @@ impl Waiting {
         is_full
     }
 
-    /// Waits for the next one; `None` = none comes any more.
+    /// Waits for the next event; `None` = the queue is closed and empty.
     pub(super) fn next(&self) -> Option<(String, Arc<PeerEvent>)> {
         let (state, more) = &*self.0;
         let is_waited_for = |state: &mut State| state.events.is_empty() && !state.has_ended;
@@ -46,7 +46,7 @@ impl Waiting {
         state.unwrap_or_else(PoisonError::into_inner).events.pop_front()
     }
 
-    /// None comes any more.
+    /// Closes the queue; queued events remain.
     pub(super) fn end(&self) {
         let (state, more) = &*self.0;
         lock(state).has_ended = true;
@@ -54,7 +54,7 @@ impl Waiting {
     }
 }
 
-/// One of each host, and of more hosts than a mesh of the largest size measured has.
+/// Most events. With one for each host, more hosts than the largest mesh measured has.
 const EVENTS_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The watches of the directory: one of each of the station's groups.
+//! Watches of the directory: one for each group of the station.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,19 +11,20 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::board::Board;
 use super::directory::{Told, keep_watching};
 
-/// A watch of each of the station's groups.
+/// The running watches, one for each group of the station.
 pub(super) struct Watches {
     engine: Arc<dyn Engine>,
     board: Arc<Board>,
     again: Arc<Notify>,
     sender: mpsc::Sender<(Name, Told)>,
     under_way: BTreeMap<Name, AbortHandle>,
-    /// Of all of them.
+    /// Status that all watch tasks share.
     task: Arc<TaskStatus>,
 }
 
 impl Watches {
-    /// None yet; they tell `sender`, and `again` when the directory may have forgotten the station.
+    /// Creates a set without watches. Watches send events to `sender`, and notify `again` when the
+    /// directory may have lost the station's registration.
     pub(super) fn new(
         engine: Arc<dyn Engine>,
         board: Arc<Board>,
@@ -34,7 +35,7 @@ impl Watches {
         Self { engine, board, again, sender, under_way: BTreeMap::new(), task }
     }
 
-    /// Watches what the station is in, and nothing else.
+    /// Starts a watch for each new group in `groups`, and aborts the watches of all other groups.
     pub(super) fn follow(&mut self, groups: &[Name], tasks: &mut JoinSet<()>) {
         self.under_way.retain(|group, watch| {
             let stays = groups.contains(group);

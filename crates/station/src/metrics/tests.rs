@@ -1,4 +1,4 @@
-//! The exported text, and what `deploy/` makes of it.
+//! Tests of the exported text, and of its use in `deploy/`.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -57,7 +57,7 @@ fn what_a_mesh_refused_and_what_another_overtook_is_told() {
     }
 }
 
-/// A station with something of everything, in one format.
+/// Metrics of a station with samples in every group, in one format.
 fn whole(format: Format) -> String {
     let health = Health::new();
     health.task("http");
@@ -71,12 +71,13 @@ fn whole(format: Format) -> String {
     )
 }
 
-/// The lines of samples.
+/// The lines that are samples.
 fn samples(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.starts_with('#')).collect()
 }
 
-/// The labels of a sample's line, `{…}`, taken off its name; `None` where they are not well formed.
+/// Splits the line of a sample into name and value, and drops the labels `{…}`; `None` if they are
+/// malformed.
 fn split_labels(line: &str) -> Option<(&str, &str)> {
     let Some((name, rest)) = line.split_once('{') else { return line.split_once(' ') };
     let mut rest = rest;
@@ -109,7 +110,8 @@ fn is_name(text: &str) -> bool {
     text.starts_with(is_first) && text.chars().all(|c| is_first(c) || c.is_ascii_digit())
 }
 
-/// Checks the Prometheus text format 0.0.4, strictly: each family's HELP, then its TYPE, then all its samples.
+/// Strictly checks the Prometheus text format 0.0.4: for each family HELP, then TYPE, then all its
+/// samples.
 fn check_prometheus(text: &str) {
     assert!(text.ends_with('\n'));
     let mut seen = std::collections::BTreeSet::new();
@@ -189,7 +191,7 @@ fn labels_are_escaped_and_failures_are_absent() {
     assert!(text.contains("barograph_measured_seconds{quantity=\"rtt_loaded\""));
 }
 
-/// The metrics that a text speaks of: its words that begin with our name and end like one of a metric.
+/// Names of metrics in a text: words of these letters that begin with `barograph_`.
 fn named(text: &str) -> std::collections::BTreeSet<&str> {
     let word = |c: char| !(c.is_ascii_lowercase() || c == '_');
     text.split(word).filter(|word| word.starts_with("barograph_")).collect()
@@ -244,7 +246,8 @@ fn deployed(file: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Every quantity that `crates/forecast` names, each with its loaded form, and one of an application.
+/// Every quantity that `crates/forecast` defines, and one of an application, each with its loaded
+/// form.
 fn quantities() -> Vec<Quantity> {
     let source = include_str!("../../../forecast/src/series.rs");
     let named =

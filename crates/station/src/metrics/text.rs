@@ -1,5 +1,5 @@
-//! The text formats of `/metrics`: OpenMetrics 1.0.0 (openmetrics.io) and the Prometheus text exposition format
-//! 0.0.4, which older scrapers, browsers and `promtool` read.
+//! The text formats of `/metrics`: OpenMetrics 1.0.0 (openmetrics.io) and the Prometheus text
+//! exposition format 0.0.4, which older scrapers, browsers and `promtool` read.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub(crate) enum Format {
     /// Prometheus text exposition format, version 0.0.4.
     Prometheus,
-    /// OpenMetrics, version 1.0.0.
+    /// The OpenMetrics text format, version 1.0.0.
     OpenMetrics,
 }
 
@@ -21,8 +21,9 @@ impl Format {
         }
     }
 
-    /// The format that a request's `Accept` headers prefer (RFC 9110 §12.5.1). OpenMetrics must be named: a wildcard,
-    /// a tie, and a header that accepts neither format all select [`Format::Prometheus`], which every scraper reads.
+    /// The format that a request's `Accept` headers prefer (RFC 9110 §12.5.1). OpenMetrics must be
+    /// named: a wildcard, a tie, and a header that accepts neither format all select
+    /// [`Format::Prometheus`], which every scraper reads.
     pub(crate) fn preferred<'a>(accept: impl Iterator<Item = &'a str>) -> Self {
         let mut text = None;
         let mut openmetrics = None;
@@ -30,7 +31,7 @@ impl Format {
             text = text.max(range.match_text());
             openmetrics = openmetrics.max(range.match_openmetrics());
         }
-        // Of equal quality, what is named precedes a wildcard.
+        // If qualities are equal, a named type precedes a wildcard.
         let rank = |found: Option<Match>| found.map(|found| (found.quality, found.specificity));
         let is_accepted = openmetrics.is_some_and(|found| 0 < found.quality);
         if is_accepted && rank(text) < rank(openmetrics) { Self::OpenMetrics } else { Self::Prometheus }
@@ -41,7 +42,7 @@ impl Format {
 struct Range<'a> {
     media: &'a str,
     version: Option<&'a str>,
-    /// Thousandths, 0 to 1000.
+    /// In thousandths, 0 to 1000.
     quality: u16,
 }
 
@@ -53,7 +54,7 @@ struct Match {
 }
 
 impl<'a> Range<'a> {
-    /// `None` for a range that is empty or whose quality is no number from 0 to 1.
+    /// `None` for an empty range, or a quality that is not a number from 0 to 1.
     fn parse(text: &'a str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let media = parts.next().filter(|media| !media.is_empty())?;
@@ -112,7 +113,8 @@ impl Text {
         Self { format, text: String::with_capacity(capacity) }
     }
 
-    /// Begins a family. `family` has no suffix of its samples (`_total`, `_info`, `_bucket`); the unit may be empty.
+    /// Begins a family. `family` has no suffix of its samples (`_total`, `_info`, `_bucket`); the
+    /// unit may be empty.
     pub(super) fn head(&mut self, family: &str, kind: Kind, unit: &str, help: &str) {
         // Writing to a String cannot fail.
         let _ = match self.format {

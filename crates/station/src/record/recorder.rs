@@ -1,8 +1,8 @@
-//! The way of a measurement: learnt by its battery, shown to watchers, spooled, stored.
+//! Records measurements: each is learnt by its battery, published, spooled and stored.
 //!
-//! One thread does it all, so that batteries, streams and archive see one order. Measuring threads only
-//! put a measurement into its bounded inbox and never wait. While the archive does not work,
-//! measurements are still learnt and shown, and wait in the bounded spool.
+//! One thread does all of it, so that batteries, streams and archive see one order. Measuring
+//! threads only put measurements into a bounded inbox and never wait. If the archive does not work,
+//! measurements are still learnt and published, and wait in the bounded spool.
 //!
 //! ```text
 //! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
@@ -11,8 +11,9 @@
 //! stream of NATS ─► archive ─────────────────► subscription ─► battery ─► hub
 //! ```
 //!
-//! A record of this station gets its sequence when its append begins, and keeps it until the append is
-//! known to be stored: dropping from the spool leaves no gap, and repeating stores nothing twice.
+//! A record of this station gets its sequence number when its append begins, and keeps it until the
+//! archive has stored it. So records dropped from the spool leave no gap, and a repeated append
+//! stores nothing twice.
 
 mod contents;
 mod inbox;
@@ -43,11 +44,11 @@ pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
 use store::{Appended, Entry, absorb, entries_are_forwarded, store, take_batch};
 pub(crate) use stored::Stored;
 
-/// What the recorder works with.
+/// Parts of the station that the recorder uses.
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) engine: Arc<dyn Engine>,
-    /// The archive that members' records go to; `None` = there are no members.
+    /// The archive for records of members; `None` if there are no members.
     pub(crate) archive: Option<Arc<Local>>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
@@ -55,7 +56,8 @@ pub(crate) struct Parts {
     pub(crate) spool_records_max: usize,
 }
 
-/// Records until it is stopped, and learns what is `stored` from elsewhere; returns how many records could not be stored.
+/// Records until it is stopped, and learns the records of `stored`. Returns how many records could
+/// not be stored.
 pub(crate) async fn run(parts: Parts, stored: Stored, inbox: Outbox) -> usize {
     let mut recorder = Recorder {
         next_seq: None,
@@ -77,23 +79,25 @@ pub(crate) async fn run(parts: Parts, stored: Stored, inbox: Outbox) -> usize {
 struct Recorder {
     parts: Parts,
     spool: VecDeque<Entry>,
-    /// What the newest identities stand for.
+    /// Digests of the newest records with an identity.
     contents: Contents,
-    /// Records in the spool.
+    /// Number of records in the spool.
     spooled: usize,
-    /// Of them such as members forwarded.
+    /// Number of records in the spool that members forwarded.
     forwarded: usize,
-    /// So many entries are appended one by one, because one of them was refused.
+    /// Number of entries still to append one by one, because one of them was refused.
     singly: usize,
-    /// The sequence of this station's next record; `None` = the archive has not said yet.
+    /// Next sequence number of this station; `None` until the archive has returned it.
     next_seq: Option<u64>,
-    /// The archive may have given up numbers since it said, and is asked before the next one is given.
+    /// The archive may have given up numbers since, because another station used them: read the
+    /// next number again before assigning one.
     asks_again: bool,
-    /// Highest sequence seen of each other origin.
+    /// Highest sequence number seen of each other origin.
     highest: HashMap<Name, u64>,
-    /// Wait before the next append, after failures.
+    /// Delay before the next append, after failures.
     delay: Duration,
-    /// Entries that the archive refused since the last log line about it, and when that was.
+    /// Entries that the archive refused since the last log line about refusals, and the time of
+    /// that line.
     drops: u64,
     drops_logged: Option<Instant>,
 }
@@ -123,7 +127,7 @@ impl Recorder {
                         self.delay = Duration::ZERO;
                         inbox.close();
                     }
-                    // Closed and drained; what runs or waits is finished below.
+                    // The inbox is closed and empty: finish the running append below.
                     None if running => {
                         let finished = async { append.as_mut().expect("an append is running").await };
                         match tokio::time::timeout_at(stop_at, finished).await {
@@ -171,7 +175,7 @@ impl Recorder {
             None
         };
         if let Some(error) = refusal {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = answer.send(Err(error));
             return;
         }
@@ -192,7 +196,7 @@ impl Recorder {
         answer: oneshot::Sender<Result<usize, FeedError>>,
     ) {
         if let Some(error) = self.no_room_for_members(records.len()) {
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = answer.send(Err(error));
             return;
         }
@@ -202,8 +206,8 @@ impl Recorder {
         self.push(Entry { is_forwarded: true, ..Entry::new(records, Some(answer)) });
     }
 
-    /// Half of the spool is left to what is measured here. A member that finds no room has cost this
-    /// station nothing of its own, so that counts at the members' limit.
+    /// Half of the spool is reserved for the station's own measurements. A refusal for this reason
+    /// costs the station no record of its own, so it counts under the limit for members.
     fn no_room_for_members(&self, records: usize) -> Option<FeedError> {
         let (most, half) = (self.parts.spool_records_max, self.parts.spool_records_max / 2);
         let error = if half < records {
@@ -237,7 +241,7 @@ impl Recorder {
         self.spool.push_back(entry);
     }
 
-    /// An entry waits no more.
+    /// Subtracts an entry that has left the spool.
     fn release(&mut self, entry: &Entry) {
         self.spooled -= entry.records.len();
         if entry.is_forwarded {
@@ -245,7 +249,7 @@ impl Recorder {
         }
     }
 
-    /// Drops the oldest entry for which nobody waits.
+    /// Drops the oldest entry without a waiting caller.
     fn drop_oldest_own(&mut self) -> bool {
         let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
         let Some(entry) = self.spool.remove(at) else { return false };
@@ -255,7 +259,7 @@ impl Recorder {
         true
     }
 
-    /// Takes the oldest entries and begins to append them, after the delay that failures earned.
+    /// Takes the oldest entries and begins to append them, after the delay for earlier failures.
     fn begin_append(&mut self) -> Append {
         let entries = take_batch(&mut self.spool, 0 < self.singly);
         let mut origins: Vec<(Name, Option<u64>)> = Vec::new();
@@ -345,8 +349,9 @@ impl Recorder {
         }
     }
 
-    /// Takes the numbers of an entry back, once: the archive may have given them up since it was asked.
-    /// What it had stored under them, it would not have refused.
+    /// Clears the numbers of a refused entry, once: the archive may have given them up since the
+    /// station read the next number. It would not refuse records that it has already stored under
+    /// these numbers.
     fn renumber(&mut self, entry: &mut Entry) -> bool {
         let host = &self.parts.host;
         let is_ours = !entry.is_forwarded && self.next_seq.is_some();
@@ -360,7 +365,7 @@ impl Recorder {
         true
     }
 
-    /// Answers those of which the archive has not counted every record.
+    /// Answers the callers of entries of which the archive refused a record.
     fn turn_away(&mut self, entries: &mut Vec<Entry>, refused: &[usize]) {
         for &at in refused.iter().rev() {
             let entry = entries.remove(at);
@@ -368,7 +373,7 @@ impl Recorder {
             if let Some(answer) = entry.answer {
                 let why =
                     "no further origin, no further gap in a sequence, or no number so far above the others";
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = answer.send(Err(FeedError::Unavailable(why.into())));
             }
         }
@@ -383,7 +388,7 @@ impl Recorder {
         self.delay = (self.delay * 2).clamp(DELAY_MIN, DELAY_MAX);
     }
 
-    /// Answers those who wait, and learns what they handed in.
+    /// Answers the waiting callers, and learns their records.
     fn acknowledge(&mut self, entries: Vec<Entry>) {
         for entry in entries {
             self.release(&entry);
@@ -391,21 +396,22 @@ impl Recorder {
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
                 if is_new && (!entry.is_forwarded || self.has_share_for(record)) {
-                    // Another origin's sequence is the order in which it measured, with any clock.
+                    // The sequence of another origin is the order of its measurements, whatever its
+                    // clock shows.
                     let is_numbered_here = record.origin == self.parts.host;
                     self.learn(&measured(record), is_numbered_here.then(now_unix_ns));
                 }
             }
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = answer.send(Ok(entry.records.len()));
         }
     }
 
-    /// Learns what a member measured and the archive got from the mesh's stream. What was handed in here is learnt when it is
-    /// acknowledged.
+    /// Learns a member's record that the archive received from the mesh's stream. Records handed in
+    /// to this station are learnt when they are acknowledged.
     fn learn_stored(&mut self, record: &Record) {
-        // The archive shows a stored record once. Only of an origin that hands in here, too, is the sequence looked at: a
-        // forged high number would hide all records that a member sends after it.
+        // The archive returns a stored record once. Check the sequence number only for origins that
+        // also hand in records here: a forged high number would hide all later records of a member.
         let is_new = !self.highest.contains_key(&record.origin) || self.is_new(record);
         let is_handed_in = self.contents.has(&record.origin, record.seq);
         if is_new && !is_handed_in && self.has_share_for(record) {
@@ -413,7 +419,7 @@ impl Recorder {
         }
     }
 
-    /// Whether a stored record was not seen before; remembers its sequence.
+    /// Whether a stored record is new; keeps its sequence number.
     fn is_new(&mut self, record: &Record) -> bool {
         if record.origin == self.parts.host {
             return true;
@@ -424,7 +430,8 @@ impl Recorder {
         is_new
     }
 
-    /// Whether a member's record is one to learn: its own, and of no more series than one member's share.
+    /// Whether a member's record is learnt: it is the member's own, and its series is within the
+    /// member's share.
     fn has_share_for(&self, record: &Record) -> bool {
         if !record.is_own() {
             return false;
@@ -437,7 +444,7 @@ impl Recorder {
         has_share
     }
 
-    /// Learns a value; with `in_order_at` only one that is not older than the newest of its series.
+    /// Learns a value. With `in_order_at`, only if it is not older than the newest of its series.
     fn learn(&self, measured: &Measured, in_order_at: Option<i64>) -> Learnt {
         let mut bank = lock(&self.parts.bank);
         let observed = match in_order_at {
@@ -485,10 +492,10 @@ fn measured(record: &Record) -> Measured {
     }
 }
 
-/// First and longest wait after a failed append.
+/// Shortest and longest delay after a failed append.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
-/// A record that breaks a limit is often one of many.
+/// Shortest time between log lines about refused records, which often come in large numbers.
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// Other origins whose sequences are remembered; each costs about 300 bytes.
+/// Most other origins with a known highest sequence number; each takes about 300 bytes.
 const ORIGINS_MAX: usize = 10_000;

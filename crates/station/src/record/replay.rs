@@ -8,12 +8,12 @@ use barograph_forecast::{Name, Outcome, Series};
 use crate::forecast::bank::MEMBER_SHARE;
 use crate::forecast::bank::{Bank, Measured, Observed};
 
-/// Replays the newest records of every series in the order in which they were measured; gives how many.
-/// `members` are the names of the stations that append here; `None` = they are not known, as on NATS, and
-/// every source but this host counts as one.
+/// Replays the newest records of every series in the order of their measurement; returns how many.
+/// `members` are the names of the stations that append here. `None` = unknown, as with NATS: then
+/// every source but this host counts as a member.
 ///
 /// # Errors
-/// What the archive says; the bank then holds what was replayed before.
+/// The error of the archive. The bank then holds what was replayed before it.
 pub(crate) async fn replay(
     engine: &dyn Engine,
     bank: &mut Bank,
@@ -39,14 +39,14 @@ pub(crate) async fn replay(
     Ok(count)
 }
 
-/// What forecasting needs of a record.
+/// The parts of a record that forecasting needs.
 #[derive(Clone, Debug, PartialEq)]
 struct Point {
     origin: Name,
     seq: u64,
     time_unix_ns: i64,
     outcome: Outcome,
-    /// Empty but for a label that was replaced.
+    /// Empty, unless the time label was replaced.
     detail: String,
 }
 
@@ -58,11 +58,11 @@ impl From<Record> for Point {
     }
 }
 
-/// The points of a series in the order in which they were learnt when they were new.
+/// Puts the points of a series into the order in which they were learnt.
 ///
-/// Another origin's sequence is the order in which it measured, with any clock. What `host` numbered
-/// has the order of its labels, except that a label ahead of now counts as that of the record before
-/// it: the clock was set back since.
+/// The sequence of another origin is the order of its measurements, whatever its clock showed.
+/// Records that `host` numbered are ordered by their labels. But a label ahead of now counts as the
+/// label of the record before it: the clock was set back since.
 fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point> {
     points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
     let mut times = Vec::with_capacity(points.len());
@@ -70,7 +70,7 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
         let first = times.len();
         times.extend(of_origin.iter().map(|point| point.time_unix_ns));
         if of_origin[0].origin != *host {
-            // No higher than the label of a later record.
+            // At most the label of any later record.
             let mut least = i64::MAX;
             for time in times[first..].iter_mut().rev() {
                 least = least.min(*time);
@@ -89,9 +89,9 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
     timed.into_iter().map(|(_, point)| point).collect()
 }
 
-/// The series for which there is room: first the station's own and those that are reserved for members; a
-/// member has no more than its share, as while it appends. And how many there was no room for, beside
-/// those beyond a share.
+/// Selects the series that fit into the bank: first the station's own and those reserved for
+/// members. As while it appends, a member gets no more than its share. Also returns how many found
+/// no room, without those beyond a share.
 async fn all_series(
     engine: &dyn Engine,
     bank: &Bank,
@@ -138,8 +138,8 @@ async fn all_series(
     Ok((first, left_out))
 }
 
-/// The newest `count` records; of labels ahead of now at most half as many, so that a clock that was ahead for
-/// long does not hide what came before and after.
+/// Returns the newest `count` records. At most half of them have labels ahead of now, so that a
+/// clock that was ahead for a long time does not hide the records before and after.
 async fn newest_points(
     engine: &dyn Engine,
     series: &Series,
@@ -156,7 +156,8 @@ async fn newest_points(
     Ok(points)
 }
 
-/// Without the parts that forecasting does not need: pages are freed as they are read.
+/// Reads the newest records, keeps only the parts that forecasting needs, and frees each page after
+/// reading.
 async fn newest_of(
     engine: &dyn Engine,
     series: &Series,
@@ -176,11 +177,12 @@ async fn newest_of(
     Ok(points)
 }
 
-/// The newest so many records of a series make its battery: more than a day of ten-second values.
+/// Most records to replay of one series: more than a day of values every 10 s.
 const RECORDS_OF_SERIES: usize = 10_000;
-/// With many series each gets its share of so many, so that a start takes seconds, not minutes…
+/// Most records to replay in total, shared by the series, so that a start takes seconds, not
+/// minutes…
 const RECORDS_MAX: usize = 1_000_000;
-/// …but never less than what fills a page.
+/// …but at least as many of each series as the page shows.
 const RECORDS_MIN: usize = 512;
 /// Records read at once.
 const PAGE: usize = 1000;
@@ -221,7 +223,7 @@ mod tests {
         let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
         let seqs: Vec<u64> = order(&jumped, 40).into_iter().map(|(_, seq)| seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5]);
-        // What is handed in late goes by its label.
+        // A record handed in late is ordered by its label.
         let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
         let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
         assert_eq!(order(&late, 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
@@ -255,12 +257,13 @@ mod tests {
             replay(&engine, &mut bank, &name("here"), members, now_unix_ns).await.unwrap();
             assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), expected);
         }
-        // Three of eight series are kept for a member that has none yet.
+        // Three of eight series are reserved for a member without series.
         let mut bank = Bank::new(8);
         bank.reserve([(name("c"), 3), (name("b"), 1)].into());
         replay(&engine, &mut bank, &name("here"), None, crate::time::now_unix_ns()).await.unwrap();
         assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 0]);
-        // The room of stations that join later is taken back from a member that has said nothing since.
+        // Stations that join later get their room back from a member that has measured nothing
+        // since.
         let mut bank = Bank::new(8);
         replay(&engine, &mut bank, &name("here"), Some(&members), crate::time::now_unix_ns()).await.unwrap();
         bank.reserve([(name("c"), 2), (name("b"), 1)].into());

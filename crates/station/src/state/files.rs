@@ -1,4 +1,5 @@
-//! Files of the state directory that a running station can do without, such as `url` and `peers.json`.
+//! Files of the state directory that a running station can do without, such as `url` and
+//! `peers.json`.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -10,20 +11,20 @@ use barograph_engine::with_remedy;
 use super::{write_new, write_whole};
 use crate::sync::lock;
 
-/// Writes small files of the state directory; a file that cannot be written is kept in memory, reported, and
-/// written later. Clones share what is pending.
+/// Writes small files of the state directory. A file that cannot be written is kept in memory,
+/// reported, and written later. Clones share the pending files.
 #[derive(Clone, Debug)]
 pub struct StateFiles(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     directory: PathBuf,
-    /// Held while a file is written; reports do not wait for the disk.
+    /// Held while a file is written, so that reports do not wait for the disk.
     turn: Mutex<()>,
     pending: Mutex<BTreeMap<&'static str, Pending>>,
 }
 
-/// The content of a file that is not on the disk.
+/// Content of a file that could not be written.
 #[derive(Clone, Debug)]
 struct Pending {
     bytes: Vec<u8>,
@@ -32,55 +33,55 @@ struct Pending {
     effect: &'static str,
 }
 
-/// What becomes of a file that is there already.
+/// Handling of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Put {
     Replace,
-    /// It stays: somebody put it there.
+    /// The existing file stays: an operator put it there.
     New,
 }
 
 impl StateFiles {
-    /// The files in `directory`.
+    /// Creates a writer for files in `directory`.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         let directory = directory.to_path_buf();
         Self(Arc::new(Shared { directory, turn: Mutex::default(), pending: Mutex::default() }))
     }
 
-    /// The directory.
+    /// Path of the state directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.0.directory
     }
 
-    /// Writes a file as a whole; `effect` says what its absence means, and is reported until the file was written.
-    /// Blocks for the disk.
+    /// Writes a file as a whole. `effect` describes the consequence of its absence, and is reported
+    /// until the file is written. Blocks for the disk.
     pub(crate) fn write(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
         let _turn = lock(&self.0.turn);
         self.try_to_write(name, bytes, Put::Replace, effect);
     }
 
-    /// Writes a file as a whole, or not at all: nothing is written later. Blocks for the disk.
+    /// Writes a file as a whole, or not at all and also not later. Blocks for the disk.
     ///
     /// # Errors
-    /// What the system says; the file is as before.
+    /// The error of the system; the file is unchanged.
     pub(crate) fn write_now(&self, name: &'static str, bytes: &[u8]) -> std::io::Result<()> {
         let _turn = lock(&self.0.turn);
         write_whole(&self.0.directory.join(name), bytes)?;
-        // An older content that waited is out of date.
+        // Drop an older pending content.
         lock(&self.0.pending).remove(name);
         Ok(())
     }
 
-    /// As [`StateFiles::write`] for a file that is not there; one that an operator puts there before it could be
-    /// written stays, and counts from the next start.
+    /// As [`StateFiles::write`], for a new file. If an operator creates the file before it could be
+    /// written, the operator's stays, and is used from the next start.
     pub(crate) fn write_new(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
         let _turn = lock(&self.0.turn);
         self.try_to_write(name, bytes, Put::New, effect);
     }
 
-    /// Writes what could not be written before. Blocks for the disk.
+    /// Writes the pending files. Blocks for the disk.
     pub(crate) fn retry(&self) {
         let _turn = lock(&self.0.turn);
         let pending = lock(&self.0.pending).clone();
@@ -89,19 +90,19 @@ impl StateFiles {
         }
     }
 
-    /// Removes a file, also one that is still to be written. A file that stays behind is not reported.
+    /// Removes a file, also a pending one. A failure to remove is not reported.
     pub(crate) fn remove(&self, name: &'static str) {
         let _turn = lock(&self.0.turn);
         lock(&self.0.pending).remove(name);
         let _ = std::fs::remove_file(self.0.directory.join(name));
     }
 
-    /// Whether a file is still to be written.
+    /// Whether there are pending files.
     pub(crate) fn are_pending(&self) -> bool {
         !lock(&self.0.pending).is_empty()
     }
 
-    /// One sentence for each file that is not on the disk.
+    /// A sentence for each pending file.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let reason = |(name, pending): (&&str, &Pending)| {
             let path = self.0.directory.join(name);
@@ -110,7 +111,7 @@ impl StateFiles {
         lock(&self.0.pending).iter().map(reason).collect()
     }
 
-    /// The caller holds the turn.
+    /// Writes a file, or makes it pending. The caller holds `turn`.
     fn try_to_write(&self, name: &'static str, bytes: Vec<u8>, put: Put, effect: &'static str) {
         let path = self.0.directory.join(name);
         let written = match put {

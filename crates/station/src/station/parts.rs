@@ -1,4 +1,4 @@
-//! The parts of a station, and how each is made of the others.
+//! Creates the parts of a station, each from others.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -40,7 +40,8 @@ use crate::target::{Provenance, Secret, Target};
 use crate::time::now_unix_ns;
 use crate::transfer::Transfers;
 
-/// What is opened before the first thread starts: everything that can be refused.
+/// What is opened before the first thread starts: everything that can fail because of configuration
+/// or state.
 pub(super) struct Opened {
     pub(super) base: Base,
     pub(super) identity: Arc<Identity>,
@@ -56,15 +57,15 @@ pub(super) struct Opened {
     pub(super) outbox: Outbox,
 }
 
-/// What most parts are made with.
+/// Parts that most other parts need.
 pub(super) struct Base {
     pub(super) host: Name,
-    /// As it was at the start.
+    /// Configuration at the start.
     pub(super) config: Arc<Config>,
-    /// As it is now.
+    /// Current configuration of the station.
     pub(super) current: Arc<RwLock<Arc<Config>>>,
     pub(super) files: StateFiles,
-    /// Where the station listens.
+    /// Address on which the station listens.
     pub(super) address: SocketAddr,
     pub(super) engines: Engines,
     pub(super) bank: Arc<Mutex<Bank>>,
@@ -105,7 +106,7 @@ impl Opened {
             archive.restore_removed(&hosts);
         }
         let standing = Standing::at_start(&config.mesh, &config.state);
-        // Before history is replayed: members that are away have their room, too.
+        // Before history is replayed, so that series of absent members are reserved, too.
         let others = match &served {
             Some(served) => served.groups(),
             None if engines.archiver.is_some() => mesh::groups_known(&config.state),
@@ -121,7 +122,7 @@ impl Opened {
 }
 
 impl Base {
-    /// Replays history, then records on a thread of its own.
+    /// Replays history, then starts the thread that records.
     pub(super) fn start_recorder(
         &self,
         served: Option<&Served>,
@@ -145,7 +146,8 @@ impl Base {
         let reads_into = engines.keeps.clone().filter(|_| engines.archiver.is_some());
         let stored = recorder::Stored::new(reads_into, self.host.clone());
         if let Some(archiver) = &engines.archiver {
-            // What it stores is neither replayed nor learnt before this.
+            // The archiver starts only now, so that its records are not replayed, and all reach
+            // `stored`.
             archiver.begin();
         }
         spawn("recorder", move || runtime.block_on(task.watch(recorder::run(parts, stored, outbox))))
@@ -232,7 +234,7 @@ impl Base {
     }
 }
 
-/// The thread that accepts connections.
+/// Starts the thread that accepts connections.
 pub(super) fn start_server(
     shared: &Arc<Shared>,
     tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
@@ -256,7 +258,7 @@ pub(super) fn start_server(
     spawn("http", move || runtime.block_on(server.run(listener)))
 }
 
-/// The thread that finds the peers and says which to measure.
+/// Starts the thread that follows the directory and sets the peers to measure.
 pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
     let [measured, looked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
     Keeper::start(mesh::Parts {
@@ -274,7 +276,8 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
             measured.reserve_series();
         }),
         looked: Box::new(move |host, period, silence| {
-            // Where somebody else asked for a target of this name, that is what is measured.
+            // If another source than the mesh has a target of this name, that target is measured
+            // instead.
             if looked.targets.overrides_mesh(host.as_str()).is_none() {
                 let is_loaded = looked.responder.bulk_running();
                 looked.board.latencies.unmeasured(host, is_loaded, period, Instant::now());
@@ -296,9 +299,9 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
     .map_err(StartError::Thread)
 }
 
-/// Says in the log and to other verbs on this host where the station is.
+/// Stores the station's URL for other verbs on this host, and logs whether it is reachable from
+/// other hosts.
 fn announce(config: &Config, files: &StateFiles, address: SocketAddr, speaks_tls: bool) {
-    // Other verbs on this host find the station by it, whatever its port.
     state::announce(files, &url(address, speaks_tls));
     if address.ip().is_loopback() {
         return;
@@ -310,7 +313,7 @@ fn announce(config: &Config, files: &StateFiles, address: SocketAddr, speaks_tls
     tracing::info!("reachable from elsewhere; changes and probes need the token in {}", token.display());
 }
 
-/// With the tasks of the engines.
+/// Health with the tasks of the engines.
 fn health_of(engines: &Engines, served: Option<&Served>) -> Arc<Health> {
     let health = Arc::new(Health::new());
     health.adopt(engines.local.tasks());
@@ -320,8 +323,8 @@ fn health_of(engines: &Engines, served: Option<&Served>) -> Arc<Health> {
     health
 }
 
-/// Excludes the stations that were removed from the mesh from the bank, except `targets`: those are measured
-/// whatever the mesh says.
+/// Excludes from the bank the stations that were removed from the mesh, except `targets`, which are
+/// measured independently of the mesh.
 fn exclude<'a>(
     bank: &Mutex<Bank>,
     removed: &RemovedStations,
@@ -335,8 +338,8 @@ fn exclude<'a>(
     }
 }
 
-/// The list of targets, which gives every change to the prober, if one runs. A target that anybody but the
-/// mesh asked for is shown, although a station of its name was removed.
+/// Opens the list of targets. Each change of it goes to the prober, if one runs. A target from
+/// another source than the mesh is shown, even if a station of its name was removed.
 fn open_targets(
     config: &Config,
     current: &Arc<RwLock<Arc<Config>>>,
@@ -355,7 +358,7 @@ fn open_targets(
     })
 }
 
-/// What the station measures without being asked, and what its configuration asks for.
+/// The default targets, and those of the configuration.
 pub(super) fn given(
     config: &Config,
     configured: Vec<Target>,
@@ -365,7 +368,8 @@ pub(super) fn given(
     let mut given = Vec::new();
     if config.default_targets {
         let own = own_responder(&shared.host, shared.address, speaks_tls);
-        // It may need it: behind a proxy also callers on this host do.
+        // The station may require its token from callers on this host, too, for instance behind a
+        // proxy.
         let token = Some(Secret::new(shared.token.clone()));
         given.extend(own.map(|target| Target { token, ..target }));
         let around = surroundings::discover(config.gateway_port);
@@ -378,7 +382,8 @@ pub(super) fn given(
     given
 }
 
-/// The configured targets, each with the token that its own file, else the one for all, holds now.
+/// The configured targets, each with the current token of its own file or else of the file for all
+/// targets.
 pub(super) fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
     let with_token = |target: &Target| {
         let Some(path) = target.token_file.as_ref().or(config.token_file.as_ref()) else {
@@ -391,8 +396,8 @@ pub(super) fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
     config.targets.iter().map(with_token).collect()
 }
 
-/// The own responder under the host's name: its port may change, its series should not. With TLS the
-/// certificate need not fit the address, so that it is left out.
+/// Target for the station's own responder, named after the host: its port may change, its series
+/// should not. `None` with TLS, because the certificate may not match the address.
 fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<Target> {
     if speaks_tls {
         return None;
@@ -403,9 +408,10 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
     Some(Target { name: host.clone(), ..target })
 }
 
-/// History comes from the station's own archive: a mesh that is away is not waited for.
+/// Replays history from the station's own archive, so that a mesh that is away does not delay the
+/// start.
 async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&HashSet<Name>>) {
-    // Nobody else has the bank yet: it is filled outside of its lock.
+    // No other thread uses the bank yet, so it is filled without its lock.
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();
     let replayed = replay::replay(archive, &mut bank, &parts.host, members, now_unix_ns()).await;
@@ -440,12 +446,12 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.into()).spawn(work).map_err(StartError::Thread)
 }
 
-/// The configured name, else the system's.
+/// Configured name of the station, otherwise the system's.
 pub(super) fn own_name(config: &Config) -> Name {
     config.host.clone().unwrap_or_else(host_name)
 }
 
-/// The system's host name; a station on a host without a usable one is called `localhost`.
+/// The system's host name; `localhost` if that is not usable as a name.
 fn host_name() -> Name {
     let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
     name.and_then(|name| Name::new(&name).ok()).unwrap_or_else(|| {

@@ -1,18 +1,18 @@
-//! How long a line is good for. Pure.
+//! Expiry of a receiver address. Pure.
 
 use std::time::{Duration, Instant};
 
 use barograph_api::{Transfer, TransferState};
 
-/// When a line that nobody uses ends: it is no open door for ever.
+/// Expiry of a receiver address that is not used, which must not be valid for ever.
 #[derive(Debug)]
 pub(super) struct Expiry {
-    /// `None` while a sender is at work.
+    /// Time of expiry; `None` while a sender is connected.
     at: Option<Instant>,
 }
 
 impl Expiry {
-    /// Of a line that is given out at `now`.
+    /// Expiry of a receiver address that was issued at `now`.
     pub(super) fn new(now: Instant) -> Self {
         Self { at: Some(now + WAITS) }
     }
@@ -21,7 +21,7 @@ impl Expiry {
         self.at = None;
     }
 
-    /// It failed, and may come again.
+    /// The transfer failed, and its sender may connect again.
     pub(super) fn on_failed(&mut self, now: Instant) {
         self.at = Some(now + WAITS);
     }
@@ -31,14 +31,15 @@ impl Expiry {
     }
 }
 
-/// Says so of a transfer, and what went wrong before.
+/// Marks a transfer as expired, and keeps its earlier error.
 pub(super) fn expire(row: &mut Transfer) {
     let before = row.why.take().map(|why| format!("; before: {why}"));
     row.state = TransferState::Expired;
     row.why = Some(format!("nobody came in {} min{}", WAITS.as_secs() / 60, before.unwrap_or_default()));
 }
 
-/// If nobody comes, or comes again after a failure: two people and a paste.
+/// Time until a receiver address expires without a sender, at first and after a failure: enough for
+/// two people to exchange it.
 const WAITS: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
@@ -51,7 +52,7 @@ mod tests {
         let after = |seconds| began + Duration::from_secs(seconds);
         let mut expiry = Expiry::new(began);
         assert!(!expiry.is_over(began) && !expiry.is_over(after(599)) && expiry.is_over(after(600)));
-        // As long as a transfer takes.
+        // A transfer may take any time.
         expiry.on_begun();
         assert!(!expiry.is_over(after(90_000)));
         expiry.on_failed(after(90_000));

@@ -1,23 +1,23 @@
-//! The newest transfers and what became of them. Pure.
+//! Log of the newest transfers and their states. Pure.
 
 use std::collections::VecDeque;
 
 use barograph_api::{Transfer, TransferState};
 
-/// A transfer that begins.
+/// Row of a transfer that begins.
 pub(super) fn begun(id: String, role: &'static str, time_s: f64, peer: Option<String>) -> Transfer {
     let state = TransferState::Waiting;
     Transfer { id, role: role.into(), state, time_s, peer, ..Transfer::default() }
 }
 
-/// The newest of them.
+/// Rows of the newest transfers.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     rows: VecDeque<Transfer>,
 }
 
 impl Log {
-    /// Adds one, and forgets the oldest that has ended where there are too many.
+    /// Adds a row. A full log drops the oldest row of those that have ended.
     pub(crate) fn add(&mut self, row: Transfer) {
         if ROWS_MAX <= self.rows.len()
             && let Some(index) = self.rows.iter().position(|row| row.state.is_ended())
@@ -27,7 +27,7 @@ impl Log {
         self.rows.push_back(row);
     }
 
-    /// Changes one that has not ended.
+    /// Changes a row that has not ended.
     pub(crate) fn change(&mut self, id: &str, change: impl FnOnce(&mut Transfer)) {
         let row = self.rows.iter_mut().rev().find(|row| row.id == id);
         if let Some(row) = row.filter(|row| !row.state.is_ended()) {
@@ -35,7 +35,8 @@ impl Log {
         }
     }
 
-    /// Changes one that ended well, also if it was to be ended when all was there but the names: that comes too late.
+    /// Changes the row of a transfer that is complete, even if it was cancelled while only the
+    /// files' names were missing: that was too late.
     pub(crate) fn finish(&mut self, id: &str, change: impl FnOnce(&mut Transfer)) {
         if let Some(row) = self.rows.iter_mut().rev().find(|row| row.id == id) {
             change(row);
@@ -46,18 +47,18 @@ impl Log {
         self.rows.iter().rev().find(|row| row.id == id)
     }
 
-    /// How many have not ended.
+    /// Number of transfers that have not ended.
     pub(crate) fn open(&self) -> usize {
         self.rows.iter().filter(|row| !row.state.is_ended()).count()
     }
 
-    /// The newest first.
+    /// All rows, newest first.
     pub(crate) fn newest(&self) -> Vec<Transfer> {
         self.rows.iter().rev().cloned().collect()
     }
 }
 
-/// As many as of tests between stations: two a screen.
+/// Most rows, as many as in the log of bulk tests.
 const ROWS_MAX: usize = 100;
 
 #[cfg(test)]

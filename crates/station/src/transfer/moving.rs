@@ -1,20 +1,21 @@
-//! Whether a transfer moves bytes: only then it needs the host's place for bulk. Pure.
+//! Detects whether a transfer moves bytes: only then it needs the host's place for bulk transfers.
+//! Pure.
 
 use std::time::{Duration, Instant};
 
 use barograph_transfer::io::Event;
 
-/// What the events of one transfer say of its bytes.
+/// Progress of one transfer, from its events.
 #[derive(Debug, Default)]
 pub(super) struct Moving {
     /// Bytes of the object that the receiver has.
     there_bytes: u64,
-    /// When the transfer began, or those became more; `None` while none are to come.
+    /// When the transfer began or `there_bytes` last grew; `None` while no bytes are expected.
     grew: Option<Instant>,
 }
 
 impl Moving {
-    /// Takes in an event that comes at `now`.
+    /// Applies an event that arrives at `now`.
     pub(super) fn on_event(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Begun { bytes, held_bytes, .. } => {
@@ -25,7 +26,7 @@ impl Moving {
                 self.there_bytes = seen.held_bytes;
                 self.grew = Some(now);
             }
-            // All bytes came: both ends read their disks, for as long as that takes.
+            // All bytes have arrived. Both ends now read their disks, for as long as that takes.
             Event::Verifying => self.grew = None,
             _ => {}
         }
@@ -36,8 +37,8 @@ impl Moving {
     }
 }
 
-/// A transfer that brings nothing for so long does not load the host. Two probes after an outage
-/// come within it (RFC 9002 §6.2.4: the timeout doubles, from about 1 s where nothing is known).
+/// Time without progress after which a transfer does not load the host. It covers two probes after
+/// an outage (RFC 9002 §6.2.4: the timeout doubles, from about 1 s without a measured round trip).
 const STILL_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

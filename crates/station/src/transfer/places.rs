@@ -1,11 +1,13 @@
-//! Which paths may be sent and received into.
+//! Decides which paths a transfer may read from or write into.
 
 use std::path::{Path, PathBuf};
 
-/// A path without links, if it is in one of `allowed` and has nothing to do with the station's own `state`.
+/// Resolves the links of `path`, if it is in one of `allowed` and neither inside nor above the
+/// station's own `state`.
 ///
 /// # Errors
-/// Why not, in a sentence that tells nothing of what is not allowed: not even whether it exists.
+/// The reason, in a sentence that reveals nothing of a path that is not allowed, not even whether
+/// it exists.
 pub(super) fn admitted(path: &Path, allowed: &[PathBuf], state: &Path) -> Result<PathBuf, String> {
     let refused = || format!("{} is in no directory that this station may use for that", path.display());
     if !path.is_absolute() {
@@ -14,7 +16,7 @@ pub(super) fn admitted(path: &Path, allowed: &[PathBuf], state: &Path) -> Result
     let whole = |path: &Path| path.canonicalize();
     let found = whole(path).map_err(|_| refused())?;
     let is_within = allowed.iter().filter_map(|root| whole(root).ok()).any(|root| found.starts_with(root));
-    // The token and the keys are there.
+    // The state directory holds the token and the keys.
     let state = whole(state).unwrap_or_else(|_| state.to_path_buf());
     let is_own = found.starts_with(&state) || state.starts_with(&found);
     if is_within && !is_own { Ok(found) } else { Err(refused()) }

@@ -1,4 +1,4 @@
-//! Reading and feeding.
+//! Reads of the API, and measurements from applications.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -83,7 +83,7 @@ fn records_of_an_origin_can_be_repeated() {
     );
     station.stop(crate::LIMIT);
 
-    // The archive remembers which sequences there were.
+    // The archive keeps the sequence numbers.
     let station = start(quiet(state.path()));
     assert_eq!(post(station.address(), "/v1/measurements", &body(&[3])).status, 201);
     assert_eq!(get(station.address(), &format!("/v1/series?{load}")).json()["series"][0]["count"], 3);
@@ -165,7 +165,7 @@ fn bad_feeds_are_refused_whole_and_named() {
         (&large, 413, "bytes"),
         (&fourth, 429, "series_max"),
     ] {
-        // Two series are the host's own sensors.
+        // Two series are those of the host's sensors.
         crate::http::until(address, "/v1/station", |answer| answer.json()["series"] == 2);
         let answer = post(address, "/v1/measurements", body);
         let shown = &body[..body.len().min(100)];
@@ -249,7 +249,7 @@ fn real_answers_have_what_the_openapi_document_requires() {
     station.stop(crate::LIMIT);
 }
 
-/// The parts of JSON Schema that the document uses.
+/// Checks the parts of JSON Schema that the document uses.
 fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
     if let Some(reference) = schema["$ref"].as_str() {
         let pointer = reference.strip_prefix('#').unwrap();
@@ -325,7 +325,7 @@ fn a_station_says_whether_the_caller_is_on_its_host() {
     };
     assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[]), true);
     assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[("X-Forwarded-For", "192.0.2.1")]), false, "a proxy");
-    // The source address of the route to elsewhere; nothing is sent.
+    // The source address of a route to another host; nothing is sent.
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
     match socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()) {
         Ok(own) => assert_eq!(answer(own.ip(), &[]), true, "{own}"),

@@ -1,4 +1,4 @@
-//! An archive that fails, comes back, repeats and forgets; and one that is there after a restart.
+//! An archive that fails, recovers, repeats and loses answers; and the archive after a restart.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -12,15 +12,15 @@ use barograph_testkit::{Call, Hooked, Hooks};
 use crate::http::{get, post, until};
 use crate::{quiet, start, start_over};
 
-/// An engine in memory whose appends fail as long as it is told to.
+/// An engine in memory that fails appends on request.
 #[derive(Default)]
 struct Failing {
     fails: AtomicBool,
-    /// Store, and then say that it is not known.
+    /// Store, and then report an unknown result.
     forgets_to_answer: AtomicBool,
-    /// No record keeps the limits of this archive.
+    /// Refuse all records as invalid.
     takes_none: AtomicBool,
-    /// Others have used the numbers from 3 up to this one.
+    /// Numbers from 3 up to this one were used by others.
     given_up: AtomicU64,
     appends: AtomicU64,
     records: Mutex<Vec<Record>>,
@@ -69,7 +69,7 @@ fn sensing(state: &std::path::Path) -> barograph_station::Config {
     barograph_station::Config { sensor_period: Duration::from_millis(100), ..quiet(state) }
 }
 
-/// The station's own measurements that its archive refuses are lost, which is no health.
+/// A station's own measurements that its archive refuses are lost: the health is degraded.
 #[test]
 fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
     let state = tempfile::tempdir().unwrap();
@@ -98,7 +98,7 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
 
     let degraded = until(address, "/healthz", |answer| {
         let health = answer.json();
-        // The count and the reasons are read one after the other, so the count may be ahead.
+        // The count and the reasons are not read together, so the count may be ahead.
         let says_so = health["reasons"].to_string().contains("dropped");
         answer.status == 503 && says_so && 0 < health["spool_dropped"].as_u64().unwrap()
     });
@@ -108,7 +108,7 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
     for word in ["the disk is full", "history could not be replayed", "dropped"] {
         assert!(reasons.contains(word), "{reasons}");
     }
-    // In memory measuring goes on: the series grows.
+    // Measuring continues in memory: the series grows.
     until(address, "/v1/series?quantity=memory_free", |answer| {
         3 <= answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
     });

@@ -1,4 +1,4 @@
-//! `GET /v1/best` of a whole station, fed with what others measured.
+//! `GET /v1/best` of a whole station, with measurements of others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::http::{Answer, get, post, until};
 use crate::{LIMIT, quiet, start_new};
 
-/// Ten values of round trip (s), goodput (bit/s) and a loss of one per cent of a pair, alike to a per cent.
+/// Stores twelve values of round trip (s), goodput (bit/s) and a loss of 1 % for each pair; they
+/// differ by about 1 %.
 fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
     for (source, target, rtt, goodput) in pairs {
         let records = (0..12).flat_map(|i| {
@@ -55,7 +56,7 @@ fn measured_hosts_are_ranked_for_the_bytes_asked() {
     let ends = ["lower", "forecast", "upper"].map(|key| first[key].as_f64().unwrap());
     assert!(8.0 < ends[1] && ends[1] < 8.4 && ends[0] < ends[1] && ends[1] < ends[2], "{first}");
     assert_eq!((&first["basis"], &first["goodput"]["basis"]), (&json!("measured"), &json!("measured")));
-    // From another source that this station keeps.
+    // From another source with measurements at this station.
     let far = ask(&station, "from=far&to=near&bytes=1000").json();
     assert!((far["hosts"][0]["rtt"]["forecast"].as_f64().unwrap() - 0.2).abs() < 0.01, "{far}");
 }
@@ -101,8 +102,8 @@ fn what_cannot_be_asked_is_refused_with_its_name() {
     station.stop(LIMIT);
 }
 
-/// A responder of these groups, without an address: a look for it would record a failed round trip beside
-/// the values that are fed.
+/// An entry with these groups and without an address, which would be measured: a failed round trip
+/// would be added to the given values.
 fn entry(host: &str, groups: &[&str]) -> Entry {
     Entry {
         addresses: Vec::new(),
@@ -125,7 +126,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
         entry("x", &["local:b"]),
         entry("y", &["local:b"]),
     ];
-    // Another site's group is not watched by this station: it hears of it by way of `global`.
+    // This station does not watch the group of another site; it reads the entry in `global`.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let register = |entry| runtime.block_on(archive.register(entry, Duration::from_secs(60))).unwrap();
     let leases: Vec<_> = entries.iter().map(register).collect();
@@ -154,7 +155,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let reason = answer["unknown"][0]["reason"].as_str().unwrap();
     assert_eq!(answer["unknown"][0]["host"], "y");
     assert!(reason.contains("none is known from rb to y"), "{reason}");
-    // By group: what has an end there, of whatever else was selected.
+    // With `group`: the selected series with their source or target in the group.
     let pairs = |query: &str| {
         let lists = ["series", "latest", "forecast"].map(|path| {
             let answer = get(station.address(), &format!("/v1/{path}?quantity=rtt&{query}")).json();
@@ -189,7 +190,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
         "{}",
         site.error()
     );
-    // One who came since the last question is found.
+    // Finds a station that registered since the last request.
     let late = register(&entry("late", &["local:b"]));
     until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);
     station.stop(LIMIT);
@@ -226,7 +227,7 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     let archive = Arc::new(open_archive(&config).unwrap());
     let entry = Entry {
         host: name("peer"),
-        // Nobody answers there, and a failed round trip is not learnt.
+        // No station responds there, and a failed round trip is not learnt.
         addresses: vec!["192.0.2.1:10132".parse().unwrap()],
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![name("local:a")],
@@ -235,7 +236,8 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let station = Station::serve(config, Arc::clone(&archive) as _).unwrap();
-    // Before it is measured: what is older than the newest of a series is stored, and not learnt.
+    // Before the peer is measured: values older than the newest of a series are stored, and not
+    // learnt.
     feed(&station, &[("here", "peer", 0.001, 1e7)]);
     let lease = runtime.block_on(archive.register(&entry, Duration::from_secs(60))).unwrap();
     let state_is = |state: &str| {
@@ -246,7 +248,7 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
     assert_eq!(names(&ask(&station, "to=peer&bytes=1000").json()), ["peer"]);
     drop(lease);
     state_is("lost");
-    // Its forecasts are as fresh as before, and the desk is not renewed yet.
+    // The forecasts are still fresh, and the mesh snapshot is not refreshed yet.
     let answer = ask(&station, "to=peer&bytes=1000").json();
     assert_eq!((names(&answer), answer["unknown"][0]["host"].as_str()), (vec![], Some("peer")), "{answer}");
     assert_eq!(answer["unknown"][0]["reason"], "it is gone from the mesh");

@@ -1,4 +1,4 @@
-//! Stations that test each other in bulk, within both ends' budgets.
+//! Bulk tests between stations, within the budgets of both ends.
 
 mod neighbours;
 
@@ -22,12 +22,12 @@ pub(crate) fn config(state: &Path, host: &str) -> Config {
     let mut config = quiet(state);
     config.host = Some(Name::new(host).unwrap());
     config.probe_period = Duration::from_millis(200);
-    // No turn of its own comes within a test, unless it says so.
+    // No turn comes during a test, unless the test changes this.
     config.mesh.bulk_every = Duration::from_secs(86_400);
     config
 }
 
-/// A station that has joined `head`.
+/// Starts a station that joins `head`.
 pub(crate) fn join(head: &Station, mut config: Config) -> Running {
     let answer = post(head.address(), "/v1/invitations", "{}");
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -57,7 +57,8 @@ fn new_peers_test_each_other_in_their_turns_and_forecast_goodput() {
     let [a_config, b_config, c_config] = ["a", "b", "c"].map(|host| {
         let mut config = config(&state.path().join(host), host);
         config.mesh.bulk_every = Duration::from_secs(2);
-        // Short tests seldom meet, and no budget is spent before each has tested both others.
+        // Short tests seldom collide, and no budget is spent before each station has tested both
+        // others.
         config.mesh.bulk_length = Duration::from_millis(100);
         config.mesh.bulk_share = Some(1.0);
         config.mesh.bulk_bytes_per_hour = Some(1_000_000_000_000);
@@ -69,7 +70,7 @@ fn new_peers_test_each_other_in_their_turns_and_forecast_goodput() {
     for (station, others) in [(&a, ["b", "c"]), (&b, ["a", "c"]), (&c, ["a", "b"])] {
         for other in others {
             let path = format!("/v1/forecast?source={}&target={other}&quantity=goodput", station.host());
-            // Whoever was refused by one that tests just then asks again after ten seconds, or twenty.
+            // A refused station tries again after ten or twenty seconds.
             let is_forecast =
                 || !get(station.address(), &path).json()["forecasts"].as_array().unwrap().is_empty();
             let began = Instant::now();
@@ -79,7 +80,7 @@ fn new_peers_test_each_other_in_their_turns_and_forecast_goodput() {
             }
         }
     }
-    // It is stored a moment after it is learnt.
+    // The archive stores the record a moment after it is learnt.
     let path = "/v1/latest?source=a&target=b&quantity=goodput";
     let latest = until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
     let record = &latest["latest"][0];
@@ -118,7 +119,8 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     assert_eq!(of_b["budget"]["spent"]["target"]["bytes"].as_u64(), Some(bytes), "{of_b}");
     let of_a = get(a.address(), "/v1/tests").json();
     assert_eq!(of_a["budget"]["spent"]["source"]["bytes"].as_u64(), Some(bytes), "{of_a}");
-    // On loopback each test takes the 5 MB that it may: the second part of the hour, or of the peer, is used up soon.
+    // On loopback each test moves the maximum of 5 MB, so the rest of the budget, or of the peer's,
+    // is spent soon.
     let mut refused = None;
     for _ in 0..4 {
         let answer = test(&a, "b");
@@ -133,11 +135,11 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     assert!(refused.json()["retry_after_s"].as_f64().is_some_and(|wait| 60.0 < wait), "{}", refused.body);
     let newest = &tests(b.address())[0];
     assert_eq!((newest["state"].as_str(), newest["role"].as_str()), (Some("refused"), Some("target")));
-    // A refusal is no measurement.
+    // A refusal is not a measurement.
     let path = "/v1/series?source=a&target=b&quantity=goodput";
     let series = until(a.address(), path, |answer| answer.json()["series"] != json!([])).json();
     assert_eq!(series["series"][0]["failures"], 0, "{series}");
-    // Its own budget counts what it was asked for, too.
+    // The target's own budget includes the tests that it accepted.
     let own = test(&b, "a");
     let spent = get(b.address(), "/v1/tests").json();
     let part = |role: &str| spent["budget"]["spent"][role]["bytes"].as_u64().unwrap();
@@ -186,10 +188,11 @@ fn who_gives_no_consent_or_is_no_peer_is_not_tested() {
     a.stop(LIMIT);
 }
 
-/// What is done with a connection, and what was asked on it.
+/// Handles a connection with the request that was read from it.
 type Served = fn(TcpStream, Option<Request>);
 
-/// No station: it lets everyone in as one would, and then does as it is told with a connection and what was asked on it.
+/// A fake station: it admits every caller, then handles the connection and its request with
+/// `served`.
 fn fake(name: &'static str, served: Served) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -218,7 +221,7 @@ fn fake(name: &'static str, served: Served) -> SocketAddr {
     address
 }
 
-/// A station from before there were streams: it understands nothing.
+/// A station of a version without streams: it declines every request.
 pub(crate) fn old_station(name: &'static str) -> SocketAddr {
     fake(name, declines)
 }

@@ -1,4 +1,5 @@
-//! Wrong clocks: of a member, and of the station itself. Forecasts go on with the next value, also after a restart.
+//! Wrong clocks of a member and of the station: forecasts continue with the next value, also after
+//! a restart.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -25,7 +26,7 @@ fn quietest(state: &std::path::Path) -> Config {
     Config { sensor_period: std::time::Duration::from_hours(24), ..quiet(state) }
 }
 
-/// The member `b` sends one record; it gets through.
+/// The member `b` sends one record; it is accepted.
 fn send(address: SocketAddr, token: &str, seq: u64, time_unix_ns: i64) {
     let record = json!({ "origin": "b", "seq": seq, "source": "b", "target": "c", "quantity": "rtt",
         "time_unix_ns": time_unix_ns, "value": 0.25 + 0.001 * seq as f64 });
@@ -37,7 +38,8 @@ fn series(address: SocketAddr) -> Value {
     get(address, &format!("/v1/series?{SERIES}")).json()["series"][0].clone()
 }
 
-/// 20 honest values, 5 of a clock that is `ahead_ns` ahead, 10 honest ones, a restart, 10 more.
+/// Sends 20 correct values, 5 of a clock that is `ahead_ns` ahead, 10 correct ones, restarts, and
+/// sends 10 more.
 fn forecasts_go_on_after_a_jump_of(ahead_ns: i64) {
     let state = tempfile::tempdir().unwrap();
     let station = serve(quietest(state.path()));
@@ -108,7 +110,7 @@ fn forecasts_go_on_after_a_member_sent_the_year_2100() {
     forecasts_go_on_after_a_jump_of(4_102_444_800 * SECOND_NS - now_unix_ns());
 }
 
-/// The archive as this station's own clock left it, that was `ahead_ns` ahead for a while.
+/// Starts with the archive of a station after its own clock was `ahead_ns` ahead for a while.
 fn forecasts_go_on_after_own_clock_was_ahead_by(ahead_ns: i64) {
     let state = tempfile::tempdir().unwrap();
     let config = quietest(state.path());
@@ -160,7 +162,7 @@ fn what_is_fed_is_forecast_from_after_own_clock_was_20_years_ahead() {
     forecasts_go_on_after_own_clock_was_ahead_by(20 * YEAR_NS);
 }
 
-/// An application hands in one record under its own number; with this label, it is stored.
+/// An application sends one record with its own number and this label; it is stored.
 fn feed(address: SocketAddr, seq: u64, time_unix_ns: i64) {
     let record = json!({ "seq": seq, "quantity": "queue", "value": 0.25 + 0.001 * seq as f64,
         "time_s": time_unix_ns as f64 / 1e9 });

@@ -1,7 +1,7 @@
-//! Many connections that say nothing, from many addresses: an honest page and an honest member are served meanwhile.
+//! Many idle connections from many addresses: a well-behaved page and member are still served.
 //!
-//! The station is in one network namespace, attackers and honest callers in another: a caller on the station's own
-//! host is never bounded by these limits.
+//! The station is in one network namespace, all callers are in another: these limits do not apply
+//! to callers on the station's own host.
 
 mod seats;
 
@@ -24,11 +24,11 @@ use crate::{quiet, serve};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Attack {
-    /// Nobody attacks.
+    /// No attack, for comparison.
     None,
-    /// Connections that say nothing.
+    /// Connections without a request.
     Idle,
-    /// Connections that send a head byte by byte, and never its end.
+    /// Connections that send a head byte by byte, without an end.
     SlowHeads,
 }
 
@@ -42,7 +42,7 @@ impl Attack {
     }
 }
 
-/// Of one caller.
+/// Results of one caller.
 #[derive(Debug)]
 struct Served {
     times: Vec<Duration>,
@@ -58,11 +58,12 @@ impl Served {
     }
 }
 
-/// The honest callers, in the order of what [`attacked`] returns.
+/// Well-behaved callers, in the order of the results of [`attacked`].
 const CALLERS: [&str; 3] = ["page", "member", "member's probe"];
 
-/// A station of `connections_max`, attacked by `connections` from 41 addresses in four networks; what
-/// the [`CALLERS`] get meanwhile, each in `requests` requests on connections of their own.
+/// Attacks a station with `connections_max` by `connections` from 41 addresses in four networks.
+/// Returns the results of the [`CALLERS`], each with `requests` requests on connections of their
+/// own.
 fn attacked(
     attack: Attack,
     connections_max: usize,
@@ -133,7 +134,7 @@ fn attacked(
     Some(served.unwrap())
 }
 
-/// 41 addresses in four networks for attackers, and two for honest callers.
+/// Adds 41 addresses in four networks for attackers, and two for well-behaved callers.
 fn add_addresses(network: &Network) {
     let add = |address: Ipv4Addr| {
         let added =
@@ -156,7 +157,7 @@ fn add_addresses(network: &Network) {
         .unwrap();
 }
 
-/// Of the ranges for documentation and benchmarks (RFC 5737 §3, RFC 2544 §C.2.2).
+/// Addresses of the ranges for documentation and benchmarks (RFC 5737 §3, RFC 2544 §C.2.2).
 fn attackers() -> impl Iterator<Item = Ipv4Addr> {
     (0..41_u8).map(|i| match i % 4 {
         0 => Ipv4Addr::new(203, 0, 113, i + 1),
@@ -171,7 +172,7 @@ fn begin_attack(
     over: Arc<AtomicBool>,
     open: Arc<AtomicUsize>,
 ) -> std::thread::JoinHandle<()> {
-    // A thread is in the namespace of the one that started it.
+    // A thread inherits the namespace of its parent.
     std::thread::spawn(move || {
         if attack == Attack::None {
             return;
@@ -190,7 +191,7 @@ fn begin_attack(
     })
 }
 
-/// Holds a connection, and makes another one when it ends.
+/// Keeps a connection open, and opens another one when it ends.
 async fn hold(attack: Attack, source: IpAddr, address: SocketAddr, open: Arc<AtomicUsize>) {
     loop {
         if let Ok(Ok(mut stream)) = timeout(Duration::from_secs(5), connect(source, address)).await {
@@ -225,7 +226,7 @@ async fn connect(source: IpAddr, address: SocketAddr) -> std::io::Result<TcpStre
     socket.connect(address).await
 }
 
-/// Asks again and again; what is not answered well in time has failed.
+/// Repeats a request. One without a good response within `deadline` has failed.
 async fn often<F: Future<Output = std::io::Result<()>>>(
     requests: usize,
     deadline: Duration,
@@ -243,7 +244,7 @@ async fn often<F: Future<Output = std::io::Result<()>>>(
     served
 }
 
-/// A request on a connection of its own.
+/// Sends a request on a connection of its own.
 async fn ask(source: IpAddr, address: SocketAddr, request: &str) -> std::io::Result<()> {
     let mut stream = connect(source, address).await?;
     stream.write_all(request.as_bytes()).await?;
@@ -252,7 +253,7 @@ async fn ask(source: IpAddr, address: SocketAddr, request: &str) -> std::io::Res
     if answer.starts_with(b"HTTP/1.1 200") { Ok(()) } else { Err(ErrorKind::ConnectionRefused.into()) }
 }
 
-/// A probe on a connection of its own: a session, and one exchange.
+/// Opens a connection with a probe session, and makes one exchange.
 async fn exchange(source: IpAddr, address: SocketAddr, upgrade: &str) -> std::io::Result<()> {
     let mut stream = connect(source, address).await?;
     stream.write_all(upgrade.as_bytes()).await?;
@@ -275,10 +276,10 @@ async fn exchange(source: IpAddr, address: SocketAddr, upgrade: &str) -> std::io
     Ok(())
 }
 
-/// Requests of each caller in the test, of which one may fail.
+/// Requests of each caller in the test; one may fail.
 const REQUESTS: usize = 50;
-/// A request under attack may take so many times the median of an unloaded station, within bounds
-/// that a lost packet (1 s until it is sent again) and a busy computer leave.
+/// Longest time of a request under attack, as a multiple of the median of an unloaded station;
+/// within limits for a lost packet (1 s until it is sent again) and a busy computer.
 const SLOWER_MAX: f64 = 200.0;
 const DEADLINE_S: std::ops::RangeInclusive<f64> = 3.0..=10.0;
 
@@ -300,14 +301,14 @@ fn a_crowd_that_says_nothing_keeps_neither_pages_nor_members_out() {
     }
 }
 
-/// File descriptors for 10,000 connections in one process with the station.
+/// File descriptors for 10 000 connections in one process with the station.
 const DESCRIPTORS: u64 = 12_000;
 
-/// Writes `lab/results/crowds.md`; see there for the command.
+/// Writes `lab/results/crowds.md`, which has the command.
 #[test]
 #[ignore = "writes what depends on the computer"]
 fn table_of_attacks() {
-    // The station raises this process's limit as far as it may.
+    // The station raises this process's limit to the hard limit.
     let (_, most) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
     assert!(DESCRIPTORS <= most, "needs {DESCRIPTORS} file descriptors (ulimit -Hn), and may have {most}");
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/results/crowds.md");
@@ -328,7 +329,7 @@ fn table_of_attacks() {
             println!("{row}");
             rows.extend([row.as_str(), "\n"]);
         }
-        // Also what was measured before a run is cut short.
+        // Write after each run, so that an aborted experiment keeps its results.
         std::fs::write(&path, page(&rows, load)).unwrap();
     }
 }

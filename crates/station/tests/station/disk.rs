@@ -1,4 +1,4 @@
-//! A state directory whose disk is full, or in which a small file cannot be written.
+//! A state directory on a full disk, or one in which a small file cannot be written.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn sensing(state: &Path) -> Config {
     Config { sensor_period: Duration::from_millis(100), ..quiet(state) }
 }
 
-/// Reasons of `/healthz` that name a file.
+/// Number of reasons in `/healthz` that contain `file`.
 fn reasons(health: &Value, file: &str) -> usize {
     let reasons = health["reasons"].as_array().unwrap();
     reasons.iter().filter(|reason| reason.as_str().unwrap().contains(file)).count()
@@ -26,7 +26,7 @@ fn a_small_file_that_cannot_be_written_is_reported_and_written_later() {
     let state = tempfile::tempdir().unwrap();
     let files = ["url", "token", "station.key"];
     for file in files {
-        // In the way of the file that is written before it gets its name.
+        // Blocks the temporary file that is renamed to `file`.
         fs::create_dir_all(state.path().join(file).with_extension("new").join("something")).unwrap();
     }
     let station = start(sensing(state.path()));
@@ -59,7 +59,7 @@ fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
     let until = |satisfied: fn(&Value) -> bool| {
         until(station.address(), "/healthz", |answer| satisfied(&answer.json())).json()
     };
-    // The archive's log may have room for the first of them.
+    // The archive's log may have room for the first records.
     let full = until(|health| {
         2 <= health["spool_records"].as_u64().unwrap() && reasons(health, "the archive takes no records") == 1
     });
@@ -91,7 +91,7 @@ fn a_disk_that_does_not_answer_is_named_and_not_called_damage() {
         });
         assert_eq!(reasons(&health.json(), "does not answer"), 1, "{}", health.body);
         assert!(!health.body.contains("damaged") && !health.body.contains("backup"), "{}", health.body);
-        // Another attempt of the station's.
+        // Wait for a further append.
         let before = health.json()["spool_records"].as_u64();
         until(station.address(), "/healthz", |answer| before < answer.json()["spool_records"].as_u64());
     }

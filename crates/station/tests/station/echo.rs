@@ -1,4 +1,4 @@
-//! Probes over WebSocket: what a page measures, and what a hostile one can not do.
+//! Probes over WebSocket: measurements of a page, and attacks that must fail.
 
 mod abuse;
 pub(crate) mod client;

@@ -1,4 +1,4 @@
-//! A station that serves its engine: to friends, and to those who try to break it.
+//! A station that serves its engine to members, well-behaved and hostile.
 
 mod abuse;
 mod conformance;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::http::{Answer, post, send};
 
-/// Invites a station, of that name or of any; gives its token.
+/// Invites a station with this name, or with any; returns its token.
 pub(crate) fn invite(address: SocketAddr, name: Option<&str>) -> String {
     let body = name.map_or(json!({}), |name| json!({ "name": name }));
     let answer = post(address, "/v1/invitations", &body.to_string());
@@ -20,7 +20,7 @@ pub(crate) fn invite(address: SocketAddr, name: Option<&str>) -> String {
     answer.json()["token"].as_str().unwrap().to_string()
 }
 
-/// Asks as a member.
+/// Sends a request as a member.
 pub(crate) fn ask(address: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> Answer {
     let bearer = format!("Bearer {token}");
     let media_type = if path.starts_with("records") { "application/x-ndjson" } else { "application/json" };
@@ -32,7 +32,7 @@ pub(crate) fn register(address: SocketAddr, token: &str, host: &str) -> Answer {
     ask(address, token, "PUT", "entry?ttl_s=60", &entry(host).to_string())
 }
 
-/// The same, in these groups.
+/// As [`register`], in these groups.
 pub(crate) fn register_in(address: SocketAddr, token: &str, host: &str, groups: &[&str]) -> Answer {
     let mut entry = entry(host);
     entry["groups"] = json!(groups);
@@ -50,7 +50,7 @@ pub(crate) fn record(origin: &str, source: &str, seq: u64) -> Value {
         "time_unix_ns": time_unix_ns, "value": 0.25 })
 }
 
-/// The records as a body.
+/// The records as a body, one on each line.
 pub(crate) fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
 }
@@ -59,7 +59,7 @@ fn kind(answer: &Answer) -> String {
     answer.json()["kind"].as_str().unwrap_or_else(|| panic!("{}", answer.body)).to_string()
 }
 
-/// A configuration that keeps what has old times, and measures nothing itself.
+/// A configuration that keeps records with old labels, and measures nothing itself.
 fn keeping(state: &std::path::Path) -> barograph_station::Config {
     let mut config = crate::quiet(state);
     config.sensor_period = std::time::Duration::from_hours(24);

@@ -1,4 +1,4 @@
-//! Who may do what, and what a hostile peer can not do.
+//! Access control of requests, and attacks that must fail.
 
 use std::io::{Read, Write};
 
@@ -16,7 +16,7 @@ fn a_caller_from_elsewhere_needs_the_token() {
     let address = station.address();
     let token = std::fs::read_to_string(state.path().join("token")).unwrap();
     let bearer = format!("Bearer {}", token.trim());
-    // A proxy's header makes a request on loopback one from elsewhere.
+    // With a proxy's header, a request on loopback counts as one from another host.
     let elsewhere = ("X-Forwarded-For", "192.0.2.9");
     let body = r#"{"records": []}"#;
     let ask = |headers: &[(&str, &str)]| send(address, "POST", "/v1/measurements", headers, body).status;
@@ -70,7 +70,7 @@ fn pages_of_other_sites_can_do_nothing() {
         let path = if method == "GET" { "/v1/series" } else { "/v1/measurements" };
         send(address, method, path, headers, r#"{"records": []}"#).status
     };
-    // A name that was rebound to 127.0.0.1.
+    // A name that was rebound to 127.0.0.1 by DNS.
     assert_eq!(status("GET", &[("Host", "evil.example")]), 421);
     assert_eq!(status("GET", &[("Host", &format!("evil.example:{}", address.port()))]), 421);
     for host in ["localhost", "here", "weather.example", "[::1]:7", "127.0.0.1"] {
@@ -117,7 +117,7 @@ fn heads_streams_and_connections_are_bounded() {
     let events = Events::open(address, "/v1/stream");
     let second = crate::http::until(address, "/v1/stream", |answer| answer.status == 503);
     assert!(second.error().contains("streams_max"));
-    // Two more that say nothing fill the connections; one of them goes for the next.
+    // Two more idle connections take the last places; one of them is closed for the next caller.
     let silent = [connect(address), connect(address)];
     assert_eq!(get(address, "/v1/station").status, 200);
     drop((events, silent));
@@ -132,7 +132,7 @@ fn who_finds_all_connections_at_work_is_told() {
     let mut refused = String::new();
     let mut asking = connect(address);
     asking.set_read_timeout(Some(crate::LIMIT)).unwrap();
-    // Who has sent a request is told too: no reset may take the answer away.
+    // A caller that has sent a request gets the response: no reset may discard it.
     asking.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     asking.read_to_string(&mut refused).unwrap();
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_max"), "{refused}");
@@ -141,7 +141,8 @@ fn who_finds_all_connections_at_work_is_told() {
     station.stop(crate::LIMIT);
 }
 
-/// A read that waits, here for a mesh that does not answer, does not keep its connection from another caller.
+/// A read that waits, here for a mesh that does not respond, does not keep its connection from
+/// another caller.
 #[test]
 fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let state = tempfile::tempdir().unwrap();
@@ -154,7 +155,7 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let mut waiting = connect(address);
     waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
     waiting.write_all(b"GET /v1/latest?source=elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    // When this is answered, the other request has come, too.
+    // Once this is answered, the other request has arrived, too.
     let events = Events::open(address, "/v1/stream");
     assert_eq!(get(address, "/v1/station").status, 200);
     assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
@@ -232,14 +233,14 @@ fn wrong_credentials_are_counted_and_slow_nobody_who_has_the_right_one() {
         assert_eq!(with("/v1/targets?target=a:1", "wrong"), 401);
         assert_eq!(with("/v1/engine/next_seq?origin=a", "wrong"), 401);
     }
-    // 100, 200, 400 and 800 ms, less what the minute forgives.
+    // 100, 200, 400 and 800 ms, less what the elapsed time forgives.
     assert!(std::time::Duration::from_secs(1) <= began.elapsed(), "{:?}", began.elapsed());
     let metrics = crate::http::get(address, "/metrics").body;
     for kind in ["token", "invitation"] {
         let line = format!("barograph_wrong_credentials_total{{kind=\"{kind}\"}} 6");
         assert!(metrics.contains(&line), "{metrics}");
     }
-    // While an answer to a wrong token waits, others are given.
+    // While the response to a wrong token is delayed, others are sent.
     let token = std::fs::read_to_string(state.path().join("token")).unwrap();
     let wrong = std::thread::spawn(move || {
         let began = std::time::Instant::now();
@@ -254,7 +255,8 @@ fn wrong_credentials_are_counted_and_slow_nobody_who_has_the_right_one() {
     station.stop(crate::LIMIT);
 }
 
-/// A peer asks for a challenge by the scheme alone, again and again: that is no wrong signature, and not slowed.
+/// A peer requests a challenge by the scheme alone, repeatedly: that counts as no wrong signature,
+/// and is not delayed.
 #[test]
 fn a_question_for_a_challenge_is_no_wrong_signature() {
     let station = start_new(quiet);

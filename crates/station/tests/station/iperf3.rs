@@ -1,4 +1,5 @@
-//! Bulk tests by iperf3, with a program in its stead that does as it is told: the test runs itself again with that in its `PATH`.
+//! Bulk tests by iperf3, with a script in place of the program. The test runs itself again with the
+//! script in its `PATH`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +14,7 @@ use crate::http::{get, post, until};
 use crate::mesh::{block_on, directory, entry, joined};
 use crate::{LIMIT, serve};
 
-/// The server waits for the client at a pipe; what `how` says decides what both report.
+/// The server waits for the client at a pipe; the file `how` decides what both report.
 const STAND_IN: &str = r#"here="${0%/*}"
 how=$(cat "$here/how" 2>/dev/null)
 echo "$@" >> "$here/log"
@@ -33,7 +34,8 @@ case "$how $*" in
         \"sum_received\": {\"bytes\": $bytes, \"seconds\": 1.0}}}" ;;
 esac"#;
 
-/// Where the stand-in is, within the second run of `name`; `None` = this is the first, and the second was made.
+/// Directory of the script, within the second run of `name`. `None` in the first run, which starts
+/// the second.
 fn stand_in(name: &str) -> Option<PathBuf> {
     const INSIDE: &str = "BAROGRAPH_TEST_STAND_IN";
     if let Some(inside) = std::env::var_os(INSIDE) {
@@ -57,12 +59,12 @@ fn with(state: &Path, host: &str, with: BulkWith) -> barograph_station::Config {
     let mut config = config(&state.join(host), host);
     config.mesh.bulk_with = with;
     config.mesh.bulk_share = Some(0.5);
-    // Own streams over loopback, which take turns by themselves, must not use it up.
+    // Large enough for own streams over loopback, which take turns meanwhile.
     config.mesh.bulk_bytes_per_hour = Some(200_000_000_000);
     config
 }
 
-/// The goodput from `a` to `to` is known.
+/// Stores values of the goodput from `a` to `to`.
 fn tell(station: &barograph_station::Station, to: &str) {
     let record = json!({"source": "a", "target": to, "quantity": "goodput", "value": 100e6});
     let body = json!({"records": vec![record; 30]}).to_string();
@@ -88,7 +90,7 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
     }
     let peers = get(a.address(), "/v1/peers").json();
     assert_eq!(peers["peers"][0]["capabilities"], json!(["responder", "bulk", "iperf3"]), "{peers}");
-    // Nothing is known yet by which iperf3's bytes could be bounded.
+    // No forecast exists yet to limit the bytes of iperf3.
     let first = test(&a, "b");
     assert_eq!((first.status, first.json()["with"].as_str()), (200, None), "{}", first.body);
     tell(&a, "b");
@@ -119,7 +121,7 @@ fn iperf3_makes_the_test_where_both_ends_say_so() {
     assert_eq!((&held["goodput_bit_s"], held["with"].as_str()), (&Value::Null, Some("iperf3")), "{held}");
     let own = a_second(&a, "b");
     assert_eq!((own["state"].as_str(), &own["with"]), (Some("done"), &Value::Null), "what outgrew it: {own}");
-    // Who does not serve it is not tested with anything else.
+    // A peer that does not serve iperf3 is not tested by other means.
     let refused = test(&a, "c");
     assert_eq!(refused.status, 429, "{}", refused.body);
     assert!(refused.error().contains("mesh.bulk_with"), "{}", refused.body);

@@ -1,4 +1,4 @@
-//! Limits of a station: nothing is refused in silence.
+//! Limits of a station: every refusal is reported.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::engine::{ask, invite, lines, record, register, register_in};
 use crate::http::{get, post, send};
 use crate::{quiet, serve, serve_new, start};
 
-/// The row of a limit in `/healthz`.
+/// Row of a limit in `/healthz`.
 pub(crate) fn limit(address: SocketAddr, name: &str) -> Value {
     let health = get(address, "/healthz").json();
     let rows = health["limits"].as_array().unwrap();
@@ -38,7 +38,7 @@ fn a_full_bank_is_degraded_and_names_the_setting() {
     assert!(0.0 < refused_total(address, "series"));
 }
 
-/// The value of `barograph_limit_refused_total` of a limit; a sample that is missing fails the test.
+/// Value of `barograph_limit_refused_total` for a limit; a missing sample fails the test.
 fn refused_total(address: SocketAddr, name: &str) -> f64 {
     let metrics = get(address, "/metrics").body;
     let sample = format!("barograph_limit_refused_total{{limit=\"{name}\"}} ");
@@ -46,7 +46,7 @@ fn refused_total(address: SocketAddr, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {sample}in {metrics}")).parse().unwrap()
 }
 
-/// What a member forwards, in batches as large as they may be.
+/// Forwards records as a member, in batches of the largest size.
 fn forward(address: SocketAddr, token: &str, records: &[Value]) -> Vec<u16> {
     let append = |batch: &[Value]| ask(address, token, "POST", "records", &lines(batch)).status;
     records.chunks(1000).map(append).collect()
@@ -65,7 +65,7 @@ fn fresh(origin: &str, seq: u64, target: &str) -> Value {
 #[test]
 fn what_the_archive_does_not_keep_is_named_with_its_cause() {
     let state = tempfile::tempdir().unwrap();
-    // No member has a share of the series that are forecast.
+    // The bank has no room for series of members.
     let station = serve(Config { series_max: 3, ..quiet(state.path()) });
     let address = station.address();
     let token = invite(address, Some("a"));
@@ -81,7 +81,7 @@ fn what_the_archive_does_not_keep_is_named_with_its_cause() {
         assert!(row["since"].as_f64().is_some(), "{row}");
         assert_eq!(refused_total(address, name), 1.0);
     }
-    // Two of them are the member's own, and beyond its share of what is forecast.
+    // Two of the records are the member's own, and beyond its share of the forecast series.
     assert_eq!(limit(address, "member_series")["refused"], 2);
     let health = get(address, "/healthz");
     assert_eq!(health.status, 200, "a member can cause that");
@@ -105,7 +105,7 @@ fn a_batch_beyond_the_members_half_of_the_spool_is_refused_and_changes_no_status
     assert_eq!(health.status, 200, "a member can cause that: {}", health.body);
 }
 
-/// One member fills its eighth of an archive that has the fewest series.
+/// One member fills its eighth of an archive with few series.
 #[test]
 fn a_member_beyond_its_share_of_the_archive_is_counted() {
     let state = tempfile::tempdir().unwrap();
@@ -119,12 +119,12 @@ fn a_member_beyond_its_share_of_the_archive_is_counted() {
     assert_eq!(limit(address, "archive_series")["max"], 87_500);
 }
 
-/// Members' measurements for which the archive has no room are lost: the station is degraded.
+/// The archive has no room for measurements of members: they are lost, and the station is degraded.
 #[test]
 fn a_full_archive_is_degraded_and_names_the_setting() {
     let state = tempfile::tempdir().unwrap();
     let start = || {
-        // Of eighty series members have seventy, each of them ten.
+        // Members have seventy of the eighty series, each member ten.
         let archive =
             barograph_engine::Config { series_max: 80, ..barograph_engine::Config::new(state.path()) };
         Station::serve(quiet(state.path()), Arc::new(Local::open(archive).unwrap())).unwrap()
@@ -150,7 +150,7 @@ fn a_full_archive_is_degraded_and_names_the_setting() {
     assert!(health.json()["reasons"].to_string().contains("no room in the archive"), "{}", health.body);
 }
 
-/// Series that find no room when history is read at the start are counted.
+/// Series that find no room during the replay at the start are counted.
 #[test]
 fn series_left_out_at_the_start_are_counted() {
     let state = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ fn a_stream_too_many_is_counted() {
     assert_eq!(get(station.address(), "/v1/peers/events").status, 503);
     let streams = limit(station.address(), "streams");
     assert_eq!((&streams["refused"], &streams["max"]), (&2.into(), &0.into()));
-    // Callers can cause that at will, and monitoring shall not take the station for broken.
+    // Callers can cause that at will, so monitoring must not report the station as broken.
     let health = get(station.address(), "/healthz");
     assert_eq!((health.status, &health.json()["reasons"]), (200, &serde_json::json!([])));
     let says = health.json()["warnings"].to_string();
@@ -199,7 +199,7 @@ fn an_address_with_its_share_is_a_warning_that_names_the_settings() {
     assert!(health.json()["warnings"].to_string().contains("one address"), "{}", health.body);
 }
 
-/// The pace of a member that has sent too much is no fault, and is counted.
+/// A member that has to wait is no fault; it is counted.
 #[test]
 fn a_member_that_has_to_wait_is_counted_and_no_warning() {
     let station = serve_new(quiet);
@@ -226,11 +226,13 @@ fn a_transfer_too_many_is_counted() {
     assert_eq!(transfers["refused"], 1);
 }
 
-/// A mesh larger than the station that keeps it can hold says so to the station that joins, and to nobody later.
+/// A mesh too large for the station that keeps it is reported to a station that joins, and not to
+/// members.
 #[test]
 fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     let state = tempfile::tempdir().unwrap();
-    // The station itself is in other groups: with two members 40 series are needed, with three 70.
+    // The station is in other groups than the members: with two members the mesh needs 40 series,
+    // with three 70.
     let station = serve(Config { series_max: 69, ..quiet(state.path()) });
     let address = station.address();
     let tokens: Vec<String> = (0..3).map(|_| invite(address, None)).collect();
@@ -249,7 +251,8 @@ fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     assert_eq!((&members["refused"], &members["setting"]), (&0.into(), &Value::Null), "1000 for ever");
 }
 
-/// Who is admitted keeps its room while it is away, and over a restart of the station that keeps the mesh.
+/// Admitted members keep their room while they are away, and across a restart of the station that
+/// keeps the mesh.
 #[test]
 fn members_that_are_away_keep_their_room() {
     let state = tempfile::tempdir().unwrap();
@@ -270,11 +273,11 @@ fn members_that_are_away_keep_their_room() {
     assert_eq!(register(station.address(), &tokens[1], "b").status, 200, "who is in may come back");
 }
 
-/// A member that comes to measure more stations than it was admitted with needs room for them.
+/// A member that changes to groups with more peers needs room for them.
 #[test]
 fn a_change_of_groups_is_checked_like_a_new_member() {
     let state = tempfile::tempdir().unwrap();
-    // Three stations that do not measure each other need 30 series, and two that do 40.
+    // Three stations that do not measure each other need 30 series; if two of them do, 40.
     let station = serve(Config { series_max: 39, ..quiet(state.path()) });
     let address = station.address();
     let tokens = [invite(address, None), invite(address, None)];

@@ -1,4 +1,4 @@
-//! Measuring: sensors, targets that answer, hang and refuse, and a configuration that changes.
+//! Measuring: sensors, targets that respond, hang and refuse, and a changed configuration.
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -40,7 +40,7 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
 #[test]
 fn a_target_that_hangs_delays_no_other() {
     let state = tempfile::tempdir().unwrap();
-    // It accepts by its backlog and never answers.
+    // It accepts connections in its backlog and never responds.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let listening = TcpListener::bind("127.0.0.1:0").unwrap();
     let hanging_name = format!("http://{}/x", hanging.local_addr().unwrap());
@@ -60,7 +60,7 @@ fn a_target_that_hangs_delays_no_other() {
     station.stop(crate::LIMIT);
 }
 
-/// The series of a target and a quantity, as the API names them.
+/// Path of the series of a target and a quantity.
 fn of(name: &str, quantity: &str) -> String {
     let name = name.replace(':', "%3A").replace('/', "%2F");
     format!("/v1/series?target={name}&quantity={quantity}")
@@ -77,7 +77,7 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
     let service = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("http://{service}/");
     let mut config = quiet(state.path());
-    // The first is watched as the default gateway is.
+    // The first target is measured like the default gateway.
     config.targets = vec![target(&closed, &["connect"]), target(&url, &[])];
     let station = start(config);
     let address = station.address();
@@ -96,7 +96,7 @@ fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
     let labels = format!("{{quantity=\"connect\",source=\"here\",target=\"{closed}\"}}");
     assert!(metrics.contains(&format!("barograph_port_refused{labels} 1.0")), "{metrics}");
     assert!(metrics.contains(&format!("barograph_failures_total{labels} 0.0")), "{metrics}");
-    // The mark goes with the first connection that is taken.
+    // The mark disappears with the first accepted connection.
     let _server = TcpListener::bind(&closed).unwrap();
     until(address, "/metrics", |answer| answer.body.contains(&format!("barograph_port_refused{labels} 0.0")));
 }
@@ -150,7 +150,7 @@ fn a_station_is_found_out_and_measured_as_one() {
             0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
         });
     }
-    // A new configuration asks for a bulk test; what runs meanwhile is its own series.
+    // A new configuration adds a bulk test; measurements during it are series of their own.
     config.targets = vec![target(&far.address().to_string(), &["rtt", "goodput"])];
     assert!(station.reload(config).unwrap().is_empty());
     until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
@@ -182,7 +182,7 @@ fn a_slow_watcher_is_told_what_it_missed() {
     let mut events = Events::open(address, "/v1/stream?quantity=depth");
     let records: Vec<_> = (0..1000).map(|i| serde_json::json!({ "quantity": "depth", "value": i })).collect();
     let body = serde_json::json!({ "records": records }).to_string();
-    // More than the sockets between take, while the watcher reads nothing.
+    // More than the socket buffers hold, while the subscriber reads nothing.
     for _ in 0..24 {
         assert_eq!(crate::http::post(address, "/v1/measurements", &body).status, 201);
     }
@@ -209,7 +209,7 @@ fn a_token_goes_to_the_target_it_was_given_for_and_to_no_other() {
     };
     let far = start(behind_a_proxy(far_state.path()));
     let other = start(behind_a_proxy(other_state.path()));
-    // The same token in both, so that whoever is shown it would take it.
+    // Both stations have the same token, so each would accept it.
     let mut config = quiet(state.path());
     config.token_file = Some(far_state.path().join("token"));
     config.targets = vec![target(&far.address().to_string(), &["rtt"])];
@@ -274,7 +274,7 @@ fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_ho
     station.stop(crate::LIMIT);
 }
 
-/// An address of this host that others reach, found by choosing a route; nothing is sent.
+/// An address of this host that other hosts reach, from the choice of a route; nothing is sent.
 fn own_address() -> Option<std::net::IpAddr> {
     let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.1:9").ok()?;

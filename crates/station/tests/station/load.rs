@@ -1,4 +1,4 @@
-//! Reads that cost much: callers that do not read their answers, and callers that ask again and again.
+//! Costly reads: callers that do not read their responses, and callers that repeat requests.
 
 use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::engine::{ask, invite, register};
 use crate::http::{get, post, until};
 use crate::{LIMIT, Running, quiet, serve, start_over};
 
-/// Records of one series with details of 4 KB, as many as 8 MB hold.
+/// Number of records of one series with details of 4 KB: they take 8 MB.
 const RECORDS: u64 = 2000;
 const HISTORY: &str = "/v1/history?source=here&target=there&quantity=rtt&limit=10000";
 
@@ -65,7 +65,7 @@ fn a_page_of_history_is_bounded_in_bytes_and_goes_on_by_its_cursor() {
     station.stop(LIMIT);
 }
 
-/// A connection that takes little, with the head of the answer to its request; the rest stays unread.
+/// A connection with a small receive buffer, after the head of the response; the rest stays unread.
 fn unread(address: SocketAddr, path: &str) -> (u16, TcpStream) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
@@ -87,7 +87,7 @@ fn unread_answers_take_no_more_than_their_budget() {
     let held: Vec<(u16, TcpStream)> = (0..40).map(|_| unread(address, HISTORY)).collect();
     let served = held.iter().filter(|(status, _)| *status == 200).count();
     let refused = held.iter().filter(|(status, _)| *status == 503).count();
-    // On a busy machine the first are cut as slow readers before the last have come.
+    // On a busy machine the first are closed as slow readers before the last have arrived.
     assert!(4 <= served && 0 < refused, "{served} answers of 4 MiB wait for their readers");
     assert_eq!(served + refused, held.len());
     let row = || {
@@ -102,7 +102,7 @@ fn unread_answers_take_no_more_than_their_budget() {
     let health = get(address, "/healthz");
     assert_eq!(health.status, 200, "callers can cause that: {}", health.body);
     assert!(health.json()["warnings"].to_string().contains("waits to be read"), "{}", health.body);
-    // What is small is answered, and what is large is refused with a time to come again.
+    // Small responses are sent; large ones are refused with a time for the next try.
     assert_eq!(get(address, "/v1/station").status, 200);
     let (_, refused) = held.iter().find(|(status, _)| *status == 503).unwrap();
     let head: Vec<String> = BufReader::new(refused)
@@ -117,12 +117,13 @@ fn unread_answers_take_no_more_than_their_budget() {
     station.stop(LIMIT);
 }
 
-/// How many series the station of the test below has.
+/// Number of series of the station in the test below.
 const SERIES: usize = 2000;
-/// Connections of strangers; each asks, cuts the connection at the answer's head, and asks again.
+/// Connections of strangers; each sends a request, closes the connection after the head of the
+/// response, and repeats.
 const STRANGERS: usize = 100;
 
-/// One connection after the other that asks for all metrics and reads no more than the head.
+/// Opens one connection after the other; each requests all metrics and reads no more than the head.
 fn ask_for_all(address: SocketAddr, method: &str, over: &AtomicBool, answers: &AtomicUsize) {
     while !over.load(Ordering::Relaxed) {
         let Ok(mut stream) = TcpStream::connect_timeout(&address, LIMIT) else { continue };
@@ -181,8 +182,8 @@ fn a_member_is_served_while_strangers_ask_for_all_metrics() {
             .collect();
         over.store(true, Ordering::Relaxed);
         times.sort_unstable();
-        // Three requests, each behind those of a hundred strangers, take three hundred times as long where
-        // each makes its own text on the thread that serves all.
+        // If each request made its own text on the thread that serves all, three requests behind
+        // those of a hundred strangers would take three hundred times as long.
         assert!(times[4] < 30 * alone, "{:?}, one text takes {alone:?}", times[4]);
     });
     assert!(STRANGERS <= answers.into_inner());

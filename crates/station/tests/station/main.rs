@@ -1,4 +1,5 @@
-//! A whole station on loopback: real sockets, a real archive, ports from the system, no sleeps.
+//! A whole station on loopback: real sockets, a real archive, ports chosen by the system, no
+//! sleeps.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod api;
@@ -34,7 +35,7 @@ use barograph_station::{Config, Station, open_archive};
 use barograph_testkit::{LIMIT, http, name};
 use tempfile::TempDir;
 
-/// A quiet configuration: nothing is measured but the host itself, and that seldom.
+/// A configuration that measures only the host, and that seldom.
 fn quiet(state: &Path) -> Config {
     Config {
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -46,15 +47,15 @@ fn quiet(state: &Path) -> Config {
     }
 }
 
-/// A running station, stopped when it is dropped.
+/// A running station, stopped when dropped.
 struct Running {
     station: Option<Station>,
-    /// The directory of one that was started with nothing in it.
+    /// State directory of a station that was started with an empty one.
     _state: Option<TempDir>,
 }
 
 impl Running {
-    /// Gives how many records could not be stored.
+    /// Returns how many records could not be stored.
     fn stop(mut self, limit: Duration) -> usize {
         self.station.take().map_or(0, |station| station.stop(limit))
     }
@@ -76,7 +77,7 @@ impl Deref for Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A test that failed waits for nothing more.
+        // Do not wait in a failed test.
         if let Some(station) = self.station.take()
             && !std::thread::panicking()
         {
@@ -85,9 +86,9 @@ impl Drop for Running {
     }
 }
 
-/// A station that serves its engine to those it invites.
+/// A station that serves its engine to the stations that it invites.
 fn serve(config: Config) -> Running {
-    // A station starts with runtimes of its own, which it cannot from within a test's.
+    // A station starts runtimes of its own, which is not possible within the runtime of a test.
     let start = move || Station::serve(config.clone(), Arc::new(open_archive(&config).unwrap())).unwrap();
     std::thread::spawn(start).join().unwrap().into()
 }
@@ -102,7 +103,7 @@ fn start_over(config: Config, engine: Arc<dyn Engine>) -> Running {
     Station::start(config, engine).unwrap().into()
 }
 
-/// A station as the command starts it: on the engine of its configuration.
+/// A station as the command `up` starts it, on the engine of its configuration.
 fn up(config: Config) -> Running {
     std::thread::spawn(move || Station::up(config).unwrap()).join().unwrap().into()
 }

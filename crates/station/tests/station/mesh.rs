@@ -1,4 +1,4 @@
-//! Stations that share one directory: they find each other, sign, measure, and miss each other.
+//! Stations with a common directory: they find each other, sign, measure, and detect losses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use serde_json::Value;
 use crate::http::{Events, get, send, until};
 use crate::{LIMIT, Running, quiet, start_new, start_over};
 
-/// A station's own archive, and a directory that it shares with others, or that is away.
+/// The station's own archive, with a directory that it shares with others, or an unreachable
+/// directory.
 struct Shared {
     own: Arc<dyn Engine>,
     directory: Option<Arc<Local>>,
@@ -41,7 +42,7 @@ pub(crate) fn directory(state: &Path) -> Arc<Local> {
     Arc::new(Local::open(barograph_engine::Config::new(state)).unwrap())
 }
 
-/// A station that takes callers on this host for strangers, as those from elsewhere are.
+/// A station for which callers on this host are strangers, like those on other hosts.
 fn config(state: &Path, host: &str) -> Config {
     let mut config = quiet(state);
     config.host = Some(name(host));
@@ -54,7 +55,7 @@ pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Running 
     counted(config, directory, &Arc::default())
 }
 
-/// The same, with a count of how often it registers.
+/// As [`joined`], and counts registrations.
 fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<AtomicUsize>) -> Running {
     let own = Arc::new(open_archive(&config).unwrap());
     let registrations = Arc::clone(registrations);
@@ -214,10 +215,10 @@ fn a_request_without_a_good_signature_is_told_why() {
     let answer = ask(&with("x", &challenge));
     assert!(answer.status == 401 && answer.error().contains("not that station's"), "{}", answer.body);
     assert!(ask("Barograph-Station name=\"x\"").error().contains("expected"));
-    // A challenge that is not known, and a name that is not in the directory (yet), are not guesses.
+    // An unknown challenge, and a name that is not in the directory (yet), do not count as guesses.
     let metrics = get(a.address(), "/metrics").body;
     assert!(metrics.contains("barograph_wrong_credentials_total{kind=\"signature\"} 2.0\n"), "{metrics}");
-    // A signature opens nothing else.
+    // A signature permits nothing else.
     let headers = [("Authorization", with("x", &challenge))];
     let headers = headers.each_ref().map(|(key, value)| (*key, value.as_str()));
     let other = send(a.address(), "DELETE", "/v1/targets?target=a:1", &headers, "");
@@ -231,7 +232,7 @@ fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
-    // It takes connections by its backlog and never says a word.
+    // It accepts connections in its backlog and never sends anything.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap().to_string();
     let entries = [
@@ -271,12 +272,13 @@ fn two_stations_of_one_name_are_told_so_and_do_not_fight() {
     assert!(answer.body.contains("another station is registered as `a` (at 127.0.0.1:9)"), "{}", answer.body);
     assert!(get(a.address(), "/v1/mesh").json()["directory"]["conflict"].is_string());
     drop(lease);
-    // The name is free again, and is taken back.
+    // The name is free again, and the station registers.
     until(a.address(), "/healthz", |answer| answer.status == 200);
     a.stop(LIMIT);
 }
 
-/// Both run on; the first says that it has lost its name, and neither displaces the other again.
+/// Two stations of one name both run: the first reports that it has lost its name, and neither
+/// displaces the other again.
 fn two_of_one_name(copy_the_key: bool) {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
@@ -296,13 +298,13 @@ fn two_of_one_name(copy_the_key: bool) {
     assert_eq!(answer.body.contains("with this station's key"), copy_the_key, "{}", answer.body);
     let mesh = get(first.address(), "/v1/mesh").json();
     assert!(mesh["directory"]["conflict"].is_string() && mesh["directory"]["connected"] == false, "{mesh}");
-    // Time enough for a fight: another station comes, is measured and forecast.
+    // Enough time for a conflict: another station joins, is measured and forecast.
     let other = joined(config(&state.path().join("b"), "b"), Some(&directory));
     until_forecast(&other, "a", "rtt");
     assert_eq!(registrations.load(Ordering::SeqCst), 2);
     assert_eq!(get(second.address(), "/healthz").status, 200);
     second.stop(LIMIT);
-    // The name is free again, and is taken back.
+    // The name is free again, and the first station registers.
     until(first.address(), "/healthz", |answer| answer.status == 200);
     until_peer(&other, "a", |peer| peer["address"] == first.address().to_string());
     assert_eq!(registrations.load(Ordering::SeqCst), 3);

@@ -1,4 +1,5 @@
-//! A station that keeps the archive of a mesh on NATS: what members measure reaches it through the stream.
+//! A station that keeps the archive of a mesh on NATS: it receives the measurements of members
+//! through the stream.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ fn an_archive_forecasts_from_what_members_measure() {
     let send = |seqs: std::ops::RangeInclusive<u64>| {
         let records: Vec<Record> = seqs.map(record).collect();
         let began = Instant::now();
-        // The archive makes the stream.
+        // The archive creates the stream.
         while let Err(error) = runtime.block_on(member.append(&records)) {
             assert!(began.elapsed() < LIMIT, "{error}");
         }
@@ -38,7 +39,7 @@ fn an_archive_forecasts_from_what_members_measure() {
     };
     send(1..=20);
     until_count(station.address(), 20);
-    // Sent again, it is nothing new.
+    // A repeated record is not learnt again.
     send(20..=21);
     until_count(station.address(), 21);
     station.stop(LIMIT);
@@ -48,7 +49,7 @@ fn an_archive_forecasts_from_what_members_measure() {
     send(22..=30);
     until_count(station.address(), 30);
 
-    // With a stolen token a record under a high number may be sent. The member goes on below it.
+    // With a stolen token a record with a high number can be sent. The member continues below it.
     let forged = Record { outcome: Outcome::Value(0.5), ..record(Record::SEQ_JUMP_MAX) };
     runtime.block_on(member.append(&[forged])).unwrap();
     until_count(station.address(), 31);

@@ -1,4 +1,4 @@
-//! The files of the page, as a browser loads them.
+//! Files of the page, as a browser loads them.
 
 use crate::{http, quiet, start_new};
 
@@ -32,7 +32,7 @@ fn the_list_above_is_whole() {
     assert_eq!(built, listed);
 }
 
-/// Two seconds on a line of 600 kbit/s.
+/// Bytes of two seconds at 600 kbit/s.
 const BYTES_MAX: usize = 150_000;
 const FILES: [&str; 12] = [
     "/",

@@ -1,4 +1,4 @@
-//! A station that is removed from the mesh: forgotten by every other, also by one that was away.
+//! A station is removed from the mesh: all others remove its series, also a station that was away.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,7 +37,7 @@ fn until_forgotten(address: SocketAddr, host: &str) {
     until(address, "/v1/peers", |_| !knows(address, host));
 }
 
-/// Neither as a peer nor as an end of a series.
+/// Checks that the host is neither a peer nor the source or target of a series.
 fn shows_nothing_of(address: SocketAddr, host: &str) {
     let quoted = format!("\"{host}\"");
     for path in
@@ -49,7 +49,7 @@ fn shows_nothing_of(address: SocketAddr, host: &str) {
     }
 }
 
-/// What `BarographMeshPeersLost` is about.
+/// Waits for the state that the alert `BarographMeshPeersLost` is about.
 fn until_lost(address: SocketAddr, count: u32) {
     let sample = format!("barograph_mesh_peers{{state=\"lost\"}} {count}.0\n");
     until(address, "/metrics", |answer| answer.body.contains(&sample));
@@ -77,7 +77,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     }
     let measured = "/v1/series?source=gone&target=head&quantity=rtt";
     until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
-    // It knows the others, and is not there when one of them is removed.
+    // It has the others as peers, and is away when one of them is removed.
     away.stop(LIMIT);
     let mut events = Events::open(c.address(), "/v1/peers/events");
     let removed = send(head.address(), "DELETE", "/v1/members?name=gone", &[], "");
@@ -99,7 +99,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     assert_eq!(refused.json()["directory"]["connected"], false);
     gone.stop(LIMIT);
 
-    // Restarts bring nothing back: neither of a member, nor of the host.
+    // After restarts of a member and of the host of the mesh, it is still removed.
     c.stop(LIMIT);
     let c = up(c_config.clone());
     head.stop(LIMIT);
@@ -113,7 +113,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     }
     has_history(away.address(), "away", "gone");
 
-    // Invited again it is new.
+    // Invited again, it is a new station.
     let mut events = Events::open(away.address(), "/v1/peers/events");
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());
@@ -122,7 +122,7 @@ fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
     assert_eq!(told.unwrap().0, "joined");
     let path = "/v1/forecast?source=away&target=gone&quantity=rtt";
     until(away.address(), path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
-    // What leaves by itself is lost and comes back, as ever.
+    // A station that stops by itself is lost and returns, as before.
     gone.stop(LIMIT);
     until_lost(away.address(), 1);
     for station in [away, c, head] {
@@ -148,7 +148,7 @@ fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
     assert_eq!(send(head.address(), "DELETE", "/v1/members?name=gone", &[], "").status, 200);
     until_forgotten(head.address(), "gone");
     gone.stop(LIMIT);
-    // The host is in no group of it any more, so that no watch tells that it is back.
+    // The host shares no group with it any more, so no watch shows that it is back.
     gone_config.mesh.site = Name::new("lyon").unwrap();
     gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
     let gone = up(gone_config.clone());
@@ -166,7 +166,7 @@ fn an_invitation_that_is_withdrawn_unused_removes_no_station() {
     hand_in(head.address(), "db");
     invite(head.address(), Some("db"));
     assert_eq!(send(head.address(), "DELETE", "/v1/members?name=db", &[], "").status, 200);
-    // What is handed in now arrives after whatever the withdrawal did.
+    // The next record arrives after all effects of the removal.
     hand_in(head.address(), "other");
     let series = |target| get(head.address(), &format!("/v1/series?target={target}")).json();
     until(head.address(), "/v1/series?target=other", |answer| answer.json()["series"][0]["count"] == 1);

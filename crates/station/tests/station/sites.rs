@@ -1,4 +1,5 @@
-//! `/v1/sites` of whole stations: proposed, accepted, forgotten, and taken by stations themselves.
+//! `/v1/sites` of whole stations: sites that are proposed, accepted, removed, and taken
+//! automatically.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +60,7 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     );
     assert!(site["within"]["lower"].as_f64().unwrap() <= site["within"]["forecast"].as_f64().unwrap());
     assert_eq!((&site["next"]["host"], &site["too_close_to_call"]), (&json!("far"), &json!([])));
-    // Only what was seen is accepted, and by somebody here or with the token.
+    // Only a proposed site is accepted, and only from callers on this host or with the token.
     for (body, status, told) in [
         (r#"{"site":"there"}"#, 409, "there is not proposed for this station now, but here"),
         (r#"{"sites":1}"#, 400, "unknown field"),
@@ -73,10 +74,10 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     assert_eq!(accepted.status, 200, "{}", accepted.body);
     assert_eq!(accepted.json()["now"], json!({ "site": "here", "represents": true, "from": "accepted" }));
     let mesh = get(address, "/v1/mesh").json();
-    // The others are in no site yet.
+    // The others have no site yet.
     let groups = json!(["local:here", "global", "local:default"]);
     assert_eq!((&mesh["site"], &mesh["groups"]), (&json!("here"), &groups));
-    // The directory knows, without a restart.
+    // The directory has the change without a restart.
     until(address, "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let told = block_on(async {
         use futures_util::StreamExt;
@@ -111,7 +112,7 @@ fn strangers_and_a_configured_site_are_refused() {
     station.stop(LIMIT);
 }
 
-/// A station whose rounds are quick, in the mesh of `directory`.
+/// A station with short rounds, in the mesh of `directory`.
 fn quick(state: &Path, host: &str, directory: &Arc<Local>, change: impl FnOnce(&mut MeshConfig)) -> Running {
     let mut config = quiet(&state.join(host));
     config.host = Some(Name::new(host).unwrap());
@@ -127,7 +128,7 @@ fn until_groups(station: &Station, groups: &[&str]) {
     until(station.address(), "/v1/mesh", |answer| answer.json()["groups"] == json!(groups));
 }
 
-/// Each sees the other in these groups, and goes on measuring it.
+/// Checks that each station has the other as a peer in these groups, and still measures it.
 fn assert_measure_each_other(stations: [&Station; 2], groups: [&[&str]; 2]) {
     let hosts = ["a", "b"];
     for (own, other) in [(0, 1), (1, 0)] {
@@ -161,22 +162,22 @@ fn stations_that_accept_in_turn_go_on_measuring_each_other() {
         let answer = post(station.address(), "/v1/sites", "{}");
         assert_eq!(answer.status, 200, "{}", answer.body);
     };
-    // First the one that is not to represent the site in the end.
+    // Accept first at the station that must not represent the site in the end.
     is_proposed(&b, true);
     accept(&b);
     assert_measure_each_other([&a, &b], [&["local:default"], &["local:a", "global", "local:default"]]);
     is_proposed(&a, true);
     accept(&a);
-    // Nobody is without a site any more.
+    // No station is without a site any more.
     for station in [&a, &b] {
         until_groups(station, &["local:a", "global"]);
     }
     assert_measure_each_other([&a, &b], [&["local:a", "global"]; 2]);
-    // Who accepts again leaves the site to the other.
+    // A station that accepts again leaves the site to the other.
     is_proposed(&b, false);
     accept(&b);
     assert_measure_each_other([&a, &b], [&["local:a", "global"], &["local:a"]]);
-    // Whoever comes without a site is not alone.
+    // A new station without a site is not alone.
     let c = quick(state.path(), "c", &directory, |_| {});
     until(c.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
     for station in [a, b, c] {
@@ -191,7 +192,7 @@ fn what_somebody_accepted_stays_under_auto_and_the_rest_is_its_own() {
     let entries: Vec<_> = ["near", "other"]
         .map(|host| block_on(directory.register(&entry(host, &[]), Duration::from_secs(60))).unwrap())
         .into();
-    // Long enough for somebody to be quicker.
+    // So long that an operator can accept first.
     let hold = Duration::from_secs(3600);
     let station = quick(state.path(), "here", &directory, |mesh| {
         (mesh.sites_auto, mesh.sites_hold) = (true, hold);
@@ -237,7 +238,8 @@ fn changes_at_the_same_time_are_made_in_turn() {
 fn stations_of_one_host_settle_at_one_site_with_one_representative() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
-    // Whatever else it is told, one of them stays in `global`: that is no reason to go on for ever.
+    // By its configuration `c` stays in `global`, whatever is proposed; the stations must settle
+    // nevertheless.
     let start = |host: &str| {
         quick(state.path(), host, &directory, |mesh| {
             mesh.sites_auto = true;
@@ -247,7 +249,7 @@ fn stations_of_one_host_settle_at_one_site_with_one_representative() {
     let stations = ["a", "b", "c"].map(start);
     let now = || stations.each_ref().map(|station| get(station.address(), "/v1/sites").json());
     until(stations[0].address(), "/v1/sites", |_| {
-        // Each of them sees its own row alone, and the others' word for their sites.
+        // Each of them has only its own measurements, and the others' groups.
         let is_there = |answer: &Value| answer["now"]["site"] == "a" && answer["pending"].is_null();
         let represent =
             |answers: &[Value]| answers.iter().filter(|one| one["now"]["represents"] == true).count();

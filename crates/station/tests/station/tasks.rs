@@ -13,15 +13,15 @@ use crate::engine::{ask, invite};
 use crate::http::{get, until};
 use crate::{LIMIT, Running, quiet, serve, up};
 
-/// What is to be seen of a task that was killed.
+/// State of a task after it was killed.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Down,
-    /// It was started again.
+    /// The station started it again.
     Up,
 }
 
-/// What makes a killed task reach its next turn.
+/// Makes a killed task reach its next turn.
 type Trigger = fn(&Pair, &str);
 
 /// A station that serves its engine, and one that has joined it.
@@ -32,7 +32,7 @@ struct Pair {
 
 fn by_itself(_: &Pair, _: &str) {}
 
-/// Another peer of the member's appears in the directory: it is looked for, and the hooks are told.
+/// Adds another peer to the directory: the member looks for it, and calls the hooks.
 fn new_peer(pair: &Pair, task: &str) {
     let name = format!("new-{}", task.replace('_', "-"));
     let token = invite(pair.host.address(), Some(&name));
@@ -47,7 +47,7 @@ fn question(pair: &Pair, _: &str) {
     assert_ne!(answer.status, 400, "{}", answer.body);
 }
 
-/// Every task of a station that has joined a mesh, in an order in which none needs one that is dead.
+/// All tasks of a station that has joined a mesh, in an order in which none needs a dead one.
 const MEMBER: &[(&str, Then, Trigger)] = &[
     ("http", Then::Up, by_itself),
     ("registration", Then::Up, by_itself),
@@ -68,7 +68,7 @@ const MEMBER: &[(&str, Then, Trigger)] = &[
     ("recorder", Then::Down, by_itself),
 ];
 
-/// And those that only the station has that serves the mesh.
+/// Tasks that only the station has that serves the mesh.
 const HOST: &[(&str, Then, Trigger)] = &[("member_leases", Then::Up, by_itself)];
 
 fn config(state: &Path, host: &str) -> Config {
@@ -91,7 +91,7 @@ impl Pair {
         let file = state.join("invitation");
         std::fs::write(&file, &token).unwrap();
         config.mesh.join_token_file = Some(file);
-        // A lease is registered anew within seconds of its renewal's death.
+        // A short lease: after the death of its renewal it is registered again within seconds.
         config.mesh.lease = Duration::from_secs(2);
         config.mesh.on_change = Some("true".into());
         config.mesh.webhook = Some("http://127.0.0.1:9/".into());
@@ -103,7 +103,7 @@ impl Pair {
     }
 }
 
-/// Kills a task, and waits until its death is to be seen.
+/// Kills a task, and waits until its death is reported.
 fn kill(pair: &Pair, station: &Station, name: &str, then: Then, trigger: Trigger) {
     let task = station.tasks().into_iter().find(|task| task.name() == name).unwrap();
     assert_eq!((task.is_up(), task.panics()), (true, 0), "{name}");

@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject;
 use crate::http::{raw, send};
 use crate::{quiet, start};
 
-/// Makes `cert.pem` and `key.pem` for 127.0.0.1; false where there is no openssl.
+/// Makes `cert.pem` and `key.pem` for 127.0.0.1; returns false without openssl.
 fn make_certificate(directory: &Path) -> bool {
     let made = Command::new("openssl")
         .current_dir(directory)
@@ -49,7 +49,7 @@ fn https_and_plain_probes_share_the_port() {
     for experiment in [
         Experiment::ResponseTime,
         Experiment::RttTls { n: 3 },
-        // The Upgrade over TLS gives a token, and the exchanges go over a plain connection.
+        // The upgrade over TLS returns a token, and the exchanges use a plain connection.
         Experiment::Rtt { n: 3 },
         Experiment::Loss { n: 3 },
     ] {
@@ -58,7 +58,7 @@ fn https_and_plain_probes_share_the_port() {
         }
     }
 
-    // A page's session runs within TLS; of one with Nagle's algorithm each byte is a record of its own.
+    // A page's session runs inside TLS. With Nagle's algorithm, each byte is a TLS record.
     let tls = context.tls.clone().unwrap();
     let connection = rustls::ClientConnection::new(tls, address.ip().into()).unwrap();
     let stream = rustls::StreamOwned::new(connection, crate::http::connect(address));
@@ -72,7 +72,7 @@ fn https_and_plain_probes_share_the_port() {
     assert_eq!((page.take(), page.take()), (vec![1], vec![2]));
     assert_eq!(crate::echo::client::Page::try_open(address, None).err(), Some(403), "not beside TLS");
 
-    // Without that token a plain connection gets nothing, also on loopback.
+    // Without that token a plain connection is refused, also on loopback.
     let plain = send(address, "GET", "/v1/series", &[], "");
     assert_eq!(plain.status, 403);
     assert!(plain.error().contains("HTTPS"));

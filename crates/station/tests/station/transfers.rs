@@ -1,4 +1,4 @@
-//! Stations that send files to each other for a third party.
+//! Stations that send files to each other at the request of a caller.
 
 use std::fs;
 use std::net::TcpListener;
@@ -32,7 +32,7 @@ fn cancel(at: &Station, id: &str) -> Answer {
     http::send(at.address(), "DELETE", &format!("/v1/transfers?id={id}"), &[], "")
 }
 
-/// The transfer, once it is in this state.
+/// Waits until the transfer is in this state.
 fn until_state(at: &Station, id: &str, state: &str) -> Value {
     let find = |answer: &Answer| {
         let rows = answer.json()["transfers"].as_array().unwrap().clone();
@@ -80,16 +80,17 @@ fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
     until_state(&b, waiting["id"].as_str().unwrap(), "done");
     assert!(fs::read(top.join("in/deep/tree/large")).unwrap() == bytes, "the file came as it was");
     assert_eq!(fs::read(top.join("in/deep/tree/small")).unwrap(), b"x");
-    // The series is stored a moment later; the other station is none of a mesh, so it is called as in the line.
+    // The series is stored a moment later. The other station is in no mesh, so its name is the host
+    // of the receiver address.
     let path = "/v1/latest?source=a&quantity=transfer";
     let latest = until(a.address(), path, |answer| answer.json()["latest"] != json!([])).json();
     let record = &latest["latest"][0];
     assert_eq!((&record["target"], &record["unit"]), (&json!("127.0.0.1"), &json!("bit/s")), "{record}");
     assert_eq!(record["value"], row["goodput_bit_s"], "{record}");
-    // Neither lines nor paths are for everyone.
+    // Receiver addresses and paths are not shown to all callers.
     let shown = get(b.address(), "/v1/transfers").body;
     assert!(!shown.contains("brg:") && !shown.contains("deep"), "{shown}");
-    // It lets one in, once.
+    // The receiver address admits one sender, once.
     let again = send(&a, &[&top.join("out/tree")], line.as_str().unwrap());
     let row = until_state(&a, again.json()["id"].as_str().unwrap(), "failed");
     assert!(row["why"].is_string(), "{row}");
@@ -122,7 +123,7 @@ fn a_station_sends_and_takes_only_what_its_configuration_names() {
     assert_eq!(send(&a, &[], given).status, 400);
     let answer = send(&a, &[&top.join("out")], "brg://nowhere");
     assert!(answer.status == 400 && answer.error().contains("`line`"), "{}", answer.body);
-    // One waits already.
+    // One transfer already waits for its sender.
     let second = line(&a, &top.join("in"));
     assert_eq!(second.status, 201, "{}", second.body);
     assert_eq!(line(&a, &top.join("in")).status, 429);

@@ -1,4 +1,4 @@
-//! `POST /v1/engine/records`: what a member has measured.
+//! `POST /v1/engine/records`: stores measurements of a member.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(super) async fn append(
     let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let _append = member.allowance.append().map_err(|why| Refused::too_much(&shared, why))?;
     expect_type(&headers, LINES)?;
-    // Before the body, so that what is refused does not use up what a smaller one could have.
+    // Charge before reading, so that a refused body does not use up the budget of a smaller one.
     let length = length(&headers, BODY_BYTES_MAX)?;
     member.allowance.take_body(length, Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
     let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
@@ -46,7 +46,7 @@ pub(super) async fn append(
     Ok(done(&EngineAppended { records: stored, wait_s }))
 }
 
-/// The records of a body, each within its limits.
+/// Reads the records of a body, each within its limits.
 async fn read(body: Body) -> Result<Vec<Record>, Refused> {
     let mut pieces = body.into_data_stream();
     let mut lines = wire::Lines::new(wire::RECORD_BYTES_MAX);
@@ -79,7 +79,7 @@ async fn read(body: Body) -> Result<Vec<Record>, Refused> {
     Ok(records)
 }
 
-/// All records are of one station.
+/// Checks that all records are of one station.
 fn own(records: &[Record], origin: &Name) -> Result<(), Refused> {
     match records.iter().find(|record| record.origin != *origin) {
         None => Ok(()),
@@ -91,7 +91,7 @@ fn own(records: &[Record], origin: &Name) -> Result<(), Refused> {
     }
 }
 
-/// No value is one that its quantity cannot have.
+/// Checks that each value is possible for its quantity.
 fn possible(records: &[Record]) -> Result<(), Refused> {
     for (index, record) in records.iter().enumerate() {
         if let Outcome::Value(value) = record.outcome {
@@ -102,13 +102,13 @@ fn possible(records: &[Record]) -> Result<(), Refused> {
     Ok(())
 }
 
-/// No number is too far above those that the member has used.
+/// Checks that no sequence number is too far above those that the member has used.
 async fn reachable(shared: &Shared, records: &[Record], origin: &Name) -> Result<(), Refused> {
     let highest = records.iter().map(|record| record.seq).max().unwrap_or(0);
     if Record::may_reach(highest, 0) {
         return Ok(());
     }
-    // Seldom, so that others do not wait for the look.
+    // Read the archive only for such rare numbers, so that other appends do not wait for it.
     let used = shared.engine.next_seq(origin).await?.saturating_sub(1);
     if Record::may_reach(highest, used) {
         return Ok(());
@@ -118,8 +118,9 @@ async fn reachable(shared: &Shared, records: &[Record], origin: &Name) -> Result
     )))
 }
 
-/// Ten thousand records with 1.6 KiB of details each.
+/// Largest body: ten thousand records with 1.6 KiB of details each.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
-/// At the slowest that this protocol is meant for, 128 KiB/s, a body as our own client makes it takes half of it.
+/// Longest time for a body. At the lowest supported rate, 128 KiB/s, a body made by our client
+/// takes half of it.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! `/v1/engine/entry`: a member in the directory.
+//! `/v1/engine/entry`: registration of a member in the directory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,11 +42,12 @@ pub(super) async fn register(
         return Err(Refused::invalid(format!("`ttl_s`: expected {TTL_S_MIN} to {TTL_S_MAX}, found {ttl_s}")));
     }
     expect_type(&headers, "application/json")?;
-    // The body is taken first, so that a refusal need not end the connection.
+    // Read the body first, so that a refusal need not close the connection.
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
     let entry = wire::read_entry(&text)?;
-    // Once here, so that a station that is refused takes no name, and once when no other comes between.
+    // Check twice: here, so that a refused station takes no name, and again while no other
+    // registration can intervene.
     has_room_for(&shared, &member, &entry)?;
     bound(&shared, &member, &entry.host).await?;
     let ttl = Duration::from_secs_f64(ttl_s);
@@ -55,20 +56,22 @@ pub(super) async fn register(
         .register(shared.engine.as_ref(), &entry, ttl, || has_room_for(&shared, &member, &entry))
         .await?;
     if member.is_removed() {
-        // In between; whoever removed it has found no lease yet. Another may hold the name by now.
+        // Removed in between: the removal found no lease yet. Another member may hold the name by
+        // now.
         let _ = served.leases.leave(&entry.host, &registration);
         let is_held = || served.members.has(&entry.host);
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
-    // This station watches its own groups alone. Nothing waits in between, so no removal is undone.
+    // The directory watch covers only this station's own groups, so include the host here. No await
+    // in between, so this reverts no removal.
     lock(&shared.bank).include(&entry.host);
     if member.groups().as_ref() != Some(&entry.groups) {
         let was_admitted = member.has_registered();
         let kept = change(&shared, move |members| members.registered(&member, &entry.groups)).await;
         match kept {
             Err(refused) if !was_admitted => return Err(refused),
-            // A full disk keeps no member out that was admitted before.
+            // A full disk must not exclude a member that was admitted before.
             Err(_) => tracing::warn!("the groups of a member could not be written"),
             Ok(_) => {}
         }
@@ -77,8 +80,9 @@ pub(super) async fn register(
     Ok(done(&EngineRegistered { registration, ttl_s }))
 }
 
-/// Makes sure that the series of a station find room here beside those of all members, also of members that are
-/// away. A member in the groups that it was admitted with has its room, and so has one that needs no more than then.
+/// Checks that this station has room for the series of a station, in addition to those of all
+/// members, including members that are away. Always true for a member in the groups with which it
+/// was admitted, or in groups that need no more series.
 fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), Refused> {
     let admitted = member.groups();
     if member.has_registered() && admitted.as_ref().is_none_or(|groups| *groups == entry.groups) {
@@ -118,7 +122,7 @@ pub(super) async fn leave(
     Ok(done(&EngineLeft {}))
 }
 
-/// Does something about the registration of whoever asks, and of no other.
+/// Acts on the registration of the caller, and on no other.
 fn about<T>(
     shared: &Arc<Shared>,
     uri: &Uri,
@@ -139,7 +143,7 @@ fn about<T>(
     act(&served.leases, &name, &asked.registration).map_err(missing)
 }
 
-/// Shorter, and a lost packet is a lost station.
+/// Shortest lease (s); with a shorter one a lost packet would be a lost station.
 const TTL_S_MIN: f64 = 1.0;
-/// Longer, and it is no sign of life.
+/// Longest lease (s); a longer one would not show that the station is up.
 const TTL_S_MAX: f64 = 300.0;

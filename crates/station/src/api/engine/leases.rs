@@ -1,4 +1,4 @@
-//! Registrations of members and when they run out.
+//! Registrations of members, and the expiry of their leases.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -12,13 +12,14 @@ use tokio::time::Instant;
 use crate::state;
 use crate::sync::lock;
 
-/// The registrations of all members, one each.
+/// The registrations of all members, one for each.
 #[derive(Clone)]
 pub(crate) struct Leases {
     held: Arc<Mutex<HashMap<Name, Held>>>,
-    /// Two registrations of one name must come into the engine and in here in the same order.
+    /// Held during a registration, so that two of one name reach the engine and this table in the
+    /// same order.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// Of those that remove what ran out.
+    /// Status of the tasks that remove expired leases.
     task: Arc<TaskStatus>,
 }
 
@@ -34,27 +35,27 @@ struct Held {
     ttl: Duration,
     deadline: Instant,
     sweeper: AbortHandle,
-    /// In the directory until it is dropped.
+    /// Keeps the entry in the directory until dropped.
     _lease: Box<dyn Lease>,
 }
 
-/// Why a registration cannot be renewed or ended.
+/// Error: a registration cannot be renewed or ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::api) enum Missing {
-    /// Nobody holds the name.
+    /// No station holds the name.
     Unregistered,
-    /// A newer registration does.
+    /// A newer registration holds the name.
     Displaced,
 }
 
 impl Leases {
-    /// The status of the tasks that remove what ran out.
+    /// Status of the tasks that remove expired leases.
     pub(super) fn task(&self) -> Arc<TaskStatus> {
         Arc::clone(&self.task)
     }
 
-    /// Registers, instead of an older registration; gives what the new one is called. What `admit` finds when no
-    /// other registration is under way decides whether it may.
+    /// Registers, and replaces an older registration; returns the id of the new one. Calls `admit`
+    /// while no other registration is in progress, and registers only if it succeeds.
     pub(super) async fn register<E: From<Error>>(
         &self,
         engine: &dyn Engine,
@@ -78,19 +79,19 @@ impl Leases {
         let sweeper = tokio::spawn(sweep).abort_handle();
         let groups = entry.groups.clone();
         let new = Held { registration: registration.clone(), groups, ttl, deadline, sweeper, _lease: lease };
-        // The older one holds nothing any more in the engine.
+        // The engine has already replaced the older registration.
         if let Some(older) = held.insert(name, new) {
             older.sweeper.abort();
         }
         Ok(registration)
     }
 
-    /// The groups of each station that is registered.
+    /// Groups of each registered station.
     pub(super) fn groups(&self) -> HashMap<Name, Vec<Group>> {
         lock(&self.held).iter().map(|(host, held)| (host.clone(), held.groups.clone())).collect()
     }
 
-    /// The lease goes on for its whole time from now, which is the answer.
+    /// Renews the lease for its whole time, which is returned.
     pub(super) fn renew(&self, name: &Name, registration: &str) -> Result<Duration, Missing> {
         let mut held = lock(&self.held);
         let held = held.get_mut(name).ok_or(Missing::Unregistered)?;
@@ -101,7 +102,7 @@ impl Leases {
         Ok(held.ttl)
     }
 
-    /// The entry is gone at once.
+    /// Removes the entry at once.
     pub(in crate::api) fn leave(&self, name: &Name, registration: &str) -> Result<(), Missing> {
         let mut held = lock(&self.held);
         match held.get(name) {
@@ -114,8 +115,8 @@ impl Leases {
         }
     }
 
-    /// Ends the registration of the name and removes the station from the mesh, unless another member holds
-    /// the name by now: `is_held` says so.
+    /// Ends the registration of the name and removes the station from the mesh, unless `is_held`
+    /// returns that another member holds the name by now.
     pub(in crate::api) async fn remove(
         &self,
         engine: &dyn Engine,
@@ -136,8 +137,8 @@ impl Leases {
         lock(&self.held).contains_key(name)
     }
 
-    /// Removes one registration when it has run out; where this station itself stood still for a part of it, it goes on
-    /// for its whole time.
+    /// Removes one registration when its lease ends. If this station was suspended during the
+    /// lease, renews it for its whole time.
     async fn sweep(self, name: Name, registration: String) {
         loop {
             let (deadline, ttl) = match lock(&self.held).get(&name) {
@@ -153,7 +154,7 @@ impl Leases {
             let tick = deadline.min(Instant::now() + part);
             tokio::time::sleep_until(tick).await;
             if tick + part < Instant::now() {
-                // Who could not be heard is not gone.
+                // A station that this one could not receive from is not lost.
                 let _ = self.renew(&name, &registration);
             }
         }
@@ -166,11 +167,11 @@ fn remove(held: &mut HashMap<Name, Held>, name: &Name) {
     }
 }
 
-/// A lease is looked at so often while it runs: a stop of a third of it, which is how often members renew, is seen at
-/// least by half.
+/// Checks of a lease during its time. Members renew every third of it; a suspension of that length
+/// covers at least one check and is detected.
 const TICKS: u32 = 6;
 
-/// 128 random bits: nobody renews what another holds.
+/// 128 random bits, so that no station can renew the registration of another.
 const REGISTRATION_DIGITS: usize = 32;
 
 #[cfg(test)]
@@ -226,7 +227,7 @@ mod tests {
         let leases = Leases::default();
         let registration = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // All timers are late at once.
+        // All timers expire late at the same time.
         tokio::time::advance(Duration::from_secs(15)).await;
         tokio::time::sleep(Duration::from_secs(9)).await;
         assert_eq!(leases.renew(&name("b"), &registration), Ok(TTL));

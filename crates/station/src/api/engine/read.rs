@@ -1,4 +1,4 @@
-//! What a member may read: everything.
+//! Reads of a member: it may read everything.
 
 use std::convert::Infallible;
 
@@ -107,7 +107,7 @@ pub(super) async fn next_seq(
     Ok(done(&EngineNextSeq { next_seq }))
 }
 
-/// A page, line by line; the request runs until it is sent.
+/// A page as lines; the request holds its share until all lines are sent.
 fn sent(page: Page<Record>, request: Share) -> Response {
     let last = wire::next_text(page.next);
     let lines = page.items.into_iter().map(|record| wire::record_text(&record)).chain([last]);
@@ -119,5 +119,5 @@ fn sent(page: Page<Record>, request: Share) -> Response {
     in_lines(Body::from_stream(stream::iter(lines)))
 }
 
-/// As for `/v1/history`.
+/// Default number of records, as for `/v1/history`.
 const LIMIT: usize = 1000;

@@ -49,7 +49,7 @@ pub(super) async fn watch(
         .answer())
 }
 
-/// Whether the caller reads [`Event::Removed`]; an older station takes it for an error.
+/// Whether the caller reads [`Event::Removed`]; for older stations it is an error.
 fn reads_removed(headers: &HeaderMap) -> bool {
     let (header, events) = wire::EVENTS;
     let mut given = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
@@ -86,11 +86,11 @@ pub(super) async fn subscribe(
         .answer())
 }
 
-/// A stream on its way to a member.
+/// A stream that is sent to a member.
 struct Outlet<T> {
     items: BoxStream<T>,
     line: fn(T) -> String,
-    /// Whether the stream goes on after an error.
+    /// Whether the stream continues after an error.
     goes_on: fn(&Error) -> bool,
     removal: watch::Receiver<bool>,
     stopping: watch::Receiver<bool>,
@@ -107,7 +107,7 @@ impl<T: Send + 'static> Outlet<T> {
         in_lines(Body::from_stream(pieces))
     }
 
-    /// Some whole lines; asked for only while the member takes them, so that nothing piles up.
+    /// Returns some whole lines. Called only while the member reads, so that no lines accumulate.
     async fn next(&mut self) -> Option<String> {
         if self.ended {
             return None;
@@ -123,7 +123,7 @@ impl<T: Send + 'static> Outlet<T> {
         };
         let mut piece = String::new();
         self.push(&mut piece, item);
-        // What is there already goes with it.
+        // Add the items that are ready.
         while piece.len() < PIECE_BYTES
             && !self.ended
             && let Some(Some(item)) = self.items.next().now_or_never()
@@ -145,8 +145,8 @@ impl<T: Send + 'static> Outlet<T> {
     }
 }
 
-/// Several times within a lease, so that a dead connection is noticed before much has changed.
+/// Period of empty lines: several within a lease, so that a dead connection is detected early.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// Lines are gathered to about a socket write.
+/// Most bytes of lines to collect, about one socket write.
 const PIECE_BYTES: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! One series: its battery, its newest points, and what was issued for them.
+//! One series: its battery, its newest points, and the forecasts issued for them.
 
 use barograph_engine::labelled_unix_ns;
 use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Quantity};
@@ -6,42 +6,42 @@ use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Qua
 use super::ring::{Methods, Ring};
 use super::{LEVELS, Measured};
 
-/// The forecast that was issued before a point was seen.
+/// The forecast that was issued before its value was seen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Issued {
-    /// Under absolute loss, in the series' unit.
+    /// Forecast for least absolute error, in the series' unit.
     pub forecast: f64,
-    /// The method that made it.
+    /// Name of the method that made the forecast.
     pub method: &'static str,
-    /// Lower and upper end at each of [`LEVELS`], where calibrated.
+    /// Lower and upper end at each of [`LEVELS`]; `None` until calibrated.
     pub intervals: [Option<(f64, f64)>; LEVELS.len()],
 }
 
-/// A point of a series and what had been expected of it.
+/// A point of a series and the forecast issued for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Wall-clock label, nanoseconds since 1970-01-01 UTC.
     pub time_unix_ns: i64,
     /// The value or the typed failure.
     pub outcome: Outcome,
-    /// The value is the time of a refused connection: the host answers, the port is closed.
+    /// The value is the time of a refused connection: the host is up, the port is closed.
     pub refused: bool,
-    /// `None` = no forecast had been issued.
+    /// `None` if no forecast was issued.
     pub issued: Option<Issued>,
 }
 
 /// The forecasts of a series' next value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Next {
-    /// Time of the newest value they were made from.
+    /// Time label of the newest value that they are made from.
     pub time_unix_ns: i64,
-    /// Aims at the mean: least squared error.
+    /// For least squared error; aims at the mean.
     pub mean: Forecast,
-    /// Aims at the median: least absolute error.
+    /// For least absolute error; aims at the median.
     pub median: Forecast,
 }
 
-/// Everything the bank knows of one series.
+/// All that the bank keeps of one series.
 #[derive(Clone, Debug)]
 pub struct Account {
     battery: Battery,
@@ -51,7 +51,7 @@ pub struct Account {
     outside: u64,
     last: Measured,
     value_time_unix_ns: i64,
-    /// How far the newest value was labelled ahead of its arrival; 0 = it was not.
+    /// How far ahead of its arrival the newest value was labelled (ns); 0 if it was not ahead.
     value_ahead_ns: i64,
     residual: Option<f64>,
 }
@@ -75,8 +75,8 @@ impl Account {
         let usual = self.battery.forecast(Loss::Absolute).map(|median| median.value);
         let issued = self.issue(measured.time_unix_ns);
         match measured.outcome {
-            // A value out of a battery's range could be shown, but never be forecast from; one that its quantity
-            // cannot have comes of a bad neighbour, and neither.
+            // A value outside the range of a battery cannot be forecast from. A value that its
+            // quantity cannot have comes from a faulty or hostile station. Both are refused.
             Outcome::Value(value) => {
                 let (least, most) = bounds(&measured.series.quantity);
                 if !(least..=most).contains(&value)
@@ -108,7 +108,7 @@ impl Account {
         (self.scored, self.outside) = (0, 0);
     }
 
-    /// Counts whether `value` lies in the interval that had been issued for it.
+    /// Counts whether `value` is inside the interval that was issued for it.
     fn score(&mut self, issued: Option<&Issued>, value: f64) {
         if let Some((lower, upper)) = issued.and_then(|issued| issued.intervals[SCORED_LEVEL]) {
             self.scored += 1;
@@ -132,7 +132,7 @@ impl Account {
         })
     }
 
-    /// As [`Account::next`], of a value at `time_unix_ns`: others after a gap.
+    /// As [`Account::next`], for a value at `time_unix_ns`; they differ after a gap.
     #[must_use]
     pub fn next_at(&self, time_unix_ns: i64) -> Option<Next> {
         let time_s = seconds(time_unix_ns);
@@ -143,8 +143,9 @@ impl Account {
         })
     }
 
-    /// The interval for the next value at `level`, where calibrated, as far as values can lie: no time
-    /// is negative, and no share exceeds 1. What is cut off holds no value, so that the level stays.
+    /// The calibrated interval for the next value at `level`, limited to possible values: a time is
+    /// not negative, a share at most 1. No value lies in the part that is cut off, so the level
+    /// stays true.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
         cut(self.battery.interval(level), &self.last.series.quantity)
@@ -156,7 +157,8 @@ impl Account {
         cut(self.battery.interval_at(level, seconds(time_unix_ns)), &self.last.series.quantity)
     }
 
-    /// The newest points, oldest first, at most [`POINTS_MAX`](super::POINTS_MAX), as they were when they were new.
+    /// The newest points, oldest first, at most [`POINTS_MAX`](super::POINTS_MAX), equal to those
+    /// that [`Bank::observe`](super::Bank::observe) returned.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.ring.points(&self.last.series.quantity)
     }
@@ -167,7 +169,7 @@ impl Account {
         &self.last
     }
 
-    /// Whether the newest point is a value, and the time of a refused connection.
+    /// Whether the newest point is the time of a refused connection.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.ring.is_refused()
@@ -179,64 +181,65 @@ impl Account {
         self.ring.last_value()
     }
 
-    /// How far ahead of its arrival the newest value was labelled (s); `None` = it was not.
+    /// How far ahead of its arrival the newest value was labelled (s); `None` if it was not ahead.
     #[must_use]
     pub fn value_ahead_s(&self) -> Option<f64> {
         (0 < self.value_ahead_ns).then(|| seconds(self.value_ahead_ns))
     }
 
-    /// The mean time between the newest points, nine at most (s); `None` before the second, or when the clock was set
-    /// back between.
+    /// Mean time between the newest nine points (s). `None` before the second point, or if the
+    /// clock was set back between them.
     #[must_use]
     pub fn period_s(&self) -> Option<f64> {
         self.ring.period_s()
     }
 
-    /// The newest value minus the forecast that had been issued for it, in the series' unit; `None` when the
-    /// newest point is a failure, or nothing had been issued.
+    /// Newest value minus the forecast issued for it, in the series' unit. `None` if the newest
+    /// point is a failure or had no forecast.
     #[must_use]
     pub fn residual(&self) -> Option<f64> {
         self.residual
     }
 
-    /// Values for which an interval at 90 % had been issued, since [`Bank::restart_scores`](super::Bank::restart_scores).
+    /// Number of values with an interval at 90 %, since
+    /// [`Bank::restart_scores`](super::Bank::restart_scores).
     #[must_use]
     pub fn scored(&self) -> u64 {
         self.scored
     }
 
-    /// How many of [`Account::scored`] were outside that interval: one in ten, while the link behaves as
-    /// it did.
+    /// Number of [`Account::scored`] values outside that interval: one in ten while the link
+    /// behaves as before.
     #[must_use]
     pub fn outside(&self) -> u64 {
         self.outside
     }
 
-    /// How many values were learnt, with those replayed at the start.
+    /// Number of values learnt, including those replayed at the start.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.battery.forecast(Loss::Absolute).map_or(0, |forecast| forecast.count)
     }
 
-    /// How many failures were seen, with those replayed at the start.
+    /// Number of failures, including those replayed at the start.
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.failures
     }
 }
 
-/// A time label in seconds, as batteries take it.
+/// A time label in seconds, the unit of batteries.
 pub(super) fn seconds(unix_ns: i64) -> f64 {
     unix_ns as f64 / 1e9
 }
 
-/// The ends of an interval as far as values of `quantity` can lie.
+/// The ends of an interval, limited to possible values of `quantity`.
 pub(super) fn cut(interval: Option<Interval>, quantity: &Quantity) -> Option<(f64, f64)> {
     let (least, most) = bounds(quantity);
     interval.map(|interval| (interval.lower.clamp(least, most), interval.upper.clamp(least, most)))
 }
 
-/// Between which values a quantity can lie; an application's own can be anything.
+/// Least and greatest possible value of a quantity; an application's own quantity has no limits.
 pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     match crate::unit(quantity) {
         "ratio" => (0.0, 1.0),
@@ -247,11 +250,11 @@ pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     }
 }
 
-/// Ten Tbit/s, ten times the fastest single link there is (IEEE 802.3df: 800 Gbit/s).
+/// Ten Tbit/s, more than ten times the fastest single link (IEEE 802.3df: 800 Gbit/s).
 pub(crate) const RATE_MAX_BIT_S: f64 = 1e13;
 
-/// An hour: longer than any experiment waits for an answer.
+/// An hour: longer than any experiment waits for a response.
 const TIME_MAX_S: f64 = 3600.0;
 
-/// The place in [`LEVELS`] of the level whose misses are counted: 90 %, which the page shows.
+/// Index in [`LEVELS`] of the level at which misses are counted: 90 %, as on the page.
 const SCORED_LEVEL: usize = 2;

@@ -1,8 +1,8 @@
 //! The newest points of a series, in 26 bytes each.
 //!
-//! A point's five intervals would take three quarters of its memory, and follow from what else is kept:
-//! from the calibration that stood before the oldest point, and from the forecasts and values since. They
-//! are made again when somebody asks, equal to the bit to those that were issued.
+//! The five intervals of a point would take three quarters of its memory. They follow from the
+//! calibration before the oldest point and from the forecasts and values since, so they are
+//! computed when they are read, equal to the bit to those issued.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use barograph_forecast::{Battery, Calibration, Config, Failure, Outcome, Quantit
 use super::account::{Issued, Point, cut, seconds};
 use super::{LEVELS, POINTS_MAX};
 
-/// The names of a battery's methods by number; clones share one list.
+/// The names of a battery's methods by index; clones share one list.
 #[derive(Clone, Debug)]
 pub(super) struct Methods(Arc<[&'static str]>);
 
-/// The newest [`POINTS_MAX`] points. It begins small and grows with what it holds.
+/// The newest [`POINTS_MAX`] points. Its memory grows with the number of points.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     kept: VecDeque<Kept>,
-    /// What the battery's calibration was before the oldest point.
+    /// The battery's calibration before the oldest point.
     before: Calibration,
     methods: Methods,
 }
 
-/// A point as it is kept. Two bytes alignment: eight would add six bytes of nothing to each.
+/// A point in memory. Alignment of two bytes, because eight would add six bytes of padding.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, packed(2))]
 struct Kept {
     time_unix_ns: i64,
-    /// The value; after a failure, its `after_s`.
+    /// The value; of a failure, its `after_s`.
     number: f64,
-    /// The forecast for a value in time, from which that after a gap follows.
+    /// Forecast for a value without a gap; the forecast after a gap is computed from it.
     usual: f64,
-    /// [`VALUE`], [`REFUSED`], or one more than the place in [`Failure::ALL`].
+    /// [`VALUE`], [`REFUSED`], or one more than the index in [`Failure::ALL`].
     kind: u8,
-    /// The place in [`Methods`], or [`UNISSUED`].
+    /// Index in [`Methods`], or [`UNISSUED`].
     method: u8,
 }
 
 impl Methods {
-    /// Those of the batteries that `config` describes.
+    /// The methods of batteries made from `config`.
     pub(super) fn of(config: &Config) -> Self {
         let mut battery = Battery::new(config);
         battery.update(0.0).expect("0 is a value that every battery takes");
@@ -62,7 +62,8 @@ impl Ring {
         Self { kept: VecDeque::new(), before, methods: methods.clone() }
     }
 
-    /// Adds the newest point, and the oldest makes room; `usual` is the forecast under absolute loss for a value in time.
+    /// Adds the newest point, and removes the oldest if full. `usual` is the forecast for least
+    /// absolute error for a value without a gap.
     pub(super) fn push(&mut self, point: &Point, usual: Option<f64>) {
         if self.kept.len() == POINTS_MAX
             && let Some(oldest) = self.kept.pop_front()
@@ -83,7 +84,7 @@ impl Ring {
         });
     }
 
-    /// The points, oldest first, each with the intervals that had been issued for it.
+    /// The points, oldest first, each with the intervals issued for it.
     pub(super) fn points(&self, quantity: &Quantity) -> impl Iterator<Item = Point> + '_ {
         let mut calibration = self.before.clone();
         let quantity = quantity.clone();
@@ -105,7 +106,7 @@ impl Ring {
         self.kept.iter().rev().find(|kept| kept.is_value()).map(|kept| kept.number)
     }
 
-    /// The mean time between the newest points (s), where it is above 0.
+    /// Mean time between the newest points (s), if it is above 0.
     pub(super) fn period_s(&self) -> Option<f64> {
         let newest = self.kept.len().checked_sub(1)?;
         let gaps = GAPS.min(newest);
@@ -135,7 +136,7 @@ impl Kept {
         Outcome::Failed { failure: Failure::ALL[usize::from(self.kind - 1)], after_s: self.number }
     }
 
-    /// What the battery's calibration learnt of this point: of a failure, nothing.
+    /// Repeats what the battery's calibration learnt from this point; nothing from a failure.
     fn teach(&self, calibration: &mut Calibration) {
         if self.is_value() {
             calibration.learn(self.usual(), self.number, Some(seconds(self.time_unix_ns)));
@@ -148,14 +149,14 @@ fn code(failure: Failure) -> u8 {
     place.and_then(|place| u8::try_from(place + 1).ok()).expect("`ALL` has every failure, nine of them")
 }
 
-/// The kind of a point that has a value.
+/// Kind of a point with a value.
 const VALUE: u8 = 0;
-/// The kind of a point whose value is the time of a refused connection; no failure has this code.
+/// Kind of a point with the time of a refused connection as its value; no failure has this code.
 const REFUSED: u8 = u8::MAX;
-/// Stands where no forecast had been issued; no method has this place.
+/// Method of a point without a forecast; no method has this index.
 const UNISSUED: u8 = u8::MAX;
 
-/// Gaps that a period is the mean of: enough to even out jitter, few enough to follow a change of period.
+/// Most gaps for the mean period: enough to average out jitter, few enough to follow a change.
 const GAPS: usize = 8;
 
 #[cfg(test)]
@@ -191,7 +192,7 @@ mod tests {
             let mut bank = Bank::new(1);
             let mut issued = Vec::new();
             for (place, outcome) in (0_i64..).zip(outcomes) {
-                // A gap after every fiftieth.
+                // A gap after every fiftieth point.
                 let time_unix_ns = 1_000_000_000 * (place + 40 * (place / 50));
                 // Every third value is marked.
                 let detail = if place % 3 == 0 { r#"{"n":1,"refused":true}"# } else { "" }.to_string();

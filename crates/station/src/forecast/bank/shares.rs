@@ -1,4 +1,4 @@
-//! How many series each source has and is to find room for, and whose make room for others.
+//! Number of series of each source, reserved room, and sources that lose series to others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,12 @@ use barograph_forecast::Name;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shares {
-    /// How many series each source has, where it has any.
+    /// Number of series by source, for sources with any.
     counts: BTreeMap<Name, usize>,
-    /// How many series each source is to find room for.
+    /// Number of series reserved for each source.
     reserved: BTreeMap<Name, usize>,
-    /// Sources whose series make room for others: members of a mesh and pages, not applications or this host.
+    /// Sources that lose series if others need room: members of a mesh and pages, not applications
+    /// or this host.
     guests: BTreeSet<Name>,
 }
 
@@ -24,12 +25,12 @@ impl Shares {
         sources.for_each(|source| self.add(source));
     }
 
-    /// A series of `source` is gone.
+    /// Counts one series of `source` less.
     pub(super) fn take_one(&mut self, source: &Name) {
         match self.count_of(source) {
             0 | 1 => {
                 self.counts.remove(source);
-                // It is noted again with its next series.
+                // The next series of the source marks it again.
                 self.guests.remove(source);
             }
             count => drop(self.counts.insert(source.clone(), count - 1)),
@@ -46,7 +47,7 @@ impl Shares {
         }
     }
 
-    /// The guest with the most series beyond its reserve, if one has any.
+    /// The guest with the most series beyond its reservation, if one has any.
     pub(super) fn furthest_above_reserve(&self) -> Option<&Name> {
         let above = |guest: &&Name| self.count_of(guest).saturating_sub(self.reserved_for(guest));
         self.guests.iter().max_by_key(above).filter(|guest| 0 < above(guest))
@@ -60,7 +61,7 @@ impl Shares {
         self.reserved.get(source).copied().unwrap_or(0)
     }
 
-    /// How many of the reserved series are free where each source has `taken`.
+    /// Number of reserved series that are free if each source has `taken` so many.
     pub(super) fn unused(&self, taken: impl Fn(&Name) -> Option<usize>) -> usize {
         let unused =
             |(source, reserved): (&Name, &usize)| reserved.saturating_sub(taken(source).unwrap_or(0));

@@ -99,14 +99,15 @@ fn an_excluded_station_is_at_no_end_of_a_series_until_it_is_included() {
     bank.include(&target);
     let Observed::New(point) = bank.observe(&to) else { panic!() };
     assert_eq!(point.issued, None, "from the beginning");
-    // A label may be ahead of its arrival, and a record may arrive after the removal of its station.
+    // A label may be ahead of its arrival, and a record may arrive after the removal of its
+    // station.
     bank.exclude(&target, 1_000_000_000);
     let at = |seconds: i64| Measured { time_unix_ns: seconds * 1_000_000_000, ..from.clone() };
     assert_eq!(bank.observe_in_order(&from, NOW), Observed::Excluded);
     assert_eq!(bank.observe(&at(1 + 55)), Observed::Excluded, "it may have been on its way");
     assert!(matches!(bank.observe(&at(1 + 121)), Observed::New(_)), "the station is back");
     assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
-    // Somebody may measure a host of that name without a mesh, and goes on when the station is removed.
+    // A host may measure the station without a mesh, and continues after the station is removed.
     bank.exclude(&target, 1_000_000_000);
     let goes_on = |seconds: i64| Measured { time_unix_ns: seconds * 1_000_000_000, ..to.clone() };
     assert_eq!(bank.observe(&goes_on(1 + 55)), Observed::Excluded);
@@ -201,8 +202,8 @@ fn intervals_stay_where_values_can_lie() {
     assert_eq!(bounds(&Quantity::MEMORY_FREE), (0.0, f64::INFINITY));
 }
 
-/// The most percent of 30 values in a row that were outside, of a series with a heavy tail; from value
-/// 1000 on the tail is longer by `factor`, and every value by `shift`.
+/// Largest percentage of 30 values in a row outside their intervals, in a series with a heavy tail.
+/// From value 1000 on the tail is longer by `factor`, and each value greater by `shift`.
 fn most_outside_percent(factor: f64, shift: f64) -> u64 {
     let mut bank = Bank::new(1);
     let mut state = 1_u64;
@@ -273,7 +274,7 @@ fn what_a_member_invents_leaves_the_room_that_others_need() {
         if !is_first {
             bank.reserve(reserved.clone());
         }
-        // A quarter is ten.
+        // A quarter of all series is ten.
         let invented = (0..40).filter(|target| observe(&mut bank, "loud", *target)).count();
         assert_eq!(invented, if is_first { 10 } else { 4 });
         bank.reserve(reserved.clone());

@@ -1,11 +1,11 @@
-//! How wrong composed paths are in this mesh, learnt from the pairs that are measured too.
+//! Models of the error of composed paths in this mesh, learnt from pairs that are also measured.
 
 use barograph_forecast::Name;
 use barograph_mesh::{Composition, Lesson, Model, Path};
 
 use super::{Knowledge, Places, Sight};
 
-/// The model of each quantity.
+/// One model for each quantity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Models {
     rtt: Model,
@@ -14,15 +14,15 @@ pub(crate) struct Models {
 }
 
 impl Models {
-    /// Learns from pairs of members that are measured and that a way by representatives connects, too: at most
-    /// [`PAIRS_MAX`] of each quantity, spread over all pairs.
+    /// Learns from pairs of members that are measured and also connected by representatives: at
+    /// most [`PAIRS_MAX`] for each quantity, spread over all pairs.
     pub(crate) fn learnt(places: &Places, knowledge: &dyn Knowledge) -> Self {
         let hosts: Vec<&Name> = places.hosts().filter(|host| !places.is_lost(host)).collect();
         let pairs = hosts.len().saturating_mul(hosts.len().saturating_sub(1));
         let step = coprime_step(pairs);
         let looked = pairs.min(LOOKED_MAX);
         let chosen = (0..looked).map(|i| {
-            // A walk through all pairs that meets none twice.
+            // Visits pairs in an order that repeats none.
             let at = (i as u128 * step as u128 % pairs as u128) as usize;
             let (a, b) = (at / (hosts.len() - 1), at % (hosts.len() - 1));
             (hosts[a], hosts[b + usize::from(a <= b)])
@@ -55,7 +55,7 @@ impl Models {
     }
 }
 
-/// The ends of a pair, its legs, and the pair itself.
+/// Ends of a pair, its legs, and its measured path.
 type Learnt<'a> = ([&'a Name; 2], Vec<Path>, Path);
 
 fn lesson<'a>(
@@ -65,7 +65,7 @@ fn lesson<'a>(
     to: &'a Name,
     what: Composition,
 ) -> Option<Learnt<'a>> {
-    // Most pairs of a large mesh are not measured, and this is the cheaper question.
+    // Look this up first: it is cheaper, and most pairs of a large mesh are not measured.
     let Sight::Fresh(measured, _) = knowledge.sight(from, to, what) else { return None };
     let via = places.via(from, to)?;
     let legs = via.windows(2).map(|leg| match knowledge.sight(&leg[0], &leg[1], what) {
@@ -75,7 +75,8 @@ fn lesson<'a>(
     Some(([from, to], legs.collect::<Option<_>>()?, measured))
 }
 
-/// A step that shares no factor with `n`, near its golden section, so that the walk is even from the beginning.
+/// A step without a common factor with `n`, close to the golden section of `n`, so that the visited
+/// pairs are spread evenly from the beginning.
 fn coprime_step(n: usize) -> usize {
     let golden = (n as f64 * 0.618) as usize;
     (golden.max(1)..).find(|step| gcd(*step, n.max(1)) == 1).unwrap_or(1)
@@ -85,8 +86,9 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Most pairs that a model is learnt from: its mean and scatter are then known to some per cent.
+/// Most pairs to learn a model from: enough to know its mean and scatter to a few percent.
 const PAIRS_MAX: usize = 1000;
 
-/// Most pairs looked at, all of 100 hosts: with pauses some seconds at most, away from any request.
+/// Most pairs to look up, about all of 100 hosts: takes a few seconds at most, pauses included, and
+/// not during a request.
 const LOOKED_MAX: usize = 10_000;

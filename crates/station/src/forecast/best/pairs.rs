@@ -1,4 +1,4 @@
-//! What a station's bank knows of pairs of hosts.
+//! Forecasts of pairs of hosts, from a station's bank.
 
 use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
@@ -12,8 +12,9 @@ use super::{Age, Knowledge, Sight};
 use crate::forecast::bank::{Account, Bank};
 use crate::sync::lock;
 
-/// A bank at a time. It is held for [`HELD`] look-ups: one by one, each would wait for a battery that learns; all at once, learning would
-/// wait for a large question.
+/// Access to the bank, which is locked for [`HELD`] look-ups at a time. With a lock for each
+/// look-up, each would wait for a learning battery; with one lock for all, learning would wait for
+/// a large question.
 pub(crate) struct Pairs<'a> {
     bank: &'a Mutex<Bank>,
     now_unix_ns: i64,
@@ -22,15 +23,17 @@ pub(crate) struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// For a question; whoever can wait pauses between holds, and leaves the bank to others. Who cannot gives way to those that wait already.
+    /// Creates access for one question. With a `pause`, sleeps between two locks, so that others
+    /// can use the bank. Without one, yields to threads that already wait.
     pub(crate) fn new(bank: &'a Mutex<Bank>, now_unix_ns: i64, pause: Duration) -> Self {
         Self { bank, now_unix_ns, pause, held: RefCell::default() }
     }
 }
 
 impl Knowledge for Pairs<'_> {
-    /// From the pair's own series; else from what the other end measured of the same path: a round trip and its loss are those of both
-    /// ends, and what `to` receives from `from` is its `goodput_down`.
+    /// Forecast of the pair's own series; otherwise from measurements of the other end: both ends
+    /// share a round trip and its loss, and what `to` receives from `from` is the `goodput_down` of
+    /// `to`.
     fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight {
         let (own, others) = match what {
             Composition::Rtt => (Quantity::RTT, Quantity::RTT),
@@ -53,7 +56,8 @@ impl Knowledge for Pairs<'_> {
 }
 
 impl Pairs<'_> {
-    /// What `source` forecasts of its round trip to `target` (s), if that counts still and its interval is known.
+    /// Forecast of `source` for its round trip to `target` (s), if it is fresh and its interval is
+    /// known.
     pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<Estimate> {
         let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
         self.account(&series, |account| {
@@ -65,7 +69,7 @@ impl Pairs<'_> {
         })?
     }
 
-    /// The same, and where it is not known whether it was tried: the newest point of the series is a failure.
+    /// As [`Pairs::round_trip`]. If unknown, also returns whether the newest measurement failed.
     pub(crate) fn tried_round_trip(&self, source: &Name, target: &Name) -> RoundTrip {
         if let Some(rtt) = self.round_trip(source, target) {
             return RoundTrip::Known(rtt);
@@ -94,7 +98,7 @@ impl Pairs<'_> {
         self.account(&series, |account| sight(account, what, self.now_unix_ns)).unwrap_or(Sight::Nothing)
     }
 
-    /// Looks at an account, which must not look at another: the bank is held.
+    /// Reads an account. `look` must not read another one: the bank is locked.
     fn account<T>(&self, series: &Series, look: impl FnOnce(&Account) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
         if held.as_ref().is_some_and(|(_, looked)| HELD <= *looked) {
@@ -111,17 +115,19 @@ impl Pairs<'_> {
     }
 }
 
-/// What a series tells of its path, if its newest value is new enough.
+/// Forecast of a series for its path, if its newest value is fresh.
 fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     let Some(next) = account.next_at(now_unix_ns) else { return Sight::Nothing };
-    // A label ahead of now, as after a clock was set back, is believed as far as one behind it.
+    // A label ahead of now, as after a clock was set back, counts as long as one equally far
+    // behind.
     let age = Age::at(now_unix_ns, next.time_unix_ns, account.value_ahead_s());
     if freshness_s(account.period_s(), what) < age.distance_s() {
         return Sight::Stale(age);
     }
     let (interval, count) = (account.interval_at(Interval::DEFAULT_LEVEL, now_unix_ns), account.count());
     let path = match what {
-        // Means add; the median of a path that seldom loses anything is 0, and three of them are 0 as well.
+        // Use the mean, because means add. The median of a path with rare losses is 0, and so is
+        // the sum of three medians.
         Composition::Loss => {
             let mean = next.mean.value.clamp(0.0, 1.0);
             Path::of_losses(mean, interval, account.last_value().unwrap_or(mean), count)
@@ -130,7 +136,7 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
             let value = next.median.value;
             let known = |forecast| Path { forecast, last: account.last_value().unwrap_or(value), count };
             let forecast = match interval {
-                // An interval may reach 0, in which a transfer would never end.
+                // The interval may include 0, at which a transfer would never end.
                 Some((lower, upper)) => Estimate {
                     value,
                     lower: lower.clamp(value * LEAST, value.max(value * LEAST)),
@@ -140,7 +146,7 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
             };
             match interval {
                 Some(_) => Some(known(forecast)),
-                // Too few errors for an interval: a guess, as wide as that of paths.
+                // Too few errors for an interval: guess one, as wide as that of composed paths.
                 None => Model::guessed(what).estimate(&[known(forecast)]).map(known),
             }
         }
@@ -151,7 +157,7 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     }
 }
 
-/// How old a value may be (s).
+/// Largest age of a fresh value (s).
 fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
     let least_s = match what {
         Composition::Rtt | Composition::Loss => RTT_S,
@@ -160,22 +166,24 @@ fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
     period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s)).min(OLDEST_S)
 }
 
-/// A lower end is at least this share of the forecast.
+/// Least lower end of an interval, as a share of the forecast.
 const LEAST: f64 = 1e-3;
 
-/// Look-ups for which the bank is held, some tens of microseconds; ten hosts are asked for in two or three holds.
+/// Look-ups for each lock of the bank, some tens of microseconds; a question about ten hosts takes
+/// two or three locks.
 const HELD: usize = 64;
 
-/// So many measurements may be missing before a forecast is that of another time.
+/// Number of periods after which a forecast without new measurements is stale.
 const PERIODS: f64 = 6.0;
 
-/// Younger than this nothing is too old: a minute of round trips and losses (a host that does not answer is seen by then); an hour
-/// of goodput, which costs a forecast about a tenth of its error (Gloperf §4.2).
+/// Values of this age are always fresh (s): a minute for round trips and losses, which is enough to
+/// notice a host that does not respond; an hour for goodput, which increases the error of a
+/// forecast by about a tenth (Gloperf §4.2).
 const RTT_S: f64 = 60.0;
 const GOODPUT_S: f64 = 3600.0;
 
-/// Older than a day nothing counts, however seldom it is measured: the paper's longest period.
+/// Values older than a day are never fresh (s): the longest period in the Gloperf paper.
 const OLDEST_S: f64 = 86_400.0;
 
-// Losses are composed as those of the probes that stations make.
+// Losses are composed for the probes that stations make.
 const _: () = assert!(Plan::DATAGRAMS == Composition::LOSS_DATAGRAMS);

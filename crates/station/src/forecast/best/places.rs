@@ -1,4 +1,4 @@
-//! Who is in the mesh, and the way from one host to another by representatives.
+//! Members of the mesh, and the path from one host to another through representatives.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,18 @@ use barograph_mesh::{GLOBAL, LOCAL, Member, route};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) groups: Vec<Name>,
-    /// Its lease is over.
+    /// Whether its lease has ended.
     pub(crate) is_lost: bool,
 }
 
-/// All stations of the mesh that this one knows of, itself among them.
+/// All known stations of the mesh, including this one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     members: BTreeMap<Name, Place>,
-    /// The hosts of each group, by name.
+    /// Hosts of each group, by name.
     groups: BTreeMap<Name, Vec<Name>>,
-    /// Of each site the members of `global` that are there, the first by name: more than these are never asked for.
+    /// For each site, its members of `global` that are not lost, the first by name: no more are
+    /// needed.
     representatives: BTreeMap<Name, Vec<Name>>,
 }
 
@@ -46,7 +47,7 @@ impl Places {
         self.members.contains_key(host)
     }
 
-    /// What a host says of its groups; none of one that is not there.
+    /// The groups of a host; empty if it is unknown.
     pub(crate) fn groups(&self, host: &Name) -> &[Name] {
         self.members.get(host).map_or(&[], |place| &place.groups)
     }
@@ -55,23 +56,24 @@ impl Places {
         self.members.get(host).is_some_and(|place| place.is_lost)
     }
 
-    /// The hosts, by name.
+    /// All hosts, ordered by name.
     pub(crate) fn hosts(&self) -> impl Iterator<Item = &Name> {
         self.members.keys()
     }
 
-    /// The hosts of a group, by name.
+    /// Hosts of a group, ordered by name.
     pub(crate) fn hosts_of(&self, group: &Name) -> impl Iterator<Item = &Name> {
         self.groups.get(group).into_iter().flatten()
     }
 
-    /// The hosts on the way from one to the other, both ends included, with at least one between: by way of their
-    /// sites' representatives ([`route`]), or of that of the site which both are in.
+    /// The hosts from one to the other, both ends included, with at least one between: through the
+    /// representatives of their sites ([`route`]), or through the representative of a site that
+    /// both are in.
     pub(crate) fn via(&self, from: &Name, to: &Name) -> Option<Vec<Name>> {
         let (here, there) = (self.groups(from), self.groups(to));
         let others = there.iter().filter(|group| !here.contains(group));
         let sites = here.iter().chain(others).filter_map(|group| self.representatives.get(group));
-        // Nobody else can be on the way.
+        // Only these hosts can be on the path.
         let mut hosts: Vec<&Name> = [from, to].into_iter().filter(|host| self.contains(host)).collect();
         hosts.extend(sites.flatten().filter(|host| *host != from && *host != to));
         let words = |host: &Name| self.groups(host).iter().map(Name::as_str).collect();
@@ -82,13 +84,13 @@ impl Places {
         if way.len() == 2 {
             let is_shared = |group: &&Name| group.as_str().starts_with(LOCAL) && there.contains(group);
             let of_site = self.representatives.get(here.iter().find(is_shared)?)?;
-            // One of the two may stand for the site itself; then nobody else does.
+            // If one of the two represents the site, no other host does.
             if [here, there].iter().any(|groups| is_global(groups)) {
                 return None;
             }
             way.insert(1, of_site.first()?.as_str());
         }
-        // All of them came from names.
+        // All texts came from names.
         way.into_iter().map(|host| Name::new(host).ok()).collect()
     }
 }
@@ -97,5 +99,5 @@ fn is_global(groups: &[Name]) -> bool {
     groups.iter().any(|group| group.as_str() == GLOBAL)
 }
 
-/// Of a site's representatives: one stands for it, and either end may be another.
+/// Most representatives of a site to keep: one represents it, and either end may be another.
 const REPRESENTATIVES_MAX: usize = 3;

@@ -10,7 +10,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
 
-/// Made-up pairs, and how often somebody asked.
+/// Fixed pairs, with a counter of look-ups.
 #[derive(Default)]
 struct Book {
     sights: BTreeMap<(String, String, Composition), Sight>,
@@ -30,7 +30,7 @@ impl Book {
         self.sights.insert((from.into(), to.into(), what), sight);
     }
 
-    /// A measured pair: ms, Mbit/s, and intervals of ± 5 %.
+    /// A measured pair: round trip in ms, goodput in Mbit/s, intervals of ± 5 %.
     fn pair(&mut self, from: &str, to: &str, rtt_ms: f64, mbit_s: f64) {
         self.set(from, to, Composition::Rtt, fresh(rtt_ms / 1e3));
         self.set(from, to, Composition::Goodput, fresh(mbit_s * 1e6));
@@ -54,7 +54,7 @@ fn places(hosts: &[(&str, &[&str])]) -> Places {
     Places::new(hosts.iter().map(place).collect())
 }
 
-/// Two sites; `ra` and `rb` stand for theirs.
+/// Two sites; `ra` represents `local:a`, `rb` represents `local:b`.
 fn two_sites() -> Places {
     places(&[
         ("h", &["local:a"]),
@@ -106,7 +106,8 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     let rate = found.goodput.as_ref().unwrap().estimate;
     assert!(rate.value < 200e6 && 2.0 < rate.upper / rate.value, "a factor of two is guessed: {rate:?}");
     assert_eq!(found.loss, None, "nothing is known of it");
-    // Losses of all legs, as survivals multiply; none is lost on the first.
+    // Loss of a path: the shares of received packets of its legs multiply. The first leg loses
+    // none.
     for (from, to, share) in [("h", "ra", 0.0), ("ra", "rb", 0.02), ("rb", "x", 0.1)] {
         let path = Path::of_losses(share, None, share, 50).unwrap();
         book.set(from, to, Composition::Loss, Sight::Fresh(path, aged(1.0)));
@@ -115,7 +116,7 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     let loss = answer.ranked[0].loss.as_ref().unwrap();
     assert_eq!(loss.basis, Basis::Composed { via: ["h", "ra", "rb", "x"].map(name).into() });
     assert!((loss.estimate.value - 0.118).abs() < 1e-9 && loss.estimate.contains(0.2), "{loss:?}");
-    // Both of one site: by way of its representative.
+    // Both hosts are in one site: through its representative.
     book.pair("ra", "g", 1.0, 900.0);
     let answer = ask(&["g"], 100_000_000, &two_sites(), &book);
     assert_eq!(answer.ranked[0].rtt.basis, Basis::Composed { via: ["h", "ra", "g"].map(name).into() });
@@ -135,7 +136,8 @@ fn what_measured_pairs_teach_corrects_and_narrows() {
         book.pair("ra", host, 1.0, 800.0);
         for (j, (other, _)) in all.iter().enumerate().filter(|(_, (other, _))| !["ra", *host].contains(other))
         {
-            // The direct path is quicker than the soft minimum of the way by the representative, more or less.
+            // The direct path is faster than the soft minimum of the path through the
+            // representative, by varying amounts.
             book.pair(host, other, 1.0, 800.0 + 8.0 * ((i * 7 + j * 3) % 5) as f64);
         }
     }
@@ -172,7 +174,7 @@ fn of_whom_no_time_can_be_given_the_reason_is() {
     assert!(reasons["x"].starts_with(stale), "{reasons:?}");
     assert!(reasons["g"].starts_with("only its round-trip time is known, 12.0 ms: no goodput was measured"));
     assert_eq!(reasons["y"], "what is forecast of it is no time");
-    // What fits the initial window needs no rate.
+    // Bytes that fit the initial window need no rate.
     let answer = ask(&["g", "x"], INITIAL_WINDOW_BYTES, &two_sites(), &book);
     assert_eq!(answer.ranked.len(), 2);
     assert!(answer.ranked[0].goodput.is_none() && (answer.ranked[0].time_s.value - 0.024).abs() < 1e-12);
@@ -194,7 +196,7 @@ fn a_member_that_keeps_its_own_measurements_alone_says_whom_to_ask() {
         reason(&book, Some("http://hub/")),
         format!("{way}; what ra measures is not known here, ask http://hub/")
     );
-    // What it should have measured itself nobody else knows.
+    // No other station knows what this one should have measured.
     book.sights.clear();
     assert!(reason(&book, Some("http://hub/")).ends_with("from h to ra, on the way by representatives"));
 }
@@ -211,8 +213,8 @@ fn a_question_costs_a_few_look_ups_for_each_host() {
     let to: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let answer = ask(&to, 1_000_000, &places(&all), &book);
     assert_eq!(answer.ranked.len(), 500);
-    // Of round trip and rate: its own and its last leg for each, and the two legs that all share once. Of loss, of which nothing is known,
-    // each one's own, and the first leg once.
+    // Round trip and goodput: for each host its own and its last leg, and once the two legs that
+    // all share. Loss, which is unknown: for each host its own, and once the first leg.
     assert_eq!(book.asked.get(), 2 * (2 * 500 + 2) + 500 + 1);
 }
 
@@ -246,17 +248,17 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
         let value = loss.forecast.value;
         assert!(0.0 < value && value < 0.1, "the mean: a median would be 0: {loss:?}");
     }
-    // What x receives from h is a rate from h to x, and says nothing of the other way.
+    // What x receives from h is a rate from h to x, and says nothing about the other direction.
     assert!(
         matches!(at(100).sight(&h, &x, Composition::Goodput), Sight::Fresh(rate, _) if rate.forecast.is_positive())
     );
     assert_eq!(at(100).sight(&x, &h, Composition::Goodput), Sight::Nothing);
-    // Six periods of ten seconds; of a goodput an hour at least.
+    // Six periods of ten seconds; for goodput at least an hour.
     assert!(matches!(at(150).sight(&h, &x, Composition::Rtt), Sight::Fresh(..)));
     assert_eq!(at(151).sight(&h, &x, Composition::Rtt), Sight::Stale(aged(61.0)));
     assert!(matches!(at(3690).sight(&h, &x, Composition::Goodput), Sight::Fresh(..)));
     assert_eq!(at(3691).sight(&h, &x, Composition::Goodput), Sight::Stale(aged(3601.0)));
-    // A label ahead of now is believed as far as one behind it.
+    // A label ahead of now counts as long as one equally far behind.
     let ahead = |seconds: f64| Age { age_s: None, ahead_s: Some(seconds) };
     assert!(matches!(at(40).sight(&h, &x, Composition::Rtt), Sight::Fresh(_, age) if age == ahead(50.0)));
     assert_eq!(
@@ -279,7 +281,7 @@ fn a_path_that_lost_nothing_yet_may_lose_some() {
     let pairs = Pairs::new(&bank, 20_000_000_000, std::time::Duration::ZERO);
     let Sight::Fresh(loss, _) = pairs.sight(&name("h"), &name("x"), Composition::Loss) else { panic!() };
     assert_eq!((loss.forecast.value, loss.forecast.upper, loss.count), (0.0, 0.1, 2));
-    // Whoever has looked has given the bank back.
+    // After `rest` the bank is unlocked.
     pairs.rest();
     assert!(bank.try_lock().is_ok());
 }

@@ -8,40 +8,40 @@
 //! available = idle + user / (rp + 1) + (user · sys) / (rp + 1)
 //! ```
 //!
-//! A new process gets what nobody used, and a fair share of what the `rp` runnable processes used;
-//! it is entitled to system time only in proportion to the user share. Here the same is counted in
-//! *processors* rather than in shares of one, so that it holds on many, and the result is cut at one
-//! processor, the most that a single thread can use. Time stolen by a hypervisor belongs to no one.
-//! Quotas of control groups are not considered.
+//! A new process gets the idle time and a fair share of what the `rp` runnable processes used; it
+//! is entitled to system time only in proportion to the user share. This module counts in
+//! *processors* rather than in shares of one, so the formula holds for any number of processors.
+//! The result is limited to one processor, the most that a single thread can use. Time stolen by a
+//! hypervisor is not available to any process. Quotas of control groups are not considered.
 
 /// Processor time by use, in kernel ticks since boot, and the number of runnable processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// User and low-priority user time, which already contain guests' time.
+    /// User time and low-priority user time; both contain the time of virtual guests.
     pub user: u64,
-    /// Kernel time, with interrupts.
+    /// Kernel time, interrupts included.
     pub system: u64,
-    /// Idle time, with waiting for devices: a processor that waits can run another process.
+    /// Idle time, including waits for devices: a processor that waits can run another process.
     pub idle: u64,
-    /// Time taken by the hypervisor.
+    /// Time taken by the hypervisor, in ticks.
     pub stolen: u64,
-    /// Processors online.
+    /// Number of processors that are online.
     pub processors: u64,
-    /// Processes runnable at the moment of the reading, with the reader itself.
+    /// Runnable processes at the time of the reading, the reader included.
     pub runnable: u64,
 }
 
-/// Remembers the last reading and a smoothed count of runnable processes.
+/// Keeps the last reading and a smoothed count of runnable processes.
 #[derive(Clone, Debug, Default)]
 pub struct CpuSensor {
     last: Option<CpuTimes>,
     runnable_smoothed: Option<f64>,
 }
 
-/// Why a text is not `/proc/stat`.
+/// Error: a text is not in the format of `/proc/stat`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuError {
-    /// A line that must be there is not.
+    /// A required line is missing.
     #[error("/proc/stat has no line `{0}`")]
     Missing(&'static str),
     /// A field is not a number.
@@ -68,7 +68,7 @@ impl CpuTimes {
             }
         }
         let total = total.ok_or(CpuError::Missing("cpu"))?;
-        // Old kernels have fewer columns; a missing column is time nobody spent.
+        // Old kernels have fewer columns; a missing column counts as 0.
         let column = |index: usize| total.get(index).copied().unwrap_or(0);
         Ok(Self {
             user: column(0).saturating_add(column(1)),
@@ -82,7 +82,7 @@ impl CpuTimes {
 }
 
 impl CpuSensor {
-    /// Takes a reading; gives the share (0 to 1) over the time since the previous one.
+    /// Parses `text` and returns the share (0 to 1) over the time since the previous reading.
     ///
     /// `None` at the first reading, and when no tick passed between two.
     ///
@@ -90,7 +90,7 @@ impl CpuSensor {
     /// [`CpuError`] when the text cannot be read; the sensor is then unchanged.
     pub fn observe(&mut self, text: &str) -> Result<Option<f64>, CpuError> {
         let now = CpuTimes::parse(text)?;
-        // The reader itself is running while it reads: it is not competition for a new process.
+        // The reader is running while it reads; it does not compete with a new process.
         let others = now.runnable.saturating_sub(1) as f64;
         let smoothed = match self.runnable_smoothed {
             Some(old) => old + RUNNABLE_GAIN * (others - old),
@@ -102,8 +102,8 @@ impl CpuSensor {
     }
 }
 
-/// The formula at the top of this file. A counter that went back (a processor was taken offline)
-/// counts as zero.
+/// Computes the formula at the top of this file. A counter that decreased (a processor went
+/// offline) counts as 0.
 fn share(before: &CpuTimes, after: &CpuTimes, runnable: f64) -> Option<f64> {
     let user = after.user.saturating_sub(before.user) as f64;
     let system = after.system.saturating_sub(before.system) as f64;
@@ -116,7 +116,7 @@ fn share(before: &CpuTimes, after: &CpuTimes, runnable: f64) -> Option<f64> {
     let processors = after.processors as f64;
     let in_processors = |ticks: f64| processors * ticks / total;
     let busy = in_processors(user + system);
-    // At least as many processes were runnable as processors were busy; a snapshot may miss them.
+    // A snapshot may miss processes: at least as many were runnable as processors were busy.
     let competitors = f64::max(runnable, busy);
     let user_weight = if user + system <= 0.0 { 0.0 } else { user / (user + system) };
     let fair = (in_processors(user) + user_weight * in_processors(system)) / (competitors + 1.0);
@@ -127,8 +127,8 @@ fn count(word: &str) -> Result<u64, CpuError> {
     word.parse().map_err(|_| CpuError::NotACount(word.chars().take(40).collect()))
 }
 
-/// Weight of the newest count of runnable processes: at a reading every 10 s the average forgets
-/// half of a burst in about 25 s, near NWS's smoothing of `rp`.
+/// Weight of the newest count of runnable processes. With a reading every 10 s the average forgets
+/// half of a burst in about 25 s, close to the smoothing of `rp` in NWS.
 const RUNNABLE_GAIN: f64 = 0.25;
 
 #[cfg(test)]
@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn system_time_is_shared_by_the_user_fraction() {
-        // Half user, half system, one processor, one process: 0.5/2 + 0.5·0.5/2 (HPDC-8, equation 2).
+        // Half user, half system, one processor, one process: 0.5/2 + 0.5·0.5/2 (HPDC-8, equation
+        // 2).
         let share = between(&text(0, 0, 0, 1, 2), &text(50, 50, 0, 1, 2)).unwrap();
         assert!((share - 0.375).abs() < 1e-12, "{share}");
     }

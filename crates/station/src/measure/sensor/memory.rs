@@ -1,12 +1,12 @@
 //! Memory that a new process could use without swapping, from `/proc/meminfo`.
 
-/// Why a text is not `/proc/meminfo`.
+/// Error: a text is not in the format of `/proc/meminfo`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
-    /// Kernels before 3.14 do not estimate it.
+    /// The line is missing: kernels before 3.14 do not estimate it.
     #[error("/proc/meminfo has no line `MemAvailable`")]
     Missing,
-    /// The line is there, and not a number of kB.
+    /// The line exists but is not a number of kB.
     #[error("/proc/meminfo: `{0}` is not a size in kB")]
     NotASize(String),
 }

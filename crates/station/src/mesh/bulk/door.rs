@@ -1,4 +1,4 @@
-//! The target's end: whether this station serves a transfer that it is asked for.
+//! Consent of the target: whether this station serves a transfer that a caller requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::{Bulk, iperf3, retry_after};
 use crate::mesh::board::now_s;
 use crate::sync::lock;
 
-/// What the responder asks before every transfer.
+/// Consent of this station, which the responder requests before every transfer.
 pub(crate) struct Door(pub(crate) Arc<Bulk>);
 
 impl Consent for Door {
@@ -28,7 +28,8 @@ impl Consent for Door {
             if matches!(wish.request, Request::Iperf3 { .. }) {
                 return Err(Declined::NotServed);
             }
-            // The owner, or whoever has the owner's token: no budget is asked, and no test runs meanwhile.
+            // A caller on this host or with the owner's token: no budget applies, and no test runs
+            // meanwhile.
             let held = self.0.place.take(Use::Guest).ok_or_else(|| self.0.busy())?;
             return Ok(Agreement::new(Duration::MAX, move |_| drop(held)));
         };
@@ -42,7 +43,7 @@ impl Consent for Door {
                 let agreement = self.peer(caller, length, bytes_max, Some(iperf3::NAME))?;
                 Ok(agreement.by(iperf3::Server::new(length, bytes_max, port)))
             }
-            // Tests between stations are streams, which alone count in the budgets.
+            // Stations may request only streams and iperf3 tests, which count in the budgets.
             _ => Err(Declined::NotServed),
         }
     }
@@ -88,7 +89,7 @@ impl Door {
         let id = lock(&bulk.log).add(row.clone());
         let bulk = Arc::clone(bulk);
         Ok(Agreement::new(GRACE, move |Settled { duration, bytes, failed }| {
-            // Only a test that was not over in time is counted already.
+            // The gate has already counted a test that was not over in time.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
             bulk.keep();
             drop(held);
@@ -109,7 +110,8 @@ impl Door {
 }
 
 impl Bulk {
-    /// Leave for a peer's test, which begins at once: it asks on the connection that it then sends on.
+    /// Grants budget and token for a peer's test, which starts at once: the peer sends on the
+    /// connection of its request.
     fn grant(&self, caller: &str, expected: Cost) -> Result<u64, Refusal> {
         let is_member = Name::new(caller).is_ok_and(|name| self.board.knows(&name));
         let now = self.now();
@@ -131,6 +133,6 @@ fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
-/// How much later than it said a test may end, and how long its peer may be silent: less than the 5 s after
-/// which the gate takes it for over.
+/// How late a test may end, and how long its peer may be silent: less than the 5 s after which the
+/// gate counts it as over.
 const GRACE: Duration = Duration::from_secs(4);

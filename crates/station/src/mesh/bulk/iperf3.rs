@@ -1,4 +1,5 @@
-//! iperf3 as the bulk test, for those who must compare (docs/spec/mesh.md §5): its two processes, and their bounds.
+//! iperf3 as the bulk test, for sites with iperf3 history (docs/spec/mesh.md §5): its client and
+//! server processes, and their limits.
 
 mod report;
 mod running;
@@ -18,23 +19,25 @@ use barograph_probe::wire::STREAM_MS_MAX;
 use self::running::Running;
 pub(crate) use self::running::{usable, warn};
 
-/// How the tool is called in settings, the directory and what is stored, and by its program.
+/// Name of the tool in settings, the directory and records, and of its program.
 pub(crate) const NAME: &str = "iperf3";
 
-/// A test as iperf3 has it: whole seconds, and no faster than moves its bytes in them.
+/// Parameters of an iperf3 test: whole seconds, and a bit rate limit that keeps it within
+/// `bytes_max`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Test {
     seconds: u32,
     pub(super) bytes_max: u64,
-    /// What it must leave room for.
+    /// Forecast of the path's rate; the bit rate limit is at least twice as high.
     forecast_bit_s: f64,
 }
 
 impl Test {
-    /// One of at most `length`; `None` = it would have to be shorter than a second.
+    /// Creates a test of at most `length`; `None` if it would be shorter than a second.
     ///
-    /// iperf3 ends by time or by bytes, not by whichever comes first. So it is ended by time, at a bit rate that it may
-    /// not exceed; and it is so short that this is at least twice the forecast, as for our own streams.
+    /// iperf3 ends by time or by bytes, not by whichever comes first. So the test ends by time and
+    /// has a bit rate limit. It is so short that the limit is at least twice the forecast, as for
+    /// Barograph's own streams.
     pub(super) fn new(length: Duration, bytes_max: u64, forecast_bit_s: f64) -> Option<Self> {
         let at_twice_s = bytes_max as f64 * 8.0 / (2.0 * forecast_bit_s);
         let is_known = 0.0 < forecast_bit_s && at_twice_s.is_finite();
@@ -43,7 +46,8 @@ impl Test {
         fits.then_some(Self { seconds: seconds as u32, bytes_max, forecast_bit_s })
     }
 
-    /// The same within what a peer allows: bytes, or milliseconds where so few bytes would be none.
+    /// The same test within the `limit` of a peer: in bytes, or in milliseconds if it is at most
+    /// [`STREAM_MS_MAX`].
     pub(super) fn lowered(self, limit: u64) -> Option<Self> {
         let length = Duration::from_secs(self.seconds.into());
         let (length, bytes_max) = if u64::from(STREAM_MS_MAX) < limit {
@@ -58,13 +62,14 @@ impl Test {
         (self.bytes_max.saturating_mul(8) / u64::from(self.seconds.max(1))).max(1)
     }
 
-    /// What a plan of our own would ask the peer for.
+    /// Length of the test to request from the peer, as for Barograph's own stream.
     pub(super) fn milliseconds(self) -> u32 {
         let seconds = f64::from(self.seconds);
         StreamPlan { seconds, bytes_max: self.bytes_max, congestion: None, early: None }.ms()
     }
 
-    /// Sends to iperf3 at `at`, `within` that time. `sent` is told the most that it may have cost once it has begun.
+    /// Runs the client against the iperf3 server at `at`, for at most `within`. Once the test has
+    /// started, `sent` holds the most bytes that it can cost.
     pub(super) fn send(
         self,
         at: SocketAddr,
@@ -101,7 +106,8 @@ impl Test {
                     return Ok(Streamed { elapsed_s: began.elapsed().as_secs_f64(), ..streamed });
                 }
                 Err((Failure::Refused, _)) if began.elapsed() < STARTING => {
-                    // The peer has started it, but it does not listen yet. What was not begun costs nothing.
+                    // The peer has started its server, which does not listen yet. A test that did
+                    // not start costs nothing.
                     sent.store(0, Ordering::Relaxed);
                     std::thread::park_timeout(AGAIN);
                 }
@@ -123,12 +129,12 @@ impl Test {
     }
 }
 
-/// iperf3's server, for one test; ended when dropped.
+/// An iperf3 server for one test; killed when dropped.
 pub(super) struct Server {
     program: OsString,
     seconds: u32,
     bytes_max: u64,
-    /// 0 = as the system chooses.
+    /// Port to listen on; 0 = the system chooses.
     port: u16,
     running: Option<(Running, Instant)>,
 }
@@ -139,7 +145,7 @@ impl Server {
         Self { program: NAME.into(), seconds, bytes_max, port, running: None }
     }
 
-    /// Who sends as agreed stays at half of it; who does not is ended after a second.
+    /// Bit rate limit: twice the agreed rate. iperf3 ends a test that exceeds it for a second.
     fn bit_s_max(&self) -> u64 {
         (self.bytes_max.saturating_mul(16) / u64::from(self.seconds)).max(1)
     }
@@ -148,7 +154,7 @@ impl Server {
         let rate = format!("{}/1", self.bit_s_max());
         let idle_s = (u64::from(self.seconds) + AROUND.as_secs()).to_string();
         let words = ["-s", "-1", "-J", "-p", &port.to_string(), "-B", &address.to_string()].map(String::from);
-        // Where this station is killed, nobody else ends it.
+        // If this station is killed, only this timeout ends the server.
         let bounds = ["--idle-timeout", &idle_s, "--server-bitrate-limit", &rate].map(String::from);
         [&words[..], &bounds[..]].concat()
     }
@@ -156,10 +162,11 @@ impl Server {
 
 impl Program for Server {
     fn start(&mut self, address: IpAddr) -> io::Result<u16> {
-        // What came to [::] over IPv4 has an address that only IPv6 sockets know.
+        // An IPv4 connection to [::] has an IPv4-mapped address, which only IPv6 sockets accept.
         let address = address.to_canonical();
         let port = match self.port {
-            // Free again at once: iperf3 does not say which port the system gave it.
+            // iperf3 does not report a port that the system chose. So choose a free port here and
+            // release it at once.
             0 => TcpListener::bind((address, 0))?.local_addr()?.port(),
             port => port,
         };
@@ -175,18 +182,19 @@ impl Program for Server {
 
     fn most(&self) -> u64 {
         let Some((_, began)) = &self.running else { return 0 };
-        // The limit is looked at once a second.
+        // iperf3 checks the limit once a second.
         let elapsed_s = began.elapsed().as_secs_f64() + 1.0;
         (self.bit_s_max() as f64 / 8.0 * elapsed_s) as u64
     }
 }
 
-/// A program that runs `script` in iperf3's stead, as long as its directory is there.
+/// Creates a program that runs `script` instead of iperf3, as long as its directory exists.
 #[cfg(test)]
 fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join(NAME);
-    // Written by another process: nobody can run what one that another test has just forked still has open.
+    // Another process writes the file. If this one did, a process that another test has just forked
+    // could still have it open, and running it would fail.
     let mut writer = std::process::Command::new("sh");
     writer.args(["-c", r#"printf '#!/bin/sh\n%s\n' "$2" > "$1" && chmod 755 "$1""#, "sh"]);
     let written = writer.arg(&program).arg(script).status();
@@ -194,12 +202,13 @@ fn fake(script: &str) -> (tempfile::TempDir, std::path::PathBuf) {
     (directory, program)
 }
 
-/// Connecting twice, and its own exchange of results: as for our own streams.
+/// Time beside the test for two connections and iperf3's exchange of results, as for Barograph's
+/// own streams.
 const AROUND: Duration = super::AROUND;
-/// A started iperf3 listens within some milliseconds; on a busy machine within this.
+/// Longest time until a started iperf3 listens: usually some milliseconds, more on a busy machine.
 const STARTING: Duration = Duration::from_secs(2);
 const AGAIN: Duration = Duration::from_millis(50);
-/// How soon a stop is noticed.
+/// Longest time until a cancellation is noticed.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is made of a test's result: its row, its record, and what it teaches.
+//! Evaluates the result of a test: its row in the log, its record, and its calibration.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::sync::lock;
 use crate::time::now_unix_ns;
 
 impl Bulk {
-    /// Records what a test gave, and learns from it.
+    /// Records the result of a test, and updates the state of the path.
     pub(super) fn judged(
         &self,
         peer: &Name,
@@ -53,7 +53,7 @@ impl Bulk {
         self.learn(peer, shape, &streamed, is_own);
         let ended = Some(streamed.ended.as_str().into());
         if is_held {
-            // That is the rate that it was held to, and none of the path.
+            // The rate is the bit rate limit, not a property of the path.
             let row = Test { state: TestState::Failed, ended, why: Some(HELD.into()), ..row };
             return (row.clone(), Verdict::Made { row, cost });
         }
@@ -82,19 +82,19 @@ impl Bulk {
     }
 }
 
-/// Whether a peer that declines refuses this test alone, and how long it says to wait.
+/// Time before a retry that the peer requests, if it refuses only this test; otherwise `None`.
 fn refusal(declined: Option<Declined>) -> Option<Duration> {
     match declined? {
         Declined::BusyFor { retry_ms } | Declined::SpentFor { retry_ms } => {
             Some(Duration::from_millis(retry_ms))
         }
         Declined::Busy | Declined::Spent | Declined::Full | Declined::Stopping => Some(Duration::ZERO),
-        // It does not know the experiment, or does not serve it: that is news of the path.
+        // The peer does not support or serve the experiment: a failure of this path.
         Declined::Malformed | Declined::NotServed | Declined::TooLarge { .. } => None,
     }
 }
 
-/// No rate that no network has, and none of no time.
+/// Checks that the rate is possible and the duration not zero; otherwise the test failed.
 pub(super) fn checked(streamed: Streamed, began: Instant) -> Result<Streamed, ProbeError> {
     let rate = streamed.rate_bit_s();
     if 0.0 < rate && rate <= RATE_MAX_BIT_S && 0.0 < streamed.duration_s {

@@ -1,4 +1,4 @@
-//! What bulk tests have cost in the last hour, on disk: a restart gives no budget.
+//! File of the cost of bulk tests in the last hour, so that a restart does not restore the budget.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +10,12 @@ use super::log::ROLES;
 use super::now_s;
 use crate::state::StateFiles;
 
-/// The file of a station.
+/// The budget file of a station.
 pub(super) struct Kept {
     files: StateFiles,
 }
 
-/// A test that counts until a time of day: the only clock that goes on while no station runs.
+/// A test that counts until a wall-clock time: no other clock runs while the station does not.
 #[derive(Serialize, Deserialize)]
 struct Line {
     until_s: f64,
@@ -26,7 +26,8 @@ struct Line {
 }
 
 impl Kept {
-    /// Takes what an earlier run has spent out of the gate's budget, all of it where the file cannot be read.
+    /// Charges the gate with the tests of earlier runs, or with the whole budget if the file cannot
+    /// be read.
     pub(super) fn open(files: &StateFiles, budget: &BudgetConfig, gate: &mut Gate) -> Self {
         let kept = Self { files: files.clone() };
         let path = files.directory().join(FILE);
@@ -37,7 +38,8 @@ impl Kept {
         });
         if !past.is_empty() {
             gate.remember(Duration::ZERO, past);
-            // By the clock of now: what lies in its future counts for an hour from now on, and not anew at every start.
+            // Write the times by the current clock: a time too far in its future then counts for
+            // one hour from now, and not for an hour from each start.
             kept.write(&gate.past(Duration::ZERO));
         }
         kept
@@ -69,7 +71,7 @@ fn read(path: &Path, now_s: f64) -> Result<Vec<Past>, String> {
     };
     let text = text.map_err(|error| error.to_string())?;
     let lines: Vec<Line> = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    // A clock that was set back makes tests younger, never older; more than an hour counts as one.
+    // If the clock was set back, tests count for longer, but for an hour at most.
     lines.into_iter().filter(|line| now_s < line.until_s).map(|line| past(line, now_s)).collect()
 }
 
@@ -88,7 +90,8 @@ fn past(line: Line, now_s: f64) -> Result<Past, String> {
 const FILE: &str = "budget.json";
 /// The window of the budget (docs/spec/plan.md §1).
 const HOUR: Duration = Duration::from_hours(1);
-/// As many tests as the log of a budget holds, 1440, with the longest names.
+/// Longest file that is read: 1440 tests, the most that a budget's log holds, with the longest
+/// names.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,24 +1,24 @@
-//! The newest tests and what came of them, for `GET /v1/tests` and `/metrics`. Pure.
+//! Log of the newest tests and their results, for `GET /v1/tests` and `/metrics`. Pure.
 
 use std::collections::VecDeque;
 
 use barograph_api::{Test, TestState};
 
-/// A test that begins.
+/// Row of a test that starts.
 pub(crate) fn begun(time_s: f64, role: &'static str, peer: &str, test_s: f64, on_demand: bool) -> Test {
     let (role, peer) = (role.into(), peer.into());
     Test { time_s, role, peer, state: TestState::Running, on_demand, test_s, times: 1, ..Test::default() }
 }
 
-/// The same, if it is refused.
+/// Row of a test that is refused.
 pub(crate) fn refused(test: Test, why: String, retry_after_s: Option<f64>) -> Test {
     Test { state: TestState::Refused, why: Some(why), retry_after_s, ..test }
 }
 
-/// The newest of them, and counts of all.
+/// The newest rows, and counts of all tests.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
-    /// With the number of each.
+    /// Rows with their ids, oldest first.
     rows: VecDeque<(u64, Test)>,
     ids: u64,
     /// By role (source, target) and state (done, failed, refused).
@@ -26,7 +26,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Adds one; refusals of one peer in a row are one.
+    /// Adds a row and returns its id. Refusals of one peer in a row share one row.
     pub(crate) fn add(&mut self, row: Test) -> u64 {
         self.count(&row.role, row.state);
         if let Some((id, last)) = self.rows.back_mut()
@@ -44,7 +44,7 @@ impl Log {
         self.ids
     }
 
-    /// Says what became of one that was added as running.
+    /// Replaces a running row by its result, and counts it.
     pub(crate) fn end(&mut self, id: u64, row: Test) {
         self.count(&row.role, row.state);
         if let Some((_, slot)) = self.rows.iter_mut().rev().find(|(known, _)| *known == id) {
@@ -52,7 +52,7 @@ impl Log {
         }
     }
 
-    /// The newest first.
+    /// The rows, newest first.
     pub(crate) fn newest(&self) -> Vec<Test> {
         self.rows.iter().rev().map(|(_, row)| row.clone()).collect()
     }
@@ -68,11 +68,11 @@ impl Log {
     }
 }
 
-/// The ends of a test, as shown.
+/// Roles of a station in a test, as shown.
 pub(crate) const ROLES: [&str; 2] = ["source", "target"];
 /// States that are counted, as shown.
 pub(crate) const STATES: [&str; 3] = ["done", "failed", "refused"];
-/// Half a day of a busy station.
+/// Most rows: half a day of a busy station.
 const ROWS_MAX: usize = 100;
 
 #[cfg(test)]

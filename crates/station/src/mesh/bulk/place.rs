@@ -1,11 +1,13 @@
-//! The one place for a bulk transfer on this host, whoever wants it: a test of the mesh, the prober, a guest.
+//! The host's only place for bulk transfers, shared by tests of the mesh, the prober, and transfers
+//! for callers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::sync::lock;
 
-/// Who moves bytes in bulk here; two that ran at once would measure each other.
+/// Records which bulk transfers run on this host, and keeps tests apart: two at once would distort
+/// each other's results.
 #[derive(Debug, Default)]
 pub(crate) struct Place {
     taken: Mutex<Taken>,
@@ -19,18 +21,19 @@ struct Taken {
     guests: u32,
 }
 
-/// For what the place is taken.
+/// Purpose for which the place is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// A test with a peer, at either end: alone.
+    /// A test with a peer, as source or target; runs alone.
     Test,
-    /// The prober's own transfer, with a target of the owner's.
+    /// The prober's own transfer, with a target of the owner.
     Own,
-    /// A transfer that the responder serves to one with the owner's token, or on this host. The prober may be that one.
+    /// A transfer that the responder serves to a caller on this host or with the owner's token,
+    /// which may be this host's prober; or a transfer of files.
     Guest,
 }
 
-/// The place taken; given back when dropped.
+/// The place, while it is taken; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     place: Arc<Place>,
@@ -38,7 +41,7 @@ pub(crate) struct Held {
 }
 
 impl Place {
-    /// The place, if it is free for this.
+    /// Takes the place if it is free for this purpose.
     pub(crate) fn take(self: &Arc<Self>, what: Use) -> Option<Held> {
         let mut taken = lock(&self.taken);
         let is_free = match what {
@@ -58,13 +61,13 @@ impl Place {
         Some(Held { place: Arc::clone(self), what })
     }
 
-    /// Whether a transfer runs: what this host measures meanwhile is *loaded*.
+    /// Whether a bulk transfer runs. Measurements of this host are then *loaded*.
     pub(crate) fn is_taken(&self) -> bool {
         let taken = lock(&self.taken);
         taken.test || taken.own || 0 < taken.guests
     }
 
-    /// Transfers begun so far.
+    /// Number of transfers started so far.
     pub(crate) fn begun(&self) -> u64 {
         self.begun.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! How long a test is to be, what it may cost, and what it teaches. Pure.
+//! Length, limits and expected cost of a test, and what its result teaches. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,50 +9,52 @@ use barograph_probe::calibration::{CHECKPOINTS, Calibration};
 use barograph_probe::stop::Guard;
 use barograph_probe::stream::{Early, Ended, StreamPlan, Streamed};
 
-/// What is known of a path before a test.
+/// State of a path before a test.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Path {
     /// Forecast of its goodput (bit/s); `None` = it was never measured.
     pub(super) forecast_bit_s: Option<f64>,
-    /// Where 90 % of its values are expected.
+    /// 90 % prediction interval of its goodput.
     pub(super) guard: Option<Guard>,
     pub(super) calibration: Calibration,
-    /// How long the last test took that ended early.
+    /// Duration of the last test that ended early.
     pub(super) settled_in: Option<Duration>,
-    /// Its last test was held by iperf3's limit: the forecast is far too low, and our own stream has to say so.
+    /// Whether its last test reached iperf3's bit rate limit. The forecast is then far too low, so
+    /// the next test is Barograph's own stream.
     pub(super) outgrew_tool: bool,
-    /// When its peer was last there, as far as [`prune`] saw.
+    /// Time since the start at which [`prune`] last found its peer in the mesh.
     pub(super) seen: Duration,
 }
 
-/// A test as it is to be made.
+/// Parameters of a test before it starts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shape {
     pub(super) length: Duration,
-    /// The most that it sends; the target reserves as much.
+    /// Most bytes to send. The target reserves as many.
     pub(super) bytes_max: u64,
     pub(super) expected: Cost,
     pub(super) early: Option<Early>,
-    /// It has its full length although it could end early.
+    /// Whether it runs for its full length although it could end early.
     pub(super) is_audit: bool,
-    /// It has the full length of a test, and did not have to have it.
+    /// Whether it runs for the full length of a test, so that its result calibrates early
+    /// estimates.
     pub(super) calibrates: bool,
 }
 
 impl Path {
-    /// How long a scheduled test is expected to take.
+    /// Expected duration of a scheduled test.
     pub(super) fn settles_in(&self, budget: &BudgetConfig) -> Duration {
         let known = self.settled_in.filter(|_| self.early().is_some());
         known.unwrap_or(budget.test_max).min(budget.test_max)
     }
 
-    /// Leave for a test to end early; `None` of a path without a forecast, or one that is not calibrated.
+    /// Parameters with which a test may end early; `None` without a forecast or a calibration.
     fn early(&self) -> Option<Early> {
         let (guard, expected) = (self.guard?, self.calibration.expected()?);
         Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
     }
 
-    /// A test in its turn.
+    /// Parameters of a test in its turn.
     pub(super) fn scheduled(&self, length: Length, early_stop: bool, budget: &BudgetConfig) -> Shape {
         if self.forecast_bit_s.is_none() {
             return first(budget);
@@ -67,7 +69,7 @@ impl Path {
         self.of(budget.test_max, expected, early, is_full && could.is_some(), budget)
     }
 
-    /// A test that somebody asked for, of so many seconds, or as the path's own.
+    /// Parameters of a requested test: of this length, or otherwise like a scheduled test.
     pub(super) fn on_demand(
         &self,
         length: Option<Duration>,
@@ -83,7 +85,7 @@ impl Path {
         }
     }
 
-    /// Takes what a test gave.
+    /// Learns from the result of a test.
     pub(super) fn learn(&mut self, shape: &Shape, streamed: &Streamed) {
         let is_whole = match streamed.ended {
             Ended::Early(reason) => {
@@ -91,7 +93,8 @@ impl Path {
                 return self.calibration.learn_early(&reason);
             }
             Ended::Full => true,
-            // What ends the full tests of a fast path before their time is all that there is to learn from.
+            // On a fast path the byte limit ends every full test, so there are no other tests to
+            // learn from.
             Ended::Bytes => {
                 let mut checkpoints = CHECKPOINTS.iter().zip(&streamed.partials);
                 checkpoints.any(|(rounds, rate)| WHOLE_ROUNDS <= *rounds && rate.is_some())
@@ -114,7 +117,7 @@ impl Path {
     ) -> Shape {
         let cap = budget.test_cap();
         let usable = self.forecast_bit_s.filter(|rate| rate.is_finite() && 0.0 < *rate);
-        // A cast saturates.
+        // The cast to `u64` saturates.
         let moved = |time: Duration| {
             let bytes = usable.map_or(u64::MAX, |rate| (rate / 8.0 * time.as_secs_f64()) as u64);
             bytes.min(cap.bytes).min(StreamPlan::BYTES_MAX)
@@ -131,7 +134,8 @@ impl Path {
     }
 }
 
-/// Forgets the paths to peers that left over a day ago, and of more than so many that left those longest away.
+/// Drops paths to peers that left over a day ago. If more than [`DEPARTED_MAX`] others have left,
+/// drops those that left first.
 pub(super) fn prune(paths: &mut BTreeMap<Name, Path>, is_peer: impl Fn(&Name) -> bool, now: Duration) {
     for (_, path) in paths.iter_mut().filter(|(name, _)| is_peer(name)) {
         path.seen = now;
@@ -144,7 +148,8 @@ pub(super) fn prune(paths: &mut BTreeMap<Name, Path>, is_peer: impl Fn(&Name) ->
     });
 }
 
-/// The first test of a path is short and cheap, so that a new mesh has forecasts within minutes and within its budget.
+/// Parameters of the first test of a path: short and cheap, so that a new mesh has forecasts within
+/// minutes and within its budget.
 fn first(budget: &BudgetConfig) -> Shape {
     let length = FIRST.min(budget.test_max);
     let bytes_max = first_bytes(budget);
@@ -157,23 +162,24 @@ fn first_bytes(budget: &BudgetConfig) -> u64 {
     (budget.bytes_per_hour / FIRST_PART).max(BYTES_LEAST).min(most)
 }
 
-/// How long the first test of a path is: two seconds are past start-up on all but the longest paths, and
-/// four such tests at each end take 16 of the 36 s that an hour has.
+/// Length of the first test of a path. Two seconds are longer than slow start on all but the
+/// longest paths. Four such tests at each end take 16 of the 36 s of an hour's budget.
 const FIRST: Duration = Duration::from_secs(2);
-/// The first test takes at most this part of an hour's bytes: 50 MB of 1.25 GB, four seconds at 100 Mbit/s and 0.4 s at
-/// 1 Gbit/s.
+/// Divisor of an hour's bytes for the first test: at most 50 MB of 1.25 GB, which take 4 s at 100
+/// Mbit/s and 0.4 s at 1 Gbit/s.
 const FIRST_PART: u64 = 25;
-/// But no fewer than these, of which the smallest budget has two: a fifth of a second at 80 Mbit/s. Of much less, what buffers on the
-/// way take in at once is most, and is no rate of the path.
+/// Fewest bytes of a test; the smallest budget has two such tests. They take 0.2 s at 80 Mbit/s. Of
+/// much fewer bytes, most would fill buffers on the path and not show its rate.
 const BYTES_LEAST: u64 = crate::config::BULK_BYTES_MIN / 2;
-/// A path may be faster than forecast: the stream may move twice as much before it is ended for its bytes.
+/// Byte limit of a test, as a multiple of the forecast: a path may be twice as fast as forecast
+/// before the limit ends the test.
 const ROOM: u64 = 2;
-/// A test that its bytes ended counts as one of full length if it passed this checkpoint, half a second of rounds of 20
-/// ms after start-up: shorter ones are what is to be judged.
+/// Checkpoint from which a test that its byte limit ended counts as full: half a second after slow
+/// start, in rounds of 20 ms. Shorter tests are what calibration evaluates.
 const WHOLE_ROUNDS: u32 = 24;
-/// As long as the plan keeps a peer that left.
+/// How long the path to a departed peer is kept, the same as in the plan.
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
-/// As many as the plan keeps; two megabytes or so.
+/// Most paths to departed peers, as many as in the plan; they take about 2 MB.
 const DEPARTED_MAX: usize = 10_000;
 
 #[cfg(test)]
@@ -184,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that came to its `passed`th checkpoint.
+    /// Result of a stream that passed its first `passed` checkpoints.
     fn streamed(rate: f64, ended: Ended, passed: usize) -> Streamed {
         let partials = std::array::from_fn(|at| (at < passed).then_some(rate));
         Streamed {
@@ -241,7 +247,7 @@ mod tests {
         let mut paths: BTreeMap<Name, Path> = (0..=many).map(|index| (name(index), known(1e8))).collect();
         let hour = Duration::from_secs(3600);
         prune(&mut paths, |_| true, hour);
-        // Two are there; the others, all of which left an hour ago, are too many to keep.
+        // Two peers are present. The others left an hour ago and are too many to keep.
         prune(&mut paths, |peer| *peer == name(0) || *peer == name(1), 2 * hour);
         assert!(paths.len() <= 2 + DEPARTED_MAX && paths.contains_key(&name(1)), "{}", paths.len());
         let is_there = |peer: &Name| *peer == name(0);

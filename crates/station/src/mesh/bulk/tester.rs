@@ -1,4 +1,4 @@
-//! The thread that makes this station's own tests, in their turns.
+//! Thread that runs this station's own bulk tests in their turns.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::{Bulk, Turns, Verdict};
 use crate::health::Health;
 use crate::sync::lock;
 
-/// The thread; stopping it ends a test that runs.
+/// Handle of the thread. Stopping it cancels a running test.
 pub(crate) struct Tester {
     bulk: Arc<Bulk>,
     stop: Sender<()>,
@@ -24,17 +24,17 @@ pub(crate) struct Tester {
 }
 
 impl Tester {
-    /// Tests peers from now on, as far as this station takes part in tests.
+    /// Starts the thread, which tests peers if this station takes part in tests.
     ///
     /// # Errors
-    /// When there is no thread for it.
+    /// The error of the system if the thread cannot be created.
     pub(crate) fn start(bulk: Arc<Bulk>, health: &Health) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let ours = Arc::clone(&bulk);
         let task = ours.consents.then(|| health.task("tester"));
         let thread = std::thread::Builder::new().name("tester".into()).spawn(move || {
             let planner = Planner::new(ours.host.as_str(), ours.plan, ours.now());
-            // The plan was checked when the station was made.
+            // The plan was checked when the station started.
             if let (Some(task), Ok(planner)) = (task, planner) {
                 let plan = Plan { bulk: ours, planner, new: BTreeMap::new(), hastened: false };
                 task.run(|| plan.run(&stopped, &task));
@@ -43,7 +43,7 @@ impl Tester {
         Ok(Self { bulk, stop, thread })
     }
 
-    /// Ends all tests that this station has started; what they had not finished is not recorded.
+    /// Cancels all tests that this station has started. Unfinished tests are not recorded.
     pub(crate) fn stop(self) {
         self.bulk.cancel.cancel();
         let _ = self.stop.send(());
@@ -54,9 +54,10 @@ impl Tester {
 struct Plan {
     bulk: Arc<Bulk>,
     planner: Planner,
-    /// Peers seen in this run: how often those that have no value yet may still hasten the next turn.
+    /// For each peer of this run without a value: how often it may still bring the next turn
+    /// forward. Otherwise 0.
     new: BTreeMap<Name, u32>,
-    /// The next turn was hastened already.
+    /// Whether the next turn was brought forward already.
     hastened: bool,
 }
 
@@ -80,7 +81,8 @@ impl Plan {
         }
     }
 
-    /// Takes the peers in; where one is new, its first test need not wait for a whole interval.
+    /// Updates the peers of the plan. A new peer brings the next turn forward, so that its first
+    /// test does not wait for a whole interval.
     fn meet(&mut self, peers: &BTreeMap<Name, Target>) {
         self.planner.set_peers(peers.keys().map(Name::as_str));
         self.planner.set_groups(self.bulk.groups(peers));
@@ -97,12 +99,12 @@ impl Plan {
             let every = self.bulk.plan.every;
             let spread = every.min(SPREAD.saturating_mul(u32::try_from(peers.len()).unwrap_or(u32::MAX)));
             let phase = phase(self.bulk.host.as_str(), self.planner.statistics().tests, self.bulk.plan.seed);
-            // Not before the peer, too, has heard of this station.
+            // Wait until the peer, too, has this station's entry.
             self.planner.hasten(self.bulk.now() + HEARD.min(every) + spread.mul_f64(phase));
         }
     }
 
-    /// One peer, of those that the plan names in this turn.
+    /// Tests one peer, the one that the plan selects for this turn.
     fn turn(&mut self, peers: &BTreeMap<Name, Target>, now: Duration) {
         self.hastened = false;
         for peer in peers.keys() {
@@ -112,7 +114,7 @@ impl Plan {
         }
         let Some(next) = self.planner.next(now) else { return };
         let known = Name::new(&next.peer).ok().and_then(|name| peers.get_key_value(&name));
-        // Only peers were given to it.
+        // The planner has no other peers than these.
         let Some((peer, target)) = known else { return };
         let shape = self.bulk.path(peer).scheduled(next.length, self.bulk.early_stop, &self.bulk.plan.budget);
         let verdict = self.bulk.test(peer, target, &shape, false);
@@ -121,7 +123,7 @@ impl Plan {
         match verdict {
             Verdict::Made { row, cost } if row.state == TestState::Done => {
                 *left = 0;
-                // A test that is done gave a rate; NaN would teach nothing.
+                // A test that is done has a rate; the planner does not learn from NaN.
                 self.planner.tested(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));
             }
             Verdict::Made { cost, .. } => {
@@ -144,7 +146,8 @@ impl Plan {
     }
 }
 
-/// A point of the first interval, 0 to 1, that the station's name and the turn decide.
+/// Part of the spread of first tests, from 0 to 1, chosen by the station's name, the turn and the
+/// seed.
 fn phase(host: &str, turn: u64, seed: u64) -> f64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -153,12 +156,13 @@ fn phase(host: &str, turn: u64, seed: u64) -> f64 {
     (hasher.finish() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The directory may tell of peers at any time.
+/// Time between two checks for new peers.
 const LOOK: Duration = Duration::from_secs(1);
-/// The first tests of a mesh are spread over so long for each peer, and at most over one interval: a test takes 2 s, at
-/// either end, so that a fifth of the time is used while all are new.
+/// The first tests of a mesh are spread over this time for each peer, and over one interval at
+/// most. Each takes 2 s at either end, so that while all peers are new a fifth of the time is used.
 const SPREAD: Duration = Duration::from_secs(20);
-/// Half a lease: by then a peer has told who it is, and its address was found.
+/// Delay of the first test of a new peer: half a lease. By then the peer has this station's entry,
+/// and a check has found its address.
 const HEARD: Duration = Duration::from_secs(5);
-/// How often a peer that refuses its first test may hasten the next turn.
+/// How often a peer that refuses its first test may bring the next turn forward.
 const HASTENED_MAX: u32 = 5;

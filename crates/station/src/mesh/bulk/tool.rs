@@ -1,4 +1,4 @@
-//! When iperf3 makes a test instead of our own stream, and the test that it makes.
+//! Decides whether iperf3 or Barograph's own stream runs a test, and runs iperf3.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use super::{Bulk, LOWERED_MAX, iperf3, iperf3_usable};
 use crate::config::BulkWith;
 
 impl Bulk {
-    /// The test as iperf3 is to make it; `None` = our own stream does: as it is set, and where nothing is known by which
-    /// iperf3's bytes could be bounded, or the test would be too short for it.
+    /// Parameters of the test for iperf3. `None` = Barograph's own stream runs it: if it is
+    /// configured, if there is no forecast that could limit the bytes of iperf3, or if the test
+    /// would be too short.
     pub(super) fn iperf3(&self, peer: &Name, shape: &Shape) -> Result<Option<iperf3::Test>, NoTool> {
         if self.with == BulkWith::Own {
             return Ok(None);
@@ -29,7 +30,8 @@ impl Bulk {
         Ok(forecast.and_then(|rate| iperf3::Test::new(shape.length, shape.bytes_max, rate)))
     }
 
-    /// Has iperf3 make the test; a peer that allows less is asked for that. `None` = what it allows is too short for iperf3.
+    /// Runs the test with iperf3. If the peer permits less, requests that. `None` = what the peer
+    /// permits is too short for iperf3.
     pub(super) fn send_iperf3(
         &self,
         peer: &Name,
@@ -54,17 +56,17 @@ impl Bulk {
     }
 }
 
-/// Why iperf3 cannot make a test.
+/// Why iperf3 cannot run a test.
 pub(super) enum NoTool {
-    /// What is missing here, in a sentence.
+    /// It cannot be used on this host, for this reason.
     Here(String),
-    /// The peer does not serve it.
+    /// The peer does not serve iperf3.
     There,
 }
 
 pub(super) const NO_TOOL_THERE: &str =
     "the peer does not serve iperf3: it needs mesh.bulk_with = \"iperf3\", and iperf3 3.10 or newer";
-/// What a test says that has no value.
+/// Why a test at iperf3's bit rate limit has no value.
 pub(super) const HELD: &str = "as fast as its bytes allow iperf3 to be: no value of the path; the next test is by Barograph's own stream";
-/// When to ask again where iperf3 is missing: somebody has to install or to set it.
+/// Time before a retry while iperf3 is missing: a person has to install or enable it.
 pub(super) const TOOL_AGAIN: Duration = Duration::from_secs(60);

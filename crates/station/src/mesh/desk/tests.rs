@@ -10,7 +10,7 @@ use crate::mesh::Engines;
 use crate::mesh::identity::Identity;
 use crate::state::StateFiles;
 
-/// A directory without anybody, which counts looks at its groups and takes a while for each.
+/// An empty directory that counts snapshots and takes a while for each.
 #[derive(Default)]
 struct Fake {
     looks: AtomicUsize,
@@ -30,7 +30,8 @@ impl Hooks for Fake {
     }
 }
 
-/// A desk of a station in its own group, so that a look is one at `global`.
+/// A cache of a station that is alone in its group, so that a refresh takes one snapshot, of
+/// `global`.
 struct Room {
     desk: Desk,
     engine: Arc<Hooked<Fake>>,
@@ -62,14 +63,14 @@ impl Room {
         self.engine.0.looks.load(Ordering::SeqCst)
     }
 
-    /// How many looks there are in so long, in which nobody asks.
+    /// Number of snapshots in `time` without requests.
     async fn looks_in(&self, time: Duration) -> usize {
         let before = self.looks();
         sleep(time).await;
         self.looks() - before
     }
 
-    /// And while somebody asks every second.
+    /// Number of snapshots in `seconds` with a request every second.
     async fn looks_asked(&self, seconds: usize) -> usize {
         let before = self.looks();
         for _ in 0..seconds {
@@ -88,7 +89,7 @@ async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
     let all = futures_util::future::join_all((0..20).map(|_| room.desk.mesh())).await;
     assert_eq!(room.looks(), 1);
     assert!(all.iter().all(|mesh| Arc::ptr_eq(&mesh.0, &all[0].0) && Arc::ptr_eq(&mesh.1, &all[0].1)));
-    // It is there at once, while the next one is made.
+    // Requests return at once while the next refresh runs.
     let last = room.desk.mesh().await.1;
     for _ in 0..2000 {
         if room.looks() == 2 {
@@ -109,7 +110,7 @@ async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_
         let looks = room.looks_asked(100).await;
         assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
         let models = room.desk.mesh().await.1;
-        // Twice with the last question in it, then one a minute.
+        // Two soon after the last request, then one a minute.
         let looks = room.looks_in(10 * MINUTE).await;
         assert!((9..=12).contains(&looks), "{looks}");
         assert!(!Arc::ptr_eq(&room.desk.mesh().await.1, &models), "models are learnt anew, too");
@@ -133,7 +134,7 @@ async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
     let room = Room::new();
-    // A question that nobody follows up would renew it in ten seconds.
+    // This request alone would cause a refresh in ten seconds.
     let (mut places, models) = room.desk.mesh().await;
     for second in 0..9 {
         let newer = room.desk.newer(&places).await;
@@ -143,7 +144,7 @@ async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
     }
     assert_eq!(room.looks(), 2);
     assert!(Arc::ptr_eq(&room.desk.mesh().await.1, &models));
-    // Somebody else has looked meanwhile.
+    // A refresh has read membership meanwhile.
     let (old, looks) = (places, room.looks());
     sleep(RENEWED).await;
     let looks_now = room.looks();

@@ -11,13 +11,13 @@ use crate::mesh::identity::Identity;
 use crate::mesh::sites::Standing;
 use crate::state::StateFiles;
 
-/// A directory that counts registrations, and whose watches and leases are as the test says.
+/// A directory that counts registrations. The test controls its watches and leases.
 struct Fake {
     registrations: AtomicUsize,
     state: Arc<Mutex<LeaseState>>,
     denies: std::sync::atomic::AtomicBool,
     read_only: Mutex<Option<ReadOnly>>,
-    /// Watches end after the snapshot, or go on.
+    /// Whether watches end after the snapshot.
     watches_end: bool,
 }
 
@@ -61,7 +61,7 @@ impl Hooks for Fake {
     }
 }
 
-/// A station in the directory, and what it works with.
+/// A station in the directory, with its parts.
 struct Station {
     engine: Arc<Hooked<Fake>>,
     board: Arc<Board>,
@@ -114,7 +114,7 @@ impl Station {
     }
 }
 
-/// The clock is the test's: it moves when everybody waits.
+/// Advances the paused clock, which moves only while all tasks wait.
 async fn pass(seconds: u64) {
     sleep(Duration::from_secs(seconds)).await;
 }
@@ -192,7 +192,7 @@ async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
     let directory = station.board.directory();
     assert!(!directory.is_connected() && directory.conflict().unwrap().contains("registered as `a`"));
     assert_eq!(station.board.reasons().len(), 1);
-    // Whatever else wants it registered: the two would displace each other for ever.
+    // No other reason may register it: the two would displace each other for ever.
     station.again.notify_one();
     pass(100).await;
     assert_eq!(station.registrations(), 1);

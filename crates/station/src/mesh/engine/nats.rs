@@ -1,4 +1,4 @@
-//! The engine of a station whose mesh is on NATS servers.
+//! Engines of a station in a mesh on NATS servers.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use barograph_forecast::Name;
 use super::{Engines, JoinError, Kind, spooled};
 use crate::config::Config;
 
-/// The engine of a mesh on NATS. With `mesh.archive` the station's own archive stores the records of all stations.
+/// Creates the engines of a mesh on NATS. With `mesh.archive`, the station's own archive stores the
+/// records of all stations.
 ///
 /// # Errors
-/// [`JoinError::Engine`] when a certificate or the credentials cannot be used.
+/// [`JoinError::Engine`] if a certificate or the credentials cannot be used.
 pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, JoinError> {
     let mesh = &config.mesh;
     let files = [&mesh.nats_ca, &mesh.nats_certificate, &mesh.nats_key];

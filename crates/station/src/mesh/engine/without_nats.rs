@@ -1,4 +1,5 @@
-//! A build without the feature `nats`: a station whose configuration names NATS servers does not start.
+//! Replaces `nats.rs` in a build without the feature `nats`: a station does not start if its
+//! configuration names NATS servers.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use barograph_forecast::Name;
 use super::{Engines, JoinError};
 use crate::config::Config;
 
-/// The archive of a mesh on NATS, which this build never makes.
+/// The archiver of a mesh on NATS. This build cannot create one.
 pub(crate) enum Archiver {}
 
 impl Archiver {
@@ -25,7 +26,7 @@ impl Archiver {
     }
 }
 
-/// What such an archive counts.
+/// Counters of an archiver, as in `nats.rs`.
 #[derive(Default)]
 pub(crate) struct ArchiverStatistics {
     pub(crate) discarded: u64,
@@ -33,10 +34,10 @@ pub(crate) struct ArchiverStatistics {
     pub(crate) lag: u64,
 }
 
-/// Refuses to start a station of a mesh on NATS, and names the build that can.
+/// Refuses to start a station of a mesh on NATS.
 ///
 /// # Errors
-/// Always [`JoinError::WithoutNats`].
+/// Always [`JoinError::WithoutNats`], which names the build that can.
 pub(super) fn engines(_config: &Config, _host: &Name, _local: Arc<Local>) -> Result<Engines, JoinError> {
     Err(JoinError::WithoutNats)
 }

@@ -1,8 +1,8 @@
-//! Challenges without a table: whoever asks gets one, and only those that were answered are remembered. Pure;
-//! times are those since the station's start.
+//! Stateless challenges: a station issues any number of them, and remembers only those that were
+//! answered. Pure; times are since the station's start.
 //!
-//! A challenge has 16 bytes: when it was issued and its number, and a code (HMAC-SHA256, RFC 2104, cut to
-//! 8 bytes) under a key that the station makes at its start and gives to nobody.
+//! A challenge has 16 bytes: 8 bytes of time and number, and an HMAC-SHA256 of these (RFC 2104),
+//! cut to 8 bytes. The station makes the HMAC key at its start and never shares it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use subtle::ConstantTimeEq as _;
 
 use super::SignatureError;
 
-/// Issues challenges, and knows those that it issued.
+/// Issues challenges and verifies that a challenge was issued here.
 #[derive(Debug)]
 pub(super) struct Challenges {
     key: hmac::Key,
     issued: u64,
-    /// The stamps of those that each station has answered and that have not expired.
+    /// Stamps of the answered challenges of each station that have not expired.
     spent: HashMap<Name, Vec<u64>>,
 }
 
 impl Challenges {
-    /// With a key of its own; `None` when the system gives no randomness.
+    /// Creates a random HMAC key; `None` if the system gives no randomness.
     pub(super) fn new(random: &dyn SecureRandom) -> Option<Self> {
         let key = hmac::Key::generate(hmac::HMAC_SHA256, random).ok()?;
         Some(Self { key, issued: 0, spent: HashMap::new() })
     }
 
-    /// A challenge that nobody had before.
+    /// Returns a challenge that was never issued before.
     pub(super) fn issue(&mut self, now: Duration) -> [u8; 16] {
         self.issued += 1;
         let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
@@ -43,11 +43,11 @@ impl Challenges {
         bool::from(self.with_code(stamp).ct_eq(challenge)) && is_fresh(stamp, now)
     }
 
-    /// Spends a challenge that was issued here, for the station that has signed it.
+    /// Marks a challenge that was issued here as spent by the station `name`, which signed it.
     ///
     /// # Errors
-    /// [`SignatureError::Challenge`] when it is spent already, and [`SignatureError::TooMany`] when the
-    /// station has spent [`SPENT_MAX`] within their lifetime.
+    /// [`SignatureError::Challenge`] if it is spent already, and [`SignatureError::TooMany`] if the
+    /// station has spent [`SPENT_MAX`] challenges that have not expired.
     pub(super) fn spend(
         &mut self,
         name: &Name,
@@ -79,7 +79,7 @@ impl Challenges {
     }
 }
 
-/// The time and the number in a challenge.
+/// The stamp of a challenge: its time and number.
 fn stamp(challenge: &[u8; 16]) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *challenge;
     u64::from_be_bytes([a, b, c, d, e, f, g, h])
@@ -89,13 +89,15 @@ fn is_fresh(stamp: u64, now: Duration) -> bool {
     now <= Duration::from_millis(stamp >> NUMBER_BITS).saturating_add(LIFETIME)
 }
 
-/// A caller answers a challenge in a round trip and a handshake.
+/// Time in which a challenge must be answered. Answering takes a round trip and a handshake.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// 40 bits of milliseconds are 34 years; the rest tells sixteen million challenges of one millisecond apart.
+/// Bits of the number in a stamp; they distinguish 16 million challenges of one millisecond. The
+/// other 40 bits count milliseconds, enough for 34 years.
 const NUMBER_BITS: u32 = 24;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
-/// A station signs one request per experiment with a peer: at the shortest period that may be set
-/// (0.1 s) three experiments sign 900 in a lifetime. A thousand peers that fill theirs take 8 MB.
+/// Most spent challenges of one station that are remembered. A station signs one request for each
+/// experiment with a peer: at the shortest period (0.1 s) three experiments sign 900 within a
+/// lifetime. A thousand peers at this limit take 8 MB.
 const SPENT_MAX: usize = 1024;
 
 #[cfg(test)]

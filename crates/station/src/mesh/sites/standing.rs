@@ -1,4 +1,4 @@
-//! Where a station stands: its site, who says so, and what is kept of it.
+//! The site and groups of a station, where they come from, and the file that keeps them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Serialize};
 use crate::config::{MeshConfig, local_group, unset_group};
 use crate::state::{remove, write_whole};
 
-/// Where a station stands, and who says so.
+/// The site and groups of a station, and where they come from.
 ///
-/// One that took a place stays in `local:default`, as long as somebody is there whom only the stations of that group measure.
+/// A station that took a site stays in `local:default` as long as another station is there that
+/// only the stations of that group measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) site: Name,
-    /// It is in `global`, whoever says so.
+    /// Whether the station is in `global`, for any reason.
     pub(crate) represents: bool,
     pub(crate) from: Origin,
     pub(crate) groups: Vec<Name>,
 }
 
-/// Who says where a station stands.
+/// Where the site of a station comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Nobody.
     Default,
     Configured,
-    /// Somebody who accepted what was proposed.
+    /// An operator accepted the proposed site.
     Accepted,
     Auto,
 }
@@ -43,7 +43,7 @@ impl Origin {
     }
 }
 
-/// What is kept of a place that was taken.
+/// Contents of the file for a site that was taken.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Kept {
@@ -53,7 +53,8 @@ struct Kept {
 }
 
 impl Kept {
-    /// As the directory has it; without it, or where it is damaged, the station's site is as configured.
+    /// Reads the file in the state directory `state`. `None` if it is missing or damaged; the
+    /// station then uses its configured site.
     fn read(state: &Path) -> Option<Self> {
         let path = state.join(FILE);
         let warn = |error: &dyn std::fmt::Display| {
@@ -71,10 +72,11 @@ impl Kept {
 }
 
 impl Standing {
-    /// As it is at a start: a configured site, else the place that was taken before, else none.
+    /// Standing at the start: the configured site, otherwise the site that was taken before,
+    /// otherwise none.
     pub(crate) fn at_start(config: &MeshConfig, state: &Path) -> Self {
         let kept = if config.has_site() { None } else { Kept::read(state) };
-        // What a station took by itself it gives up when it may not any more.
+        // A site that was taken automatically is dropped if `mesh.sites` is no longer `auto`.
         let Some(kept) = kept.filter(|kept| !kept.auto || config.sites_auto) else {
             return Self::told(config);
         };
@@ -87,7 +89,8 @@ impl Standing {
         })
     }
 
-    /// As the configuration says; under `auto` it represents itself.
+    /// Standing by the configuration. With `mesh.sites = auto` and no site, the station represents
+    /// itself.
     pub(super) fn told(config: &MeshConfig) -> Self {
         let represents = config.sites_auto && !config.has_site();
         let from = match (config.has_site(), config.sites_auto) {
@@ -98,10 +101,10 @@ impl Standing {
         Self::new(config, config.site.clone(), represents, from)
     }
 
-    /// At a position; `is_unset` = in `local:default`, too.
+    /// Standing at a position; `is_unset` = also in `local:default`.
     ///
     /// # Errors
-    /// Why the site's name makes no group.
+    /// Why the name of the site makes no valid group.
     pub(super) fn taken(
         config: &MeshConfig,
         position: &Position,
@@ -129,15 +132,15 @@ impl Standing {
         self.groups.contains(&unset_group())
     }
 
-    /// Whether it is at a place that was taken.
+    /// Whether the site was accepted or taken automatically.
     pub(super) fn is_taken(&self) -> bool {
         matches!(self.from, Origin::Accepted | Origin::Auto) && self.site.as_str() != UNSET
     }
 
-    /// Keeps it for the next start.
+    /// Stores the standing for the next start.
     ///
     /// # Errors
-    /// What the system says, and of which file.
+    /// The error of the system, with the path of the file.
     pub(super) fn keep(&self, state: &Path) -> Result<(), (PathBuf, std::io::Error)> {
         let path = state.join(FILE);
         let done = if self.is_taken() {

@@ -15,7 +15,7 @@ fn places(hosts: &[(&str, &[&str])]) -> Places {
     Places::new(hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>())
 }
 
-/// A round trip of 0 ms is one that was tried in vain.
+/// The view of `own`. A round trip of 0 ms stands for a failed one.
 fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
     let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
         .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
@@ -34,7 +34,7 @@ fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
 #[test]
 fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     let near = |a, b| [(a, b, 0.1), (b, a, 0.1)];
-    // From b to c there are timeouts alone; c looks, which has measured b itself.
+    // From b to c there are only timeouts. The view is that of c, which has measured b.
     let known = [&near("a", "b")[..], &near("a", "c"), &[("c", "b", 0.1), ("b", "c", 0.0)]].concat();
     let seen = view("c", &known);
     let site = &seen.sites[0];
@@ -44,10 +44,10 @@ fn a_direction_without_an_answer_leaves_its_pair_unknown() {
     assert_eq!((seen.proposed(), seen.asked()), (None, None));
     let all = [near("a", "b"), near("a", "c"), near("b", "c")].concat();
     assert_eq!(view("c", &all).sites[0].representative, Some(0));
-    // What b and c measure comes here, and neither measured the other.
+    // This station receives what b and c measure, and neither measured the other.
     let some = [near("a", "b"), near("a", "c")].concat();
     assert_eq!(view("a", &some).sites[0].representative, None);
-    // A member sees its own measurements alone.
+    // A member receives only its own measurements.
     let own = [("a", "b", 0.1), ("a", "c", 0.1)];
     assert_eq!(view("a", &own).sites[0].representative, Some(0));
 }
@@ -71,7 +71,7 @@ fn nobody_comes_near_others_by_its_word_alone() {
     let lies = [("z", "a", 0.1), ("z", "b", 0.1), ("z", "c", 0.1)];
     let seen = view("c", &[&honest[..], &lies].concat());
     assert_eq!(sites(&seen), [vec!["a", "b"], vec!["c"], vec!["z"]]);
-    // Nor does it push others apart: it only leaves.
+    // Nor can z separate others by its claims: only z leaves the site.
     let lies = [("z", "a", 1e9), ("z", "b", f64::INFINITY), ("z", "c", 1e9)];
     let seen = view("c", &[&honest[..], &lies].concat());
     assert_eq!(sites(&seen)[0], ["a", "b"]);
@@ -113,7 +113,7 @@ fn a_configured_site_goes_before_what_was_taken() {
     let auto = MeshConfig { sites_auto: true, ..unset.clone() };
     assert_eq!(groups(&auto), ["local:default", "global"], "it represents itself until it has a place");
     std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":true,"auto":true}"#).unwrap();
-    // Others may be in no site yet.
+    // Other stations may have no site yet.
     assert_eq!(groups(&auto), ["local:x", "global", "local:default"]);
     assert_eq!(groups(&unset), ["local:default"], "it may not any more");
     std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":false,"auto":false}"#).unwrap();

@@ -1,4 +1,4 @@
-//! What was handed in lately, to tell a repetition from a contradiction.
+//! Digests of the newest records, to distinguish a repetition from a contradiction.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -11,19 +11,19 @@ use crate::forecast::bank::Measured;
 
 /// Digests of the newest [`CONTENTS_MAX`] records that were handed in with an identity.
 ///
-/// The archive stores an identity once and says nothing of a second content for it; whoever hands that
-/// in must not be told that it is stored.
+/// The archive stores an identity once and does not report a different content for it. The caller
+/// must not receive the answer that such a record is stored.
 #[derive(Default)]
 pub(super) struct Contents {
     hasher: RandomState,
-    /// From the hash of an identity to that of its content.
+    /// Hash of the content, by hash of the identity.
     digests: HashMap<u64, u64>,
     /// Keys of `digests`, oldest first.
     order: VecDeque<u64>,
 }
 
 impl Contents {
-    /// The first identity that stands for another content already.
+    /// The first identity that already has another content.
     pub(super) fn conflict(&self, records: &[Fed]) -> Option<(Name, u64)> {
         let differs = |fed: &&Fed| {
             let key = fed.identity.as_ref().map(|(origin, seq)| self.key(origin, *seq));
@@ -47,7 +47,7 @@ impl Contents {
         }
     }
 
-    /// Forgets records that were not stored after all.
+    /// Removes records that were not stored.
     pub(super) fn forget(&mut self, records: &[Record]) {
         for record in records {
             let key = self.key(&record.origin, record.seq);
@@ -57,7 +57,7 @@ impl Contents {
         }
     }
 
-    /// Whether a record of this identity was handed in lately.
+    /// Whether a record of this identity was handed in recently.
     pub(super) fn has(&self, origin: &Name, seq: u64) -> bool {
         self.digests.contains_key(&self.key(origin, seq))
     }
@@ -77,5 +77,5 @@ impl Contents {
     }
 }
 
-/// Records whose contents are remembered to tell a repetition from a contradiction: about 3 MB.
+/// Most records with a digest; they take about 3 MB.
 const CONTENTS_MAX: usize = 65_536;

@@ -1,4 +1,4 @@
-//! Where measurements are handed in, and what is answered.
+//! The recorder's inbox: hands in measurements and returns the recorder's answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use crate::forecast::bank::Measured;
 use crate::health::Health;
 use crate::limits::Limit;
 
-/// Where measurements are handed in; clones share the recorder.
+/// Sender of measurements to the recorder; clones share the recorder.
 #[derive(Clone, Debug)]
 pub(crate) struct Inbox {
     sender: mpsc::Sender<Message>,
     health: Arc<Health>,
 }
 
-/// A record that somebody handed in; without an identity it is this station's own.
+/// A record handed in by a caller; without an identity its origin is this station.
 #[derive(Clone, Debug)]
 pub(crate) struct Fed {
     pub(crate) measured: Measured,
     pub(crate) identity: Option<(Name, u64)>,
-    /// The time was given; else it is when the record came in, and says nothing of its content.
+    /// The caller gave the time. Otherwise it is the time of arrival and no part of the content.
     pub(crate) time_given: bool,
 }
 
-/// Why records that were handed in were not stored.
+/// Error: records that were handed in were not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FeedError {
     #[error("the archive takes no records now: {0}")]
@@ -54,7 +54,7 @@ pub(super) enum Message {
 }
 
 impl Message {
-    /// How many records it carries.
+    /// Number of records in the message.
     fn records(&self) -> u64 {
         match self {
             Self::Own(_) => 1,
@@ -66,13 +66,13 @@ impl Message {
 }
 
 impl Inbox {
-    /// An inbox and what the recorder reads from it.
+    /// Creates the two ends of the inbox.
     pub(crate) fn new(health: Arc<Health>) -> (Self, Outbox) {
         let (sender, receiver) = mpsc::channel(INBOX_MESSAGES);
         (Self { sender, health }, Outbox(receiver))
     }
 
-    /// Hands a measurement in without waiting; when the recorder is far behind it is dropped and counted.
+    /// Hands in a measurement without waiting. If the inbox is full, drops and counts it.
     pub(crate) fn offer(&self, measured: Measured) {
         self.health.measured();
         if self.sender.try_send(Message::Own(measured)).is_err() {
@@ -80,14 +80,14 @@ impl Inbox {
         }
     }
 
-    /// As [`Inbox::offer`] for what the station can do without: it takes no room that its own
-    /// measurements may need, and is no sign of its health. False = it is dropped.
+    /// As [`Inbox::offer`], for measurements that the station can do without: they use at most half
+    /// of the inbox, and a drop is not counted in the station's health. Returns false if dropped.
     pub(crate) fn offer_spare(&self, measured: Measured) -> bool {
         self.sender.max_capacity() / 2 < self.sender.capacity()
             && self.sender.try_send(Message::Own(measured)).is_ok()
     }
 
-    /// Hands records in and waits until all are durable; gives how many there were.
+    /// Hands in records and waits until all are durable; returns their number.
     pub(crate) async fn feed(&self, records: Vec<Fed>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();
         self.hand_in(Message::Feed { records, answer }, stored).await.map_err(|error| match error {
@@ -96,9 +96,10 @@ impl Inbox {
         })
     }
 
-    /// Hands in what a member of the mesh has measured and waits until it is durable or counted as seen.
+    /// Hands in records that a member of the mesh measured, and waits until they are durable or
+    /// counted as seen.
     ///
-    /// After [`FeedError::Unknown`] the same records must be handed in again.
+    /// After [`FeedError::Unknown`] the caller must hand in the same records again.
     pub(crate) async fn forward(&self, records: Vec<Record>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();
         self.hand_in(Message::Forwarded { records, answer }, stored).await
@@ -118,16 +119,17 @@ impl Inbox {
         })?;
         match tokio::time::timeout(FEED_TIMEOUT, stored).await {
             Ok(Ok(result)) => result,
-            // It has ended with its spool, or with an append on its way.
+            // The recorder ended with these records in its spool, or with their append running.
             Ok(Err(_)) => Err(FeedError::Unknown),
             Err(_) => Err(FeedError::Unknown),
         }
     }
 
-    /// Asks the recorder to store what it has, until `limit` has passed, and to end.
+    /// Tells the recorder to store its records within `limit`, and to end.
     pub(crate) fn stop(&self, limit: Duration) {
         let mut message = Message::Stop { deadline: Instant::now() + limit };
-        // A full inbox is emptied all the time; the loop ends with the recorder.
+        // The recorder empties the inbox continuously; if it has ended, the loop ends with
+        // `Closed`.
         while let Err(mpsc::error::TrySendError::Full(back)) = self.sender.try_send(message) {
             message = back;
             std::thread::yield_now();
@@ -135,12 +137,13 @@ impl Inbox {
     }
 }
 
-/// The recorder's end of the inbox.
+/// Receiver of the inbox, for the recorder.
 pub(crate) struct Outbox(pub(super) mpsc::Receiver<Message>);
 
-/// Messages that wait for the recorder; it handles one in microseconds, so this is seconds of a flood.
+/// Most messages in the inbox. The recorder handles one in microseconds, so this is seconds of
+/// overload.
 const INBOX_MESSAGES: usize = 4096;
-/// Whoever hands records in is told after this long that their fate is not known.
+/// Longest wait for the answer; then the caller is told that the result is unknown.
 const FEED_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

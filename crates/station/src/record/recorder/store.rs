@@ -1,4 +1,4 @@
-//! One append to the archive: what waits together, its numbers, and what came of it.
+//! One append to the archive: its batch, its sequence numbers and its result.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use tokio::sync::oneshot;
 
 use super::inbox::FeedError;
 
-/// What is appended or dropped as a whole.
+/// Records that are appended or dropped as a whole.
 pub(super) struct Entry {
-    /// Own records have sequence 0 until their append begins.
+    /// Own records have sequence number 0 until their append begins.
     pub(super) records: Vec<Record>,
-    /// `None` = measured here: already learnt, nobody waits.
+    /// `None` for the station's own measurements: already learnt, no caller waits.
     pub(super) answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
-    /// From a member of the mesh: the archive takes each record by itself.
+    /// Forwarded by a member of the mesh: the archive accepts each record by itself.
     pub(super) is_forwarded: bool,
-    /// The archive refused its records under the numbers that they had first.
+    /// The archive refused the first numbers of the records.
     pub(super) is_renumbered: bool,
-    /// The archive had none of its records before, whatever their numbers.
+    /// The archive had none of these records before, whatever their numbers.
     pub(super) is_new: bool,
 }
 
@@ -32,21 +32,22 @@ impl Entry {
     }
 }
 
-/// An append on its way, and what came of it.
+/// An append and its result.
 pub(super) struct Appended {
     pub(super) entries: Vec<Entry>,
     pub(super) next_seq: Option<u64>,
-    /// As [`Recorder::asks_again`].
+    /// See `asks_again` of the recorder.
     pub(super) asks_again: bool,
-    /// Places of the entries of which the archive took no further origin or gap.
+    /// Indices of the entries of which the archive accepted no further origin or gap.
     pub(super) refused: Vec<usize>,
-    /// Other origins of which the archive was asked, with the highest sequence it had before.
+    /// Other origins for which the highest stored sequence number is read before the append.
     pub(super) origins: Vec<(Name, Option<u64>)>,
     pub(super) result: Result<(), Error>,
 }
 
-/// Takes the oldest entries of the kind of the first, those of the other kind between them left where they are: were each run
-/// of one kind an append of its own, every change between what is measured here and there would cost a commit's wait.
+/// Takes the oldest entries of the same kind as the first, and leaves the entries of the other kind
+/// in order. If each run of one kind were an append of its own, each change of kind would cost the
+/// wait of a commit.
 pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry> {
     let (mut entries, mut others) = (Vec::<Entry>::new(), Vec::new());
     let mut count = 0;
@@ -68,15 +69,15 @@ pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry
     entries
 }
 
-/// Entries of one append are all forwarded, or none is.
+/// Whether the entries of an append are forwarded: all are, or none is.
 pub(super) fn entries_are_forwarded(entries: &[Entry]) -> bool {
     entries.first().is_some_and(|entry| entry.is_forwarded)
 }
 
-/// Gives members' records to the archive, each by itself.
+/// Appends members' records to the archive, which accepts or refuses each record by itself.
 pub(super) async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
     ask_highest(engine, append).await?;
-    // Together in one commit, and each with its own answer.
+    // One commit for all, and an answer for each.
     let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
     let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
     for (entry, absorbed) in append.entries.iter_mut().zip(&absorbed) {
@@ -91,7 +92,7 @@ async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), E
     for (origin, highest) in &mut append.origins {
         *highest = Some(match within_limit(engine.next_seq(origin)).await {
             Ok(next) => next.saturating_sub(1),
-            // It has used its highest; nobody else goes without for it.
+            // The origin has used its highest number; other origins are not affected.
             Err(Error::Invalid(_)) => Record::SEQ_MAX,
             Err(error) => return Err(error),
         });
@@ -99,14 +100,14 @@ async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), E
     Ok(())
 }
 
-/// Numbers what has no number yet, and appends.
+/// Assigns the missing sequence numbers, and appends.
 pub(super) async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
     ask_highest(engine, append).await?;
     for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
         if record.seq == 0 && record.origin == *host {
             let next = match append.next_seq {
                 Some(next) if !append.asks_again => next,
-                // What was given and not appended yet is not given again.
+                // Never assign a number twice that was assigned but not appended yet.
                 known => within_limit(engine.next_seq(host)).await?.max(known.unwrap_or(1)),
             };
             append.asks_again = false;
@@ -125,9 +126,10 @@ async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Resu
     }
 }
 
-/// Records in one append: small enough that one commit stays well under a second.
+/// Most records in one append; keeps a commit well below a second.
 const BATCH_RECORDS: usize = 2000;
-/// An archive that does not answer for so long is taken as not working; longer than its own deadline.
+/// Longest wait for the archive, after which it counts as not working; longer than its own
+/// deadline.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
 
 #[cfg(test)]
@@ -137,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// So many records, told apart by the number of the first.
+    /// An entry of so many records; tests identify it by the first sequence number.
     fn entry(seq: u64, records: usize, is_forwarded: bool) -> Entry {
         let host = Name::new("a").unwrap();
         let series = Series { source: host.clone(), target: host.clone(), quantity: Quantity::RTT };
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(numbers(&spool), [1, 2, 3, 4]);
         assert_eq!(numbers(&take_batch(&mut spool, false)), [1, 3]);
         assert_eq!(numbers(&take_batch(&mut spool, false)), [2, 4]);
-        // One by one, and one that is too large by itself.
+        // One by one. An entry larger than a batch is taken alone.
         let mut spool: VecDeque<Entry> = all().collect();
         assert_eq!(numbers(&take_batch(&mut spool, true)), [0]);
         assert_eq!(numbers(&take_batch(&mut VecDeque::from([entry(7, 3000, false)]), false)), [7]);

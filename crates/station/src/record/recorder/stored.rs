@@ -1,4 +1,4 @@
-//! What the station's own archive gets from elsewhere than the recorder: from the stream of a mesh on NATS.
+//! Records that the archive receives from the mesh's NATS stream instead of from the recorder.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -9,29 +9,29 @@ use barograph_forecast::Name;
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep_until};
 
-/// Records of other stations, from now on, as the archive stores them.
+/// Subscription to records of other stations, from now on, as the archive stores them.
 pub(crate) struct Stored {
     archive: Option<Arc<Local>>,
     host: Name,
     records: Option<BoxStream<(Cursor, Record)>>,
-    /// When to subscribe again; `None` = the subscription goes on.
+    /// Time of the next subscription; `None` while the current one runs.
     again_at: Option<Instant>,
 }
 
 impl Stored {
-    /// `None` = there are none. What is stored from this call on is given.
+    /// Subscribes to `archive`, from this call on; without an archive there are no records.
     pub(crate) fn new(archive: Option<Arc<Local>>, host: Name) -> Self {
         let records = archive.as_deref().map(subscribe);
         Self { archive, host, records, again_at: None }
     }
 
-    /// The next one; a caller that drops the future loses none.
+    /// The next record. Cancel-safe: a caller that drops the future loses no record.
     pub(super) async fn next(&mut self) -> Record {
         let (Some(archive), Some(records)) = (&self.archive, &mut self.records) else {
             return pending().await;
         };
         loop {
-            // Kept here, as a caller may drop the future while it waits.
+            // Kept in `self`, because the caller may drop the future during the wait.
             if let Some(at) = self.again_at {
                 sleep_until(at).await;
                 self.again_at = None;
@@ -39,7 +39,7 @@ impl Stored {
             }
             match records.next().await {
                 Some(Ok((_, record))) if record.origin != self.host => return record,
-                // Where more is stored than can be learnt, forecasts do without some.
+                // The archive stores faster than the recorder learns: forecasts skip some records.
                 Some(Ok(_) | Err(Error::Lagged { .. })) => {}
                 Some(Err(error)) => tracing::warn!(%error, "forecasts get nothing of other stations"),
                 None => self.again_at = Some(Instant::now() + AGAIN_AFTER),
@@ -52,5 +52,5 @@ fn subscribe(archive: &Local) -> BoxStream<(Cursor, Record)> {
     archive.subscribe(&Selector::default(), From::Now)
 }
 
-/// An archive whose disk does not answer is asked no more often.
+/// Delay before the next subscription if the archive's disk does not respond.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);

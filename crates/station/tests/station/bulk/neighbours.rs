@@ -1,4 +1,4 @@
-//! Bad neighbours in bulk tests: each has a bounded effect and a clear message.
+//! Faulty peers in bulk tests: each has a limited effect and a clear message.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -20,30 +20,30 @@ use crate::LIMIT;
 use crate::http::{Answer, get, until};
 use crate::mesh::{block_on, directory, entry, joined};
 
-/// Nothing comes of it, not even a refusal.
+/// Never responds, not even with a refusal.
 fn never_answers(stream: TcpStream, asked: Option<Request>) {
     match asked {
-        // For as long as the other end waits.
+        // Reads until the other end closes.
         Some(Request::Stream { .. }) => swallow(stream),
         _ => declines(stream, asked),
     }
 }
 
-/// It grants the test, takes all that comes, and never says what came.
+/// Grants the test, reads all data, and never reports what arrived.
 fn never_ends(mut stream: TcpStream, asked: Option<Request>) {
     match asked {
         Some(Request::Stream { .. }) => {
             let _ = stream.write_all(&Reply::Ready { nonce: 0 }.encode());
             let kept = stream.try_clone().unwrap();
             swallow(stream);
-            // The other end has said that it sends no more, and waits for the answer.
+            // The other end has shut down its side, and waits for the result.
             std::mem::forget(kept);
         }
         _ => declines(stream, asked),
     }
 }
 
-/// It grants the test and reads nothing of it.
+/// Grants the test and reads no data.
 fn never_reads(mut stream: TcpStream, asked: Option<Request>) {
     match asked {
         Some(Request::Stream { .. }) => {
@@ -63,7 +63,7 @@ fn swallow(mut stream: TcpStream) {
 fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
-    // On loopback a test moves half a gigabyte.
+    // Large enough for tests on loopback, which move half a gigabyte.
     let rich = |host: &str| {
         let mut config = config(&state.path().join(host), host);
         config.mesh.bulk_bytes_per_hour = Some(100_000_000_000);
@@ -81,7 +81,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
         let lease = block_on(directory.register(&bad, Duration::from_secs(60))).unwrap();
         until_peers(&a, name);
         let (answer, took) = test_when_free(&a, name);
-        // The 0.2 s asked for, and 4 s around them.
+        // The requested 0.2 s, and 4 s around them.
         assert!(took < Duration::from_secs(6), "{name}: {took:?}");
         let made = answer.json();
         assert_eq!((answer.status, made["state"].as_str()), (200, Some("failed")), "{name}: {made}");
@@ -89,12 +89,12 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
         assert!(why.starts_with("timed_out: "), "{name}: {why}");
         let path = format!("/v1/latest?source=a&target={name}&quantity=goodput");
         until(a.address(), &path, |answer| answer.json()["latest"][0]["error"] == "timed_out");
-        // Place and gate are free again, at once.
+        // The place for bulk transfers and the test gate are free again at once.
         let (next, _) = test_when_free(&a, "good");
         assert_eq!((next.status, next.json()["state"].as_str()), (200, Some("done")), "{}", next.body);
         drop(lease);
     }
-    // What went to those who took it, or let it wait, was spent.
+    // Bytes sent to peers that read them, or left them unread, are spent.
     let shown = get(a.address(), "/v1/tests").json();
     let moved = bytes(&shown, "source", "endless") + bytes(&shown, "source", "good");
     let spent = shown["budget"]["spent"]["source"]["bytes"].as_u64().unwrap();
@@ -103,7 +103,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
     a.stop(LIMIT);
 }
 
-/// A test, and how long it took; first tests of paths have turns of their own, which may be in the way.
+/// Makes a test, and returns its duration. Repeats it while first tests of paths are in the way.
 fn test_when_free(station: &Station, to: &str) -> (Answer, Duration) {
     let waiting = Instant::now();
     loop {
@@ -117,14 +117,14 @@ fn test_when_free(station: &Station, to: &str) -> (Answer, Duration) {
     }
 }
 
-/// What tests with a peer moved, of those in the list.
+/// Bytes of the listed tests with a peer.
 fn bytes(shown: &Value, role: &str, peer: &str) -> u64 {
     let tests = shown["tests"].as_array().unwrap().iter();
     let with = tests.filter(|test| test["role"] == role && test["peer"] == peer);
     with.filter_map(|test| test["bytes"].as_u64()).sum()
 }
 
-/// A peer's own key, and nothing of a station behind it.
+/// A peer's key without a station.
 struct Key(Ed25519KeyPair);
 
 impl Sign for Key {
@@ -170,12 +170,12 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
                 assert!(1000 < retry_ms, "{retry_ms} ms");
                 refused += 1;
             }
-            // The test before is being settled.
+            // The previous test is not settled yet.
             Err((Some(Declined::BusyFor { .. } | Declined::Full), _)) => {}
             Err((_, error)) => panic!("{error:?}"),
         }
     }
-    // Of what peers may ask for an even share, and less than a test above it.
+    // At most an even share of what peers may use, plus less than one test.
     assert!((ONE..HOUR / 2 + ONE).contains(&got), "{got} bytes");
     let shown = get(a.address(), "/v1/tests").json();
     assert_eq!(bytes(&shown, "target", "greedy"), got, "{shown}");
@@ -187,7 +187,7 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
         last["times"].as_u64().is_some_and(|times| 100 < times),
         "refusals in a row are one line: {last}"
     );
-    // The rest is still there for others.
+    // The rest of the budget is available to others.
     let (answer, _) = test_when_free(&other, "a");
     assert_eq!((answer.status, answer.json()["state"].as_str()), (200, Some("done")), "{}", answer.body);
     drop(lease);

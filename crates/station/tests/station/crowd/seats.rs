@@ -1,4 +1,4 @@
-//! A crowd that holds every live stream, or every session of pages, from five addresses in four networks.
+//! Callers at five addresses in four networks hold all live streams, or all sessions of pages.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -15,16 +15,16 @@ const PAGE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 const MEMBER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 const SEATS: usize = 16;
 
-/// What is held.
+/// The kind of slot that is held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seat {
-    /// `/v1/stream`.
+    /// A live stream, `/v1/stream`.
     Stream,
-    /// `/v1/echo`.
+    /// A session of a page, `/v1/echo`.
     Session,
 }
 
-/// Whether an address has shown a member's token.
+/// Whether an address has sent a member's token.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Caller {
     Stranger,
@@ -65,7 +65,7 @@ impl Stage {
         (barograph_sim::B_V4, self.station.address().port()).into()
     }
 
-    /// Sends a request from an address; the connection, and the status of the answer.
+    /// Sends a request from an address; returns the connection and the status of the response.
     fn ask(&self, source: Ipv4Addr, request: &str) -> (TcpStream, u16) {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
@@ -83,7 +83,7 @@ impl Stage {
         (stream, status)
     }
 
-    /// Takes a seat; `None` = it is refused.
+    /// Takes a slot; `None` if it is refused.
     fn take(&self, seat: Seat, source: Ipv4Addr, caller: Caller) -> Option<TcpStream> {
         if caller == Caller::Proved {
             let request = format!(
@@ -116,7 +116,7 @@ impl Seat {
         }
     }
 
-    /// Whether the station still serves it, once something was fed.
+    /// Whether the station still serves the connection after a new record.
     fn is_served(self, mut stream: TcpStream) -> bool {
         let wanted: &[u8] = match self {
             Self::Stream => b"event: point",
@@ -138,7 +138,8 @@ impl Seat {
     }
 }
 
-/// The crowd takes all it gets; then come a page and a member, and the crowd tries again.
+/// The crowd takes all slots that it gets. Then a page and a member come, and the crowd tries
+/// again.
 fn a_crowd_keeps_nobody_out(seat: Seat, crowd: Caller) {
     let Some(stage) = Stage::set() else { return };
     let honest = stage.network.a.run(|| {

@@ -1,4 +1,4 @@
-//! What a hostile client does, and that an honest one beside it is still served.
+//! Attacks of a client, during which a well-behaved one is still served.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use crate::http::get;
 use crate::{Running, quiet, start};
 use barograph_station::Config;
 
-/// A station to which this host is anybody, as behind a proxy.
+/// A station for which callers on this host count as other hosts, as behind a proxy.
 fn public(state: &std::path::Path, change: impl FnOnce(&mut Config)) -> Running {
     let mut config = quiet(state);
     config.loopback_needs_token = true;
@@ -22,7 +22,8 @@ fn public(state: &std::path::Path, change: impl FnOnce(&mut Config)) -> Running 
     start(config)
 }
 
-/// An honest client from another address has every kind of measurement, and the API answers.
+/// Checks that a client at another address gets every kind of measurement, and that the API
+/// responds.
 fn still_serves(address: SocketAddr) {
     assert_eq!(get(address, "/healthz").status, 200);
     let mut page = Page::open_from(address, HONEST).unwrap();
@@ -31,11 +32,12 @@ fn still_serves(address: SocketAddr) {
     assert_eq!(page.down(65_536).unwrap().0, 65_536);
 }
 
-/// Connections that are all open at once, as many as the limits of this process allow for both ends.
+/// Opens `wanted` connections at once, or as many as the limits of this process allow for both
+/// ends.
 fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let _ = setrlimit(Resource::RLIMIT_NOFILE, limit.1, limit.1);
-    // Both ends, and a quarter for whatever else is open, also of other tests.
+    // Both ends, and a quarter for all other files, including those of other tests.
     let possible = usize::try_from(limit.1 / 8 * 3).unwrap_or(usize::MAX);
     let count = wanted.min(possible);
     if count < wanted {
@@ -50,7 +52,7 @@ fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
 #[test]
 fn a_thousand_connections_get_one_address_its_share() {
     let state = tempfile::tempdir().unwrap();
-    // A quarter of them is one address's.
+    // One address gets a quarter of them.
     let station = public(state.path(), |config| config.connections_max = 8000);
     let address = station.address();
     let waiting = connections(address, 1000);
@@ -68,7 +70,7 @@ fn a_thousand_connections_get_one_address_its_share() {
     station.stop(crate::LIMIT);
 }
 
-/// What an honest page measures until `attack` is over; gives how often, and how much of it failed.
+/// Measures as a page until `attack` is over; returns the number of measurements and of failures.
 fn measured_during(address: SocketAddr, attack: impl FnOnce()) -> (usize, usize) {
     let (is_over, measured, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -86,13 +88,13 @@ fn measured_during(address: SocketAddr, attack: impl FnOnce()) -> (usize, usize)
         });
         let _over = Over(&is_over);
         attack();
-        // What is counted was measured amid it.
+        // Count only measurements made during the attack.
         crate::http::get(address, "/healthz");
     });
     (measured.into_inner(), failed.into_inner())
 }
 
-/// Also when the attack fails, or the other thread would measure for ever.
+/// Ends the measurement also if the attack panics; otherwise the other thread would never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -155,7 +157,7 @@ fn what_is_not_the_protocol_is_closed_with_its_code() {
     ];
     for (what, bytes, code) in cases {
         let mut page = Page::open(address);
-        // It may be closed before all of it is taken.
+        // The station may close before it has read all.
         let _ = page.socket.get_mut().write_all(&bytes);
         assert_eq!(page.closed(), Some(code), "{what}");
         still_serves(address);
@@ -184,18 +186,18 @@ fn an_experiment_is_what_was_asked_for_and_no_more() {
         page.socket.send(message).unwrap();
         assert_eq!(page.closed(), Some(code), "{what}");
     }
-    // Nor is a message longer in pieces.
+    // A message in fragments is limited, too.
     let mut page = Page::open(address);
     page.ask(up(1 << 20)).unwrap();
     let _ = page.socket.get_mut().write_all(&endless());
     assert_eq!(page.closed(), Some(1009));
-    // A transfer byte by byte costs more than it moves.
+    // A transfer in single bytes costs more than it moves.
     let mut page = Page::open(address);
     page.ask(up(1 << 20)).unwrap();
     let drip = [0x82, 0x81, 0, 0, 0, 0, 0].repeat(200_000);
     let _ = page.socket.get_mut().write_all(&drip);
     assert_eq!(page.closed(), Some(1008));
-    // Nor does asking in vain go on for ever.
+    // Requests that are always declined are limited, too.
     let mut page = Page::open(address);
     let vain = Request::Datagrams { n: 1 }.encode();
     let asked = (0..10_000).take_while(|_| page.socket.send(Message::binary(vain.to_vec())).is_ok()).count();
@@ -209,7 +211,8 @@ fn slow_and_silent_sessions_hold_nobody_up() {
     let station = public(state.path(), |_| {});
     let address = station.address();
     let transfer = |direction| Request::Goodput { direction, bytes: 16 << 20 };
-    // Two places are one address's: here one is held by who reads nothing, one by who writes nothing.
+    // One address has two places. One is held by a page that reads nothing, one by a page that
+    // writes nothing.
     let mut slow_reader = Page::open(address);
     slow_reader.ask(transfer(Direction::Down)).unwrap();
     slow_reader.send(&[0, 0]);
@@ -226,7 +229,7 @@ fn slow_and_silent_sessions_hold_nobody_up() {
     station.stop(crate::LIMIT);
 }
 
-/// Transfers that drip, as many as the station lets `open` begin.
+/// Starts slow transfers, as many as the station admits.
 fn dripping(open: impl Fn() -> Page) -> Vec<Page> {
     let mut held = Vec::new();
     loop {
@@ -304,7 +307,7 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
         assert!(moved <= 64 << 20, "it goes on");
     };
     assert_eq!(declined, Declined::Spent);
-    // Opening the session cost a bit of it.
+    // Opening the session took a part of it.
     assert!(28 << 20 <= moved, "the burst is granted: {moved}");
     assert_eq!(Page::open(address).up(4 << 20), Err(Declined::Spent), "another session is no other address");
     still_serves(address);
@@ -322,7 +325,7 @@ fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
     // An eighth of it at once: sixteen sessions.
     let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 8 << 20);
     let address = station.address();
-    // Asking without a handshake is free.
+    // A request without a handshake is free.
     for _ in 0..20 {
         assert_eq!(get(address, "/v1/echo").status, 426);
     }
@@ -366,12 +369,13 @@ fn a_connection_that_is_cut_amid_a_transfer_gives_its_place_back() {
     station.stop(crate::LIMIT);
 }
 
-/// The first fragment of a message and its continuations of 32 KiB each, as of one that never ends.
+/// The first fragment of an endless message, and continuations of 32 KiB each.
 fn endless() -> Vec<u8> {
     let fragment = |first| [&[first, 0xFE, 0x80, 0x00, 0, 0, 0, 0][..], &[0; 0x8000]].concat();
     [fragment(0x02), fragment(0x00).repeat(4)].concat()
 }
 
 const MALFORMED: barograph_probe::wire::Reply = barograph_probe::wire::Reply::Declined(Declined::Malformed);
-/// All of 127.0.0.0/8 is this host (RFC 1122 §3.2.1.3): another address than that of the hostile one.
+/// Another address of this host than the attacker's: all of 127.0.0.0/8 is this host (RFC 1122
+/// §3.2.1.3).
 const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 9);

@@ -1,4 +1,4 @@
-//! A page in a few lines: it opens sessions and speaks the protocol, with a limit to every wait.
+//! A minimal page: opens sessions and speaks the protocol, with a limit for every wait.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -12,12 +12,12 @@ use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client};
 use crate::LIMIT;
 use crate::http::connect;
 
-/// The end of a page.
+/// A session as a page has it.
 pub(crate) struct Page<S = TcpStream> {
     pub(crate) socket: WebSocket<S>,
 }
 
-/// The handshake that a page's browser sends.
+/// The handshake that a browser sends for a page.
 pub(crate) fn handshake(address: SocketAddr, origin: Option<&str>) -> Handshake {
     let mut request = format!("ws://{address}/v1/echo").into_client_request().unwrap();
     let headers = request.headers_mut();
@@ -28,7 +28,7 @@ pub(crate) fn handshake(address: SocketAddr, origin: Option<&str>) -> Handshake 
     request
 }
 
-/// A connection from another address of this host.
+/// Connects from another address of this host.
 fn connect_from(address: SocketAddr, own: Ipv4Addr) -> TcpStream {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::from((own, 0)).into()).unwrap();
@@ -42,17 +42,17 @@ impl Page {
         Self::try_open(address, None).unwrap()
     }
 
-    /// A session, or the status of the refusal.
+    /// Opens a session, or returns the status of the refusal.
     pub(crate) fn try_open(address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         Self::over(connect(address), address, origin)
     }
 
-    /// A session from another address of this host.
+    /// Opens a session from another address of this host.
     pub(crate) fn open_from(address: SocketAddr, own: Ipv4Addr) -> Result<Self, u16> {
         Self::over(connect_from(address, own), address, None)
     }
 
-    /// A session from another address of this host, as of someone else behind a proxy on it.
+    /// Opens a session from another address of this host, with a header as of a proxy.
     pub(crate) fn open_forwarded(address: SocketAddr, own: Ipv4Addr) -> Self {
         let mut request = handshake(address, None);
         request.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
@@ -68,7 +68,7 @@ impl Page {
 }
 
 impl<S: Read + Write> Page<S> {
-    /// The handshake on any stream.
+    /// Makes the handshake on any stream.
     pub(crate) fn through(stream: S, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         match client(handshake(address, origin), stream) {
             Ok((socket, answer)) => {
@@ -87,7 +87,7 @@ impl<S: Read + Write> Page<S> {
         self.socket.send(Message::binary(bytes.to_vec())).unwrap();
     }
 
-    /// The next binary message.
+    /// Returns the next binary message.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         loop {
             match self.socket.read().unwrap() {
@@ -98,7 +98,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// Reads until the station closes; gives the code of its close frame.
+    /// Reads until the station closes; returns the code of its close frame.
     pub(crate) fn closed(&mut self) -> Option<u16> {
         let mut code = None;
         loop {
@@ -121,7 +121,7 @@ impl<S: Read + Write> Page<S> {
         }
     }
 
-    /// `n` exchanges.
+    /// Makes `n` round-trip exchanges.
     pub(crate) fn rtt(&mut self, n: u32) -> Result<(), Declined> {
         self.ask(Request::Rtt { n })?;
         for i in 0..n {
@@ -145,7 +145,7 @@ impl<S: Read + Write> Page<S> {
         Ok(Done::decode(&self.take()).unwrap())
     }
 
-    /// The bytes that came, and what the station says of them.
+    /// Receives a transfer; returns the received bytes and the station's report.
     pub(crate) fn down(&mut self, bytes: usize) -> Result<(usize, Done), Declined> {
         self.ask(Request::Goodput { direction: barograph_probe::Direction::Down, bytes: bytes as u64 })?;
         self.send(&[0, 0]);

@@ -1,4 +1,4 @@
-//! Each kind of experiment, and what it leaves behind.
+//! Each kind of experiment, and the counters after it.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ fn the_station_says_what_it_serves_and_without_a_handshake_why_not() {
     assert_eq!(ask("8", "barograph-probe.1", key), 426);
     assert_eq!(ask("13", "chat", key), 400);
     assert_eq!(ask("13", "barograph-probe.1", "short"), 400);
-    // The question without an Upgrade is no session refused.
+    // A request without an Upgrade does not count as a refused session.
     assert!(get(address, "/metrics").body.contains("barograph_echo_refused_total 3.0"));
     let mut config = quiet(state.path());
     config.echo.enabled = false;
@@ -87,15 +87,16 @@ fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
     let mut impeded = Vec::new();
     page.ask(Request::RttNagle { n: 9 }).unwrap();
     for _ in 0..9 {
-        // As the kernel does on its own once it takes a connection for an interactive one.
+        // Do what the kernel does on its own for a connection that it classifies as interactive.
         socket2::SockRef::from(page.socket.get_ref()).set_tcp_quickack(false).unwrap();
         impeded.push(exchange(&mut page, 2));
     }
-    // Linux delays by 40 ms at least; a whole median of ours would be a busy machine.
+    // Linux delays by at least 40 ms: compare the median of the delayed exchanges with the fastest
+    // plain one.
     impeded.sort_unstable();
     let fastest = plain.iter().min().unwrap();
     assert!(*fastest * 5 < impeded[4], "{plain:?} {impeded:?}");
-    // Nagle's algorithm is off again: a transfer and an exchange after it.
+    // Nagle's algorithm is off again for the next exchange.
     page.rtt(1).unwrap();
 }
 

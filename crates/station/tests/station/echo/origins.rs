@@ -1,4 +1,5 @@
-//! Which pages may measure and read a station, and what a station lets its own page do.
+//! Pages that may measure and read a station, by their origin; and security headers of the
+//! station's own page.
 
 use super::client::Page;
 use crate::http::{get, send};
@@ -47,7 +48,7 @@ fn answers_can_be_read_by_the_pages_that_may() {
             assert!(head.contains("cross-origin-resource-policy: same-origin"), "{path}: {head}");
         }
     }
-    // Consent is to reading: nothing else becomes possible.
+    // The origin is allowed to read; nothing else becomes possible.
     let json = ("Content-Type", "application/json");
     let post = send(address, "POST", "/v1/measurements", &[("Origin", ELSEWHERE), json], "{\"records\":[]}");
     assert!(post.status == 403 && !post.head.contains(allow), "{}", post.head);
@@ -86,7 +87,7 @@ fn the_page_is_isolated_compressed_and_not_sent_twice() {
     station.stop(crate::LIMIT);
 }
 
-/// An address of IPv6 stands in brackets, with colons of its own (RFC 3986 §3.2.2).
+/// An IPv6 address is in brackets, and contains colons (RFC 3986 §3.2.2).
 #[test]
 fn the_own_page_over_ipv6_measures() {
     let state = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What pages report, and what becomes of it.
+//! Reports of pages: which ones are kept.
 
 use tokio_tungstenite::tungstenite::Message;
 
@@ -44,7 +44,8 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
         report(&mut page, source, "goodput", 1e6);
         page.rtt(1).unwrap();
     }
-    // Too soon, of no quantity of a page, impossible, and not JSON at all.
+    // Too early, with a quantity that pages do not measure, with an impossible value, and not JSON
+    // at all.
     for _ in 0..3 {
         report(&mut page, "a", "rtt", 0.1);
     }
@@ -60,7 +61,7 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
     });
     assert!(!get(address, "/v1/series").body.contains("web:c"));
     station.stop(crate::LIMIT);
-    // The sources are counted over a restart.
+    // The count of sources survives a restart.
     let station = start(config);
     let address = station.address();
     let mut page = Page::open(address);

@@ -1,4 +1,4 @@
-//! Bad neighbours: each has a bounded effect and a clear answer.
+//! Hostile members: each has a limited effect and gets a clear response.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,12 +12,12 @@ use super::{ask, entry, invite, keeping, kind, lines, record, register};
 use crate::http::{connect, get, until};
 use crate::{quiet, serve, serve_new};
 
-/// Opens a watch; its head is read.
+/// Opens a watch, and reads the head of the response.
 pub(super) fn open_watch(address: SocketAddr, bearer: &str, group: &str) -> BufReader<TcpStream> {
     open_stream(address, bearer, &format!("watch?group={group}"))
 }
 
-/// Opens a stream; its head is read.
+/// Opens a stream, and reads the head of the response.
 fn open_stream(address: SocketAddr, bearer: &str, path: &str) -> BufReader<TcpStream> {
     let mut stream = connect(address);
     write!(stream, "GET /v1/engine/{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\r\n")
@@ -33,21 +33,21 @@ fn open_stream(address: SocketAddr, bearer: &str, path: &str) -> BufReader<TcpSt
     lines
 }
 
-/// All that comes until the end.
+/// Reads all until the end.
 pub(super) fn rest(stream: &mut BufReader<TcpStream>) -> String {
     let mut rest = String::new();
     let _ = stream.read_to_string(&mut rest);
     rest
 }
 
-/// The lines of a watch until it is synchronised.
+/// Lines of a watch until it is synchronised.
 pub(super) fn first_lines(address: SocketAddr, bearer: &str, group: &str) -> Vec<String> {
     let mut stream = open_watch(address, bearer, group);
     let mut found = Vec::new();
     while found.last().is_none_or(|line| line != "\"synced\"") {
         let mut line = String::new();
         assert_ne!(stream.read_line(&mut line).unwrap(), 0, "{found:?}");
-        // The framing of chunks is passed over.
+        // Skip the framing of chunks.
         if line.starts_with(['{', '"']) {
             found.push(line.trim_end().to_string());
         }
@@ -117,7 +117,7 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
         )
     };
     assert_eq!(crate::http::raw(address, head((16 << 20) + 1).as_bytes()).status, 413);
-    // Half of it, and then nothing more.
+    // Send half of it, and then nothing more.
     let body = lines(&[record("b", "b", 1), record("b", "b", 2)]);
     let mut half = connect(address);
     half.write_all(head(body.len()).as_bytes()).unwrap();
@@ -142,7 +142,7 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
         let answer = append();
         assert_eq!(answer.status, 200, "{}", answer.body);
     }
-    // The burst is 100 000; a body more is taken before the refill of 200 a second has made up for it.
+    // The burst is 100 000. One more body is accepted before the refill of 200 a second.
     let answer = append();
     assert_eq!(answer.status, 200, "{}", answer.body);
     let wait_s = answer.json()["wait_s"].as_f64().unwrap();
@@ -157,7 +157,7 @@ fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
         "{again} of {wait_s}"
     );
 
-    // A member's engine passes it on as such, and does not ask again before.
+    // A member's engine returns it as such, and does not try again earlier.
     let config = RemoteConfig::new(format!("http://{address}/"), Name::new("b").unwrap());
     let remote = Remote::new(RemoteConfig { token: Some(token.clone()), ..config }).unwrap();
     let batch = [wire::read_record(record("b", "b", 1).to_string().as_bytes()).unwrap()];
@@ -181,7 +181,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    // One kept connection, as fast as it goes.
+    // One persistent connection, as fast as possible.
     let stream = connect(address);
     let mut writer = stream.try_clone().unwrap();
     let sender = std::thread::spawn(move || {
@@ -195,7 +195,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
     while answered < 10_000 {
         let mut line = String::new();
         assert_ne!(answers.read_line(&mut line).unwrap(), 0, "{counts:?}");
-        // An answer's body has no end of line: the next status stands right behind it.
+        // The body of a response has no line end: the next status follows it directly.
         if let Some(at) = line.find("HTTP/1.1 ") {
             *counts.entry(line[at + 9..at + 12].to_string()).or_insert(0) += 1;
             answered += 1;
@@ -204,7 +204,7 @@ fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
     sender.join().unwrap();
     assert_eq!(counts.keys().map(String::as_str).collect::<Vec<_>>(), ["200", "429"], "{counts:?}");
     assert!(20 <= counts["200"] && counts["200"] < 100, "{counts:?}");
-    // A watcher sees it all and is not thrown out; the next one registers.
+    // A watch receives all of it and stays open; the next member can register.
     assert_eq!(register(address, &other, "c").status, 200);
     let mut line = String::new();
     while !line.contains(r#""host":"c""#) {
@@ -220,7 +220,7 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     let address = station.address();
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
     let bearer = format!("Bearer {slow}");
-    // They read nothing more.
+    // They are not read any more.
     let held: Vec<_> = (0..80).map(|_| open_watch(address, &bearer, "local:lab")).collect();
     let more = ask(address, &slow, "GET", "watch?group=local:lab", "");
     assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
@@ -229,7 +229,7 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     let answer = ask(address, &writer, "POST", "records", &lines(&[record("b", "b", 1)]));
     assert_eq!(answer.status, 200, "{}", answer.body);
     drop(held);
-    // Their places come back when the station has noticed.
+    // Their shares return when the station has noticed.
     let path = "/v1/members";
     until(address, path, |_| {
         let mut stream = connect(address);
@@ -326,7 +326,7 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
         ("loss", json!(7.0), "loss is 0 to 1, found 7"),
         ("loss", json!(null), "has either a value, or an error"),
     ] {
-        // With one that is good: all or nothing.
+        // Together with a valid record: all or none is stored.
         let batch = [of(41, "rtt", json!(0.02)), of(42, quantity, value.clone())];
         let refused = ask(address, &token, "POST", "records", &lines(&batch));
         assert_eq!((refused.status, kind(&refused).as_str()), (400, "invalid"), "{value}: {}", refused.body);
@@ -372,17 +372,18 @@ fn one_record_does_not_burn_a_name() {
         assert!(refused.error().contains("above its highest, 5"), "{}", refused.body);
     }
     let fed = json!({ "origin": "b", "records": [{ "quantity": "rtt", "value": 1, "seq": far }] });
-    // Nor does one that is handed in under the name of a member.
+    // Nor does a record handed in under the name of a member.
     assert_eq!(crate::http::post(address, "/v1/measurements", &fed.to_string()).status, 409);
     assert_eq!(next(), before, "the name goes on where it was");
     assert_eq!(append(6..=8).status, 200);
     let count = || get(address, "/v1/series?source=b&target=south").json()["series"][0]["count"].clone();
     assert_eq!(count(), 8);
-    // As far as one may go; then the name goes on above.
+    // The highest number that a station may reach; then it continues above.
     assert_eq!(ask(address, &token, "POST", "records", &lines(&[at(1 << 52)])).status, 200);
     assert_eq!(append((1 << 52) + 1..=(1 << 52) + 3).status, 200);
     assert_eq!(count(), 12);
-    // A station that has not heard of it goes on below; a repetition is not learnt twice.
+    // A station that does not know about the jump continues below; a repeated record is not learnt
+    // twice.
     for _ in 0..2 {
         assert_eq!(append(9..=10).status, 200);
         assert_eq!(count(), 14);

@@ -1,4 +1,5 @@
-//! The suite, over connections to a real station: one engine, seen by as many stations as it names.
+//! The conformance suite of engines, over connections to a real station: one engine for all
+//! stations that the suite names.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ struct RemoteFixture {
     served: Mutex<Vec<Served>>,
 }
 
-/// A station with its directory.
+/// A station with its state directory.
 struct Served {
     station: Option<Running>,
     config: Config,
@@ -30,7 +31,7 @@ struct Served {
     _state: tempfile::TempDir,
 }
 
-/// Every station writes through an engine of its own, under its own token; one more reads.
+/// Each station writes through an engine of its own, under its own token; one more engine reads.
 struct Mesh {
     address: SocketAddr,
     reader: Arc<Remote>,
@@ -53,7 +54,7 @@ impl Mesh {
 }
 
 fn remote(station: SocketAddr, through: SocketAddr, host: &str) -> Remote {
-    // By name: others may have measured it before it writes.
+    // Invite by name: others may have measured it before it writes.
     let token = Some(invite(station, Some(host)));
     let config = RemoteConfig::new(format!("http://{through}/"), name(host));
     Remote::new(RemoteConfig { token, ..config }).unwrap()
@@ -74,7 +75,7 @@ impl Hooks for Mesh {
         self.route(Call::Append(batch))?.append(batch).await
     }
 
-    /// The serving station measures itself when it starts.
+    /// Excludes the records of the serving station, which measures itself at its start.
     fn gives(&self, record: &Record) -> bool {
         record.origin.as_str() != "here"
     }
@@ -87,7 +88,7 @@ impl Fixture for RemoteFixture {
         let mut config = keeping(state.path());
         let station = crate::serve(config.clone());
         config.listen = station.address();
-        // From then on nothing is in the archive but what the suite puts there.
+        // From here on the archive receives only records of the suite.
         until(station.address(), "/v1/series?source=here", |answer| {
             answer.json()["series"].as_array().is_some_and(|series| series.len() == SENSORS)
         });
@@ -111,7 +112,7 @@ impl Fixture for RemoteFixture {
         assert_eq!(removed.status, 200, "{}", removed.body);
     }
 
-    /// Its token is refused for ever; the next writer of that name has an invitation of its own.
+    /// Its token is refused for ever; the next writer of that name has another invitation.
     async fn admit(&self, engine: &dyn Engine, host: &HostId) {
         let mesh = Arc::clone(&self.served.lock().unwrap().last().unwrap().mesh);
         assert!(matches!(mesh.writer(host).watermark(host).await, Err(Error::Denied(_))));
@@ -119,7 +120,7 @@ impl Fixture for RemoteFixture {
         mesh.writers.lock().unwrap().remove(host);
     }
 
-    /// Cuts the connections of all who write; what the lease then says reaches nobody.
+    /// Cuts the connections of all writers, so that no message of the lease arrives.
     async fn lose(&self, lease: Box<dyn Lease>) {
         for (_, relay) in self.served.lock().unwrap().last().unwrap().mesh.writers.lock().unwrap().values() {
             relay.cut();
@@ -128,5 +129,5 @@ impl Fixture for RemoteFixture {
     }
 }
 
-/// Processor and memory.
+/// Series of CPU and memory.
 const SENSORS: usize = 2;

@@ -1,4 +1,4 @@
-//! A station can write only its own: every way round it that came to mind.
+//! A station can write only its own records and entry: all known ways to do otherwise.
 
 use std::io::BufRead as _;
 
@@ -18,12 +18,12 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         |token: &str, records: &[serde_json::Value]| ask(address, token, "POST", "records", &lines(records));
     assert_eq!(write(&b, &[record("b", "b", 1)]).json(), json!({ "records": 1 }));
 
-    // Another's entry, under its own token or a made-up name.
+    // Another station's entry, under its own token or an invented name.
     for host in ["c", "d", "here"] {
         let refused = register(address, &b, host);
         assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{host}: {}", refused.body);
     }
-    // Another's origin, alone or hidden among own records; the station's own.
+    // Another origin, alone or among own records; and the serving station as origin.
     for records in [
         vec![record("c", "c", 1)],
         vec![record("here", "here", 1)],
@@ -35,7 +35,7 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
     }
     let of_c = ask(address, &b, "GET", "watermark?origin=c", "");
     assert_eq!(of_c.json(), json!({ "watermark": 0 }), "nothing of c was stored");
-    // The station itself may have recorded its memory.
+    // The station may have recorded its own memory.
     let of_here = ask(address, &b, "GET", "history?source=here&target=south&quantity=rtt", "");
     assert!(
         of_here.body.contains("{\"next\":null}") && !of_here.body.contains("origin"),
@@ -48,17 +48,17 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         "all or nothing"
     );
 
-    // Another's source under the own name: counted as seen, and kept nowhere.
+    // Another source under the own name: counted as seen, and not stored.
     assert_eq!(write(&b, &[record("b", "c", 2)]).status, 200);
     assert_eq!(ask(address, &b, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 2 }));
     let history = ask(address, &b, "GET", "history?source=c&target=south&quantity=rtt", "");
     assert!(history.body.contains("{\"next\":null}") && !history.body.contains("origin"), "{}", history.body);
     assert_eq!(get(address, "/v1/series?source=c").json(), json!({ "series": [] }));
 
-    // What is its own the station shows as it shows its own.
+    // The station shows the member's own records like its own.
     let shown = get(address, "/v1/series?source=b").json();
     assert_eq!(shown["series"][0]["count"], 1, "{shown}");
-    // One member's registration is not another's to renew or to end.
+    // A member cannot renew or end the registration of another.
     let registration = register(address, &c, "c").json()["registration"].as_str().unwrap().to_string();
     for method in ["POST", "DELETE"] {
         let other = ask(address, &b, method, &format!("entry?registration={registration}"), "");
@@ -76,7 +76,7 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
         post(address, "/v1/measurements", &json!({ "origin": "app", "records": [record] }).to_string())
     };
     assert_eq!(feed(1).status, 201);
-    // Without an origin they are this station's own records, of a source that is none.
+    // Without an origin these are the station's own records, of a source that is not a station.
     let printer = json!({ "source": "printer", "target": "desk", "quantity": "depth", "value": 1 });
     let printed = post(address, "/v1/measurements", &json!({ "records": [printer] }).to_string());
     assert_eq!(printed.status, 201, "{}", printed.body);
@@ -94,15 +94,15 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     assert_eq!(refused.status, 403, "{}", refused.body);
     assert_eq!(ask(address, &token, "POST", "records", &lines(&[record("b", "b", 1)])).status, 200);
     assert_eq!(feed(2).status, 201, "nothing was stored in its place");
-    // The owner says so; from then on the station numbers its own records.
+    // The operator invites by that name; from then on the station numbers its own records.
     assert_eq!(register(address, &invite(address, Some("app")), "app").status, 200);
     let refused = feed(3);
     assert_eq!(refused.status, 409, "{}", refused.body);
-    // Nor does an application write beside a member, under that one's name.
+    // An application cannot write under the name of a member.
     let beside = json!({ "source": "b", "target": "queue", "quantity": "depth", "value": 1 });
     let refused = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
     assert_eq!(refused.status, 409, "{}", refused.body);
-    // A station that was removed is one that may come back.
+    // A removed station may come back.
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
     until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let again = register(address, &invite(address, None), "b");
@@ -133,7 +133,7 @@ fn nobody_is_served_without_a_token_that_is_known() {
         let none = send(address, method, &path, &[], "");
         assert_eq!((none.status, kind(&none).as_str()), (401, "denied"), "{method} {path}");
         assert!(none.head.contains("www-authenticate: bearer"), "{}", none.head);
-        // The operator's token, a guess, and a right one with the wrong scheme.
+        // The operator's token, a guess, and a valid token with the wrong scheme.
         for given in [format!("Bearer {}", own.trim()), "Bearer x".into(), format!("Basic {token}")] {
             let wrong = send(address, method, &path, &[("Authorization", &given)], "");
             assert_eq!(wrong.status, 401, "{method} {path}");
@@ -151,7 +151,7 @@ fn a_token_belongs_to_its_first_name_also_after_a_restart() {
     let address = station.address();
     config.listen = address;
     let token = invite(address, None);
-    // A forged name does not use the token up.
+    // A refused name does not use up the token.
     let own = register(address, &token, "here");
     assert_eq!(own.status, 403);
     assert!(own.error().contains("`here` is the name of this station itself"), "{}", own.body);
@@ -193,12 +193,12 @@ fn a_withdrawn_invitation_ends_at_once() {
     let watch = super::abuse::first_lines(address, &format!("Bearer {c}"), "local:lab");
     assert_eq!(watch, ["\"synced\""], "its entry is gone");
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 404);
-    // The name is free for whoever is invited next.
+    // The name is free for the next invited station.
     assert_eq!(register(address, &invite(address, None), "b").status, 200);
     station.stop(crate::LIMIT);
 }
 
-/// A caller of an earlier version, which would take a change that it does not know for an error.
+/// A caller of an earlier version, for which the change `Removed` would be an error.
 #[test]
 fn a_removal_is_told_to_an_older_station_as_down() {
     let station = serve_new(quiet);

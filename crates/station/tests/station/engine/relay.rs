@@ -1,11 +1,11 @@
-//! A wire between a client and a station that can be cut.
+//! A relay between a client and a station that can be cut.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes connections on until it is cut.
+/// Forwards connections until it is cut.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -29,7 +29,7 @@ impl Relay {
                 if state.is_cut {
                     return;
                 }
-                // A station that is being restarted refuses: so does the relay, by closing.
+                // A station that restarts refuses connections; the relay does so by closing.
                 let Ok(to) = TcpStream::connect(to) else { continue };
                 for (from, to) in [(&from, &to), (&to, &from)] {
                     state.open.push(from.try_clone().unwrap());
@@ -41,7 +41,7 @@ impl Relay {
         Self { address, state }
     }
 
-    /// Ends every connection, and takes no other.
+    /// Closes all connections, and accepts no more.
     pub(crate) fn cut(&self) {
         let mut state = self.state.lock().unwrap();
         state.is_cut = true;
@@ -54,7 +54,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.cut();
-        // The last connection ends the thread that accepts.
+        // A last connection wakes the accepting thread, which then ends.
         let _ = TcpStream::connect(self.address);
     }
 }

@@ -1,4 +1,4 @@
-//! The client against a station that is restarted, slow or gone.
+//! The client of an engine, with a station that is restarted, slow or gone.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -31,7 +31,7 @@ async fn next<T>(stream: &mut barograph_engine::BoxStream<T>) -> Option<Result<T
     tokio::time::timeout(crate::LIMIT, stream.next()).await.expect("an item in time")
 }
 
-/// The next record of `b`; the station itself may record its memory between.
+/// The next record of `b`; the station may record its own memory in between.
 async fn next_of_b(
     stream: &mut barograph_engine::BoxStream<(Cursor, Record)>,
 ) -> Result<(Cursor, Record), Error> {
@@ -67,7 +67,7 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
 
     let station = serve(config);
     let mut after = engine.watch(&name("g"));
-    // It registers anew by itself: the snapshot has it, or soon a change.
+    // The station registers again without help: the entry is in the snapshot or in a later change.
     while next(&mut after).await != Some(Ok(Event::Up(entry()))) {}
     let mut records = engine.subscribe(&Selector::default(), From::After(cursor));
     engine.append(&[record(1), record(2)]).await.unwrap();
@@ -75,7 +75,7 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     station.stop(crate::LIMIT);
 }
 
-/// Until the lease stands so: renewals come every third of a second.
+/// Waits for a state of the lease; renewals come every third of a second.
 async fn until_state(lease: &dyn barograph_engine::Lease, state: LeaseState) {
     let ends = Instant::now() + crate::LIMIT;
     while lease.state() != state {
@@ -112,7 +112,7 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut records = runtime().block_on(async { engine.subscribe(&Selector::default(), From::Now) });
     for seq in 1..=3 {
-        // Each ends, with all that it would have driven.
+        // Each runtime ends with all its tasks.
         runtime().block_on(engine.append(&[record(seq)])).unwrap();
         assert_eq!(runtime().block_on(next(&mut records)).unwrap().unwrap().1, record(seq));
     }
@@ -121,7 +121,7 @@ fn it_is_asked_from_any_runtime_and_outlives_them() {
     let runtime = runtime();
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Up(entry()))));
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Synced)));
-    // Dropped in no runtime at all.
+    // Drop it outside of any runtime.
     drop(lease);
     assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Down(name("b")))));
 }
@@ -166,11 +166,11 @@ async fn a_large_batch_goes_in_pieces_and_comes_back() {
     station.stop(crate::LIMIT);
 }
 
-/// A server that takes connections, reads a request of each and does `answer`.
+/// A server that accepts connections, reads a request of each and calls `answer`.
 fn hostile(answer: fn(&mut std::net::TcpStream)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    // It ends with the process of the test.
+    // The thread ends with the process of the test.
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
             std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What iperf3 says of a test, at either end. Pure.
+//! Reads reports of iperf3, from the client and from the server. Pure.
 
 use barograph_forecast::Failure;
 use barograph_probe::TcpInfo;
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use super::{AROUND, Test};
 
-/// Why a report is no result.
+/// Class and message of a failure that a report describes.
 pub(super) type Wrong = (Failure, String);
 
-/// The part of a report that is used; all else in it is passed over.
+/// The fields of a report that are used; all others are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Report {
@@ -30,14 +30,14 @@ struct Start {
     test_start: Option<TestStart>,
 }
 
-/// What the client asked the server for.
+/// Parameters that the client requested from the server.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct TestStart {
     protocol: String,
     num_streams: u32,
     reverse: u32,
-    /// Not said by all that know it.
+    /// Missing in reports of some versions that support it.
     bidir: u32,
 }
 
@@ -49,10 +49,11 @@ struct Sum {
     retransmits: i64,
 }
 
-/// What the client's report says of `test`: the receiver's bytes over the receiver's time.
+/// Reads the client's report of `test`. The rate is the receiver's bytes divided by the receiver's
+/// time.
 ///
 /// # Errors
-/// iperf3's own, with what of it is the path's; and `Garbage` for figures that no test has.
+/// The error of iperf3, classified, or `Garbage` for impossible figures.
 pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     let garbage = |why: String| (Failure::Garbage, why);
     let report = read(output).map_err(garbage)?;
@@ -67,7 +68,8 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     let (sent, received) = (sum("sum_sent")?, sum("sum_received")?);
     let longest_s = f64::from(test.seconds) + AROUND.as_secs_f64();
     let is_sane = |sum: &Sum| 0.0 < sum.seconds && sum.seconds <= longest_s;
-    // The peer says how long it received; what was sent all that time here did not come in a part of it.
+    // The peer reports its time of receiving, which cannot be much shorter than the time of
+    // sending.
     let is_whole = ALIKE * sent.seconds <= received.seconds;
     if !(is_sane(&sent) && is_sane(&received) && is_whole) || sent.bytes < received.bytes {
         return Err(garbage(format!(
@@ -81,7 +83,7 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     let congestion = report.end.get("sender_tcp_congestion").and_then(Value::as_str).filter(is_word);
     let min_rtt_us = report.end.get("streams").and_then(|of| of.pointer("/0/sender/min_rtt")?.as_f64());
     Ok(Streamed {
-        // What was sent is what it cost, whatever the peer says came.
+        // The cost is what was sent, whatever the peer reports.
         bytes: sent.bytes,
         duration_s: sent.seconds,
         elapsed_s: received.seconds,
@@ -103,8 +105,9 @@ pub(super) fn streamed(output: &[u8], test: Test) -> Result<Streamed, Wrong> {
     })
 }
 
-/// What the server's report says came: of one TCP stream towards it, or else why it was no test. `bytes_max` is what was
-/// agreed, `most` what can have come.
+/// Reads the server's report: the bytes received, if the test was one TCP stream to this host;
+/// otherwise why it was not, and the bytes to charge. `bytes_max` was agreed; no more than `most`
+/// can have arrived.
 pub(super) fn received(output: &[u8], bytes_max: u64, most: u64) -> Result<u64, NoTest> {
     let report = read(output).map_err(|why| NoTest { bytes: most, why })?;
     let (start, error) = (&report.start, report.error.as_ref().map(|error| short(error)));
@@ -120,7 +123,8 @@ pub(super) fn received(output: &[u8], bytes_max: u64, most: u64) -> Result<u64, 
         (Some(bytes), None) if is_one && !is_both_ways => Ok(bytes),
         _ => {
             let intervals = report.intervals.iter().map(sums).fold(0, u64::saturating_add);
-            // The sums at its end hold the peer's own word, which must not spend this host's budget.
+            // The sums at the end contain figures from the peer, which must not spend this host's
+            // budget.
             let moved = sums(&report.end).min(most).max(intervals);
             let why = error.unwrap_or_else(|| "it was not one TCP stream to this host".into());
             Err(NoTest { bytes: moved.max(bytes_max.saturating_mul(2)), why })
@@ -136,13 +140,13 @@ fn read(output: &[u8]) -> Result<Report, String> {
         .map_err(|error| format!("its report is none: {}", short(&error.to_string())))
 }
 
-/// The bytes of all sums among these.
+/// Total bytes of all sums in `of`.
 fn sums(of: &Map<String, Value>) -> u64 {
     let sums = of.iter().filter(|(name, _)| name.starts_with("sum"));
     sums.filter_map(|(_, sum)| sum.get("bytes")?.as_u64()).fold(0, u64::saturating_add)
 }
 
-/// What an error of iperf3 says of the path. It ends with that of the system.
+/// Class of an iperf3 error message, which ends with the system's message.
 fn failure_of(error: &str) -> Failure {
     let says = |words: &[&str]| words.iter().any(|word| error.contains(word));
     if says(&["Connection refused"]) {
@@ -162,14 +166,15 @@ fn failure_of(error: &str) -> Failure {
     }
 }
 
-/// Foreign words, bounded and printable.
+/// Text of another program, printable and of limited length.
 pub(super) fn short(text: &str) -> String {
     text.escape_default().take(200).collect()
 }
 
-/// A rate so near to the one it was held to is the limit's, not the path's.
+/// Share of the bit rate limit from which a rate shows the limit, not the path.
 const AT_LIMIT: f64 = 0.95;
-/// The receiver's time begins and ends a round trip and a queue apart from the sender's, of whole seconds.
+/// Least ratio of the receiver's time to the sender's. They begin and end a round trip and a queue
+/// apart, and a test takes whole seconds.
 const ALIKE: f64 = 0.9;
 
 #[cfg(test)]
@@ -242,7 +247,7 @@ mod tests {
         }
     }
 
-    /// What a server says of a test with these marks, sums and error.
+    /// Reads a server's report with these test parameters (`marks`), sums and further fields.
     fn served(marks: &str, end: &str, rest: &str) -> Result<u64, NoTest> {
         let text = format!(
             r#"{{"start": {{"connected": [{{}}], "accepted_connection": {{"host": "192.0.2.1"}},

@@ -1,4 +1,4 @@
-//! iperf3's processes: whether it is here, and one that runs.
+//! Processes of iperf3: whether a usable version is installed, and one that runs.
 
 use std::ffi::OsStr;
 use std::io::{self, Read};
@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use super::NAME;
 
-/// The minor number of the iperf3 that is installed here; asked until there is one that can be used, and then not again.
+/// Minor version of the installed iperf3. It is detected until a usable one is found, and not again
+/// after that.
 ///
 /// # Errors
-/// A sentence that says what is missing.
+/// A sentence that describes what is missing.
 pub(crate) fn usable() -> Result<u32, String> {
     static USABLE: OnceLock<u32> = OnceLock::new();
     if let Some(minor) = USABLE.get() {
@@ -22,7 +23,7 @@ pub(crate) fn usable() -> Result<u32, String> {
     Ok(*USABLE.get_or_init(|| minor))
 }
 
-/// Says in the log what is wrong with the iperf3 here, if anything; for the start.
+/// Logs what is wrong with the installed iperf3, if anything. Called at the start.
 pub(crate) fn warn() {
     match usable() {
         Err(why) => {
@@ -56,14 +57,14 @@ fn version(program: &OsStr) -> Result<u32, String> {
     }
 }
 
-/// A process that ends when dropped, and what it prints.
+/// A process and its output; killed when dropped.
 pub(super) struct Running {
     child: Child,
     output: Receiver<Vec<u8>>,
 }
 
 impl Running {
-    /// Without a shell: no word is more than a word.
+    /// Starts a process without a shell, so that no argument is interpreted.
     pub(super) fn start(program: &OsStr, arguments: &[String]) -> io::Result<Self> {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -73,7 +74,7 @@ impl Running {
         let running = Self { child, output };
         let read = move || {
             let mut text = Vec::new();
-            // What is longer is no report; the process is ended then.
+            // Longer output is no report; reading stops, and the pipe closes.
             let _ = stdout.map(|stdout| stdout.take(REPORT_BYTES_MAX).read_to_end(&mut text));
             let _ = sender.send(text);
         };
@@ -81,7 +82,7 @@ impl Running {
         Ok(running)
     }
 
-    /// What it printed, once it has ended; `None` = it has not `within` that time.
+    /// Output of the process after its end; `None` if it has not ended `within` that time.
     pub(super) fn ended(&mut self, within: Duration) -> Option<Vec<u8>> {
         match self.output.recv_timeout(within) {
             Ok(text) => Some(text),
@@ -98,13 +99,15 @@ impl Drop for Running {
     }
 }
 
-/// The youngest option that is used, `--server-bitrate-limit`, came with 3.10.
+/// Oldest minor version that can be used: 3.10 added `--server-bitrate-limit`, the newest option in
+/// use.
 const OLDEST: u32 = 10;
-/// Until 3.14 a length on its control connection overflows (CVE-2023-38403), until 3.18 its parameters do not have the types
-/// that it takes them for (CVE-2024-53580).
+/// First minor version without these flaws: before 3.14 a length on the control connection
+/// overflows (CVE-2023-38403), and before 3.18 the types of received parameters are not checked
+/// (CVE-2024-53580).
 const MENDED: u32 = 18;
 const ASKING: Duration = Duration::from_secs(2);
-/// A report of 30 s with its intervals has 40 kB.
+/// Longest report that is read. A report of 30 s with its intervals has 40 kB.
 const REPORT_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Both ends, with programs in iperf3's stead and, where it is installed, with itself.
+//! Tests of both ends, with scripts instead of iperf3 and, where it is installed, with iperf3.
 #![allow(clippy::unwrap_used)]
 use super::*;
 
@@ -11,7 +11,8 @@ fn a_test_has_whole_seconds_and_room_for_twice_the_forecast() {
     assert_eq!(of(five, 125_000_000, 100e6), Some(5));
     assert_eq!(of(five, 625_000_000, 1e9), Some(2));
     assert_eq!(of(five, 625_000_000, 2.5e9), Some(1));
-    // The most that an hour's usual budget allows, on a fast path: our own streams end by bytes.
+    // The most that the default budget of an hour permits, on a fast path. Barograph's own streams
+    // end by bytes and can run there.
     assert_eq!(of(five, 625_000_000, 10e9), None);
     assert_eq!(of(five, 1_000_000, 1e12), None);
     assert_eq!(of(Duration::from_millis(2900), 125_000_000, 100e6), Some(2));
@@ -34,14 +35,14 @@ fn a_peer_s_limit_shortens_a_test_and_never_slows_it_below_the_forecast() {
     assert_eq!(TEST.lowered(900), None);
 }
 
-/// A server in whose stead `script` runs.
+/// A server that runs `script` instead of iperf3.
 fn server(script: &str) -> (tempfile::TempDir, Server) {
     let (directory, program) = fake(script);
     let server = Server::new(Duration::from_secs(2), 1000, 0);
     (directory, Server { program: program.into(), ..server })
 }
 
-/// What a fake server says of itself, within some seconds.
+/// Waits some seconds for the result of a fake server.
 fn end_of(server: &mut Server) -> Result<u64, NoTest> {
     let limit = Instant::now() + Duration::from_secs(20);
     loop {
@@ -117,7 +118,8 @@ fn a_server_listens_where_the_session_came_to() {
     }
 }
 
-/// A server of iperf3 itself at `address` that has been started, and where it is; `None` = it is not installed here.
+/// Starts an iperf3 server at `address`; returns it and its socket address. `None` = iperf3 is not
+/// installed.
 fn real(address: &str, seconds: u64) -> Option<(Server, SocketAddr)> {
     if let Err(why) = usable() {
         barograph_sim::say_missing(&why.to_string());
@@ -136,7 +138,7 @@ fn iperf3_itself_is_held_to_the_rate_and_both_ends_count_alike() {
         let test = Test { seconds: 1, bytes_max: 12_500_000, forecast_bit_s: 50e6 };
         let sent = AtomicU64::new(0);
         let streamed = test.send(at, Duration::from_secs(20), &Cancel::default(), &sent).unwrap();
-        // A loopback is faster than that, though not always on a busy machine.
+        // Loopback is faster than the limit, though not always on a busy machine.
         assert!(streamed.whole_bit_s <= 115e6, "{streamed:?}");
         assert!((11_000_000..14_000_000).contains(&streamed.bytes), "{streamed:?}");
         let received = end_of(&mut server).unwrap();
