@@ -323,7 +323,9 @@ const NAME_IN_USE: u32 = 10058;
 pub(super) const RECORD_BYTES_MAX: usize = 12 << 10;
 
 /// The longest text of an entry in the bucket, in bytes: those of stations have some hundreds, or 1 KiB with 16 addresses.
-pub(super) const ENTRY_BYTES_MAX: usize = 15 << 10;
+/// Members can have servers store traces of messages in the bucket, of up to 15 KiB: 1400 of those a second would push
+/// out entries before they are renewed (nats-server 2.12.15).
+pub(super) const ENTRY_BYTES_MAX: usize = 2 << 10;
 
 /// A message's identity: a name of 255 bytes as a token, a number and 22 letters; or a registration.
 const HEADERS_BYTES_MAX: usize = 1 << 10;
