@@ -15,6 +15,11 @@ pub trait Consent: Send + Sync {
     /// What the caller is told.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
 
+    /// Whether the session of a caller that signed may go on: it may have lost its right since.
+    fn still_serves(&self, _caller: &str) -> bool {
+        true
+    }
+
     /// Whether a bulk transfer is under way on this host that the responder does not serve.
     fn is_loaded(&self) -> bool {
         false

@@ -73,6 +73,12 @@ impl Shared {
         }
     }
 
+    /// Whether the session of `caller` may go on; `None` = it did not sign.
+    pub(super) fn still_serves(&self, caller: Option<&str>) -> bool {
+        let (Some(consent), Some(caller)) = (&self.consent, caller) else { return true };
+        consent.still_serves(caller)
+    }
+
     /// Counts a request that is declined because of a limit of this responder.
     pub(super) fn note_declined(&self, declined: Declined) {
         let is_limit = matches!(declined, Declined::Busy | Declined::TooLarge { .. } | Declined::Spent);

@@ -23,6 +23,10 @@ impl Consent for Door {
         self.0.place.is_taken()
     }
 
+    fn still_serves(&self, caller: &str) -> bool {
+        self.0.is_member(caller)
+    }
+
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         let Some(caller) = wish.caller else {
             if matches!(wish.request, Request::Iperf3 { .. }) {
@@ -109,9 +113,13 @@ impl Door {
 }
 
 impl Bulk {
+    fn is_member(&self, caller: &str) -> bool {
+        Name::new(caller).is_ok_and(|name| self.board.knows(&name))
+    }
+
     /// Leave for a peer's test, which begins at once: it asks on the connection that it then sends on.
     fn grant(&self, caller: &str, expected: Cost) -> Result<u64, Refusal> {
-        let is_member = Name::new(caller).is_ok_and(|name| self.board.knows(&name));
+        let is_member = self.is_member(caller);
         let now = self.now();
         let mut gate = lock(&self.gate);
         let grant = gate.ask(now, caller, is_member, expected)?;
