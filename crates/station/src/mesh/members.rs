@@ -4,7 +4,7 @@
 //! bits, so that its digest tells nothing, and finding it in a map by its digest takes no time that says how
 //! much of a guess was right.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -226,6 +226,23 @@ impl Members {
     /// Whether a station that was invited uses this name.
     pub(crate) fn has(&self, name: &Name) -> bool {
         lock(&self.list).values().any(|member| member.is_used() && member.name().as_ref() == Some(name))
+    }
+
+    /// The names of all stations that are members.
+    pub(crate) fn names(&self) -> BTreeSet<Name> {
+        lock(&self.list)
+            .values()
+            .filter(|member| member.is_used())
+            .filter_map(|member| member.name())
+            .collect()
+    }
+
+    /// Whether no member and no invitation has the name.
+    ///
+    /// # Errors
+    /// [`MembersError::Own`], [`MembersError::Taken`]
+    pub(crate) fn check_free(&self, name: &Name) -> Result<(), MembersError> {
+        self.is_free(&lock(&self.list), name)
     }
 
     fn is_free(&self, list: &HashMap<Digest, Arc<Member>>, name: &Name) -> Result<(), MembersError> {
