@@ -3,6 +3,7 @@
 mod best;
 mod bulk;
 mod choice;
+mod claims;
 mod echo;
 mod engine;
 mod feed;
@@ -59,6 +60,7 @@ use crate::state::StateFiles;
 use crate::sync::lock;
 use crate::transfer::Transfers;
 
+pub(crate) use claims::Claims;
 pub(crate) use engine::Served;
 use guard::Peer;
 
@@ -98,6 +100,7 @@ pub(crate) struct Shared {
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) unread: UnreadAnswers,
     pub(crate) heavy: HeavyReads,
+    pub(crate) claims: Claims,
 }
 
 type State = axum::extract::State<Arc<Shared>>;

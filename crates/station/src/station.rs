@@ -14,7 +14,7 @@ use barograph_limits::admission::Kind;
 use tokio::sync::watch;
 
 use self::parts::{Opened, own_name};
-use crate::api::Shared;
+use crate::api::{Claims, Shared};
 use crate::config::Config;
 use crate::config::tls::{self, TlsError};
 use crate::http::server;
@@ -177,6 +177,7 @@ impl Station {
             stopping: stopped,
             unread: UnreadAnswers::default(),
             heavy: HeavyReads::new(),
+            claims: Claims::default(),
         });
         let http = parts::start_server(&shared, tls, ports.tcp)?;
         let given = parts::given(&shared.initial, opened.configured, &shared, certificates.is_some());

@@ -38,7 +38,7 @@ async fn the_directory_keeps_no_message_ids_and_nothing_large() {
 async fn is_bounded(server: &Server) {
     let client = async_nats::connect(&server.url).await.unwrap();
     for (stream, window_ns, size_max) in
-        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 16 << 10)]
+        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 3 << 10)]
     {
         eventually("the bounds of a stream", async || {
             let info = client.request(format!("$JS.API.STREAM.INFO.{stream}"), "".into()).await.ok()?;

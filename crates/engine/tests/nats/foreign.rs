@@ -57,7 +57,7 @@ async fn older_streams(client: &async_nats::Client) {
 /// Waits until both streams have the current bounds.
 async fn has_bounds_of_now(client: &async_nats::Client) {
     for (name, window_ns, size_max) in
-        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 16 << 10)]
+        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 3 << 10)]
     {
         eventually("a stream with the bounds of now", async || {
             let request = format!("$JS.API.STREAM.INFO.{name}");

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -50,6 +51,51 @@ impl Drop for Playing {
 }
 
 struct Agrees(Mutex<Plays>);
+
+/// Serves its callers until they are withdrawn.
+struct Withdraws(AtomicBool);
+
+impl Consent for Withdraws {
+    fn still_serves(&self, caller: &str) -> bool {
+        assert_eq!(caller, "peer");
+        !self.0.load(Ordering::Relaxed)
+    }
+
+    fn agree(&self, _: &Wish<'_>) -> Result<Agreement, Declined> {
+        Err(Declined::NotServed)
+    }
+}
+
+#[test]
+fn the_session_of_a_caller_that_is_withdrawn_ends() {
+    let consent = Arc::new(Withdraws(AtomicBool::new(false)));
+    let responder =
+        Responder::start_with(Limits::default(), None, Some(Arc::clone(&consent) as _), |serve| {
+            serve(&|| ())
+        });
+    let responder = responder.unwrap();
+    let open = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(LONG)).unwrap();
+        let (stream, from) = listener.accept().unwrap();
+        let slot = responder.admit(from.ip()).unwrap().signed_by("peer").unwrap();
+        thread::spawn(move || slot.serve(Upgraded::Plain(stream), Vec::new()));
+        client
+    };
+    let exchange = |client: &mut TcpStream| {
+        client.write_all(&[1, 2]).and_then(|()| client.read_exact(&mut [0; 2])).map_err(|error| error.kind())
+    };
+    let [mut at_rest, mut busy] = [open(), open()];
+    busy.write_all(&Request::Rtt { n: 1000 }.encode()).unwrap();
+    assert_eq!(reply(&mut busy), Reply::Ready { nonce: 0 });
+    assert_eq!(exchange(&mut busy), Ok(()));
+    consent.0.store(true, Ordering::Relaxed);
+    at_rest.write_all(&Request::Rtt { n: 1 }.encode()).unwrap();
+    assert_eq!(reply(&mut at_rest), Reply::Declined(Declined::NotServed));
+    let made = (0..1000).take_while(|_| exchange(&mut busy).is_ok()).count();
+    assert!(made < 32, "{made} exchanges after it was withdrawn");
+}
 
 impl Consent for Agrees {
     fn agree(&self, _: &Wish<'_>) -> Result<Agreement, Declined> {

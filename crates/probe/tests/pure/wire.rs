@@ -49,7 +49,7 @@ fn what_is_not_defined_is_refused() {
     let request = Request::Rtt { n: 5 }.encode();
     for (name, bad) in [
         ("mark", changed(&request, 0, 0)),
-        ("kind", changed(&request, 1, 7)),
+        ("kind", changed(&Request::Stream { ms: 1, bytes_max: 1 }.encode(), 1, 99)),
         ("reserved", changed(&request, 3, 1)),
         ("too many", changed(&request, 4, 1)),
         ("none", changed(&request, 7, 0)),

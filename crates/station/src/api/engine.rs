@@ -9,7 +9,7 @@ mod streams;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -24,6 +24,7 @@ use super::{Refusal, Shared, json};
 use crate::limits::Limit;
 use crate::mesh::members::{Member, Members, MembersError};
 use crate::state::StateFiles;
+use crate::sync::lock;
 use leases::Leases;
 
 /// Members and their leases, at a station that serves its engine.
@@ -207,44 +208,59 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
         return Ok(());
     }
-    if known.is_none() {
-        unclaimed(shared, name).await?;
+    let bind = |members: &Members, member: &Member, name: &Name| members.bind(member, name);
+    let (owned, of) = (Arc::clone(member), name.clone());
+    if known.is_some() {
+        return change(shared, move |members| bind(members, &owned, &of)).await;
     }
-    let (member, name) = (Arc::clone(member), name.clone());
-    change(shared, move |members| members.bind(&member, &name)).await
+    name.check_visible().map_err(|error| Refused::invalid(format!("`{name}`: {error}")))?;
+    let Some(_claim) = shared.claims.claim(name) else { return Err(in_use(shared, name)) };
+    unclaimed(shared, member, name).await?;
+    change(shared, move |members| bind(members, &owned, &of)).await
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
 /// source of an application or a page, or an end of a measured series. The member could write in
 /// addition to those, and its removal would delete the series to it. A removed station may take its
 /// name again.
-async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
-    let is_held = shared.served.as_ref().is_some_and(|served| served.members.has(name));
-    if is_held || *name == shared.host {
-        // `bind` refuses it with a more specific reason.
-        return Ok(());
-    }
+async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), Refused> {
+    let Some(served) = &shared.served else { return Ok(()) };
+    served.members.check_free(name)?;
+    // A look into the archive costs as much as a registration, even if the claim is then refused.
+    member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(shared))?;
     // Targets are HOST:PORT or URLs, and pages `web:NAME`; stations have no such names.
     let is_ours =
         shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().contains([':', '/']);
-    if !is_ours && (shared.board.removed.contains(name) || is_new(shared, name).await?) {
+    let may_return = || lock(&shared.bank).is_excluded(name);
+    if !is_ours && (may_return() || is_new(shared, served, name).await?) {
         return Ok(());
     }
+    Err(in_use(shared, name))
+}
+
+fn in_use(shared: &Shared, name: &Name) -> Refused {
     let why = format!("`{name}` is in use at {} and no member's; invite it by its name", shared.host);
-    Err(Error::Denied(why).into())
+    Error::Denied(why).into()
 }
 
 /// Whether the archive has no record with this name. Measurements of members do not count:
 /// otherwise any member could block a name for a station with one record.
-async fn is_new(shared: &Shared, name: &Name) -> Result<bool, Error> {
-    let is_member = |name: &Name| shared.served.as_ref().is_some_and(|served| served.members.has(name));
+async fn is_new(shared: &Shared, served: &Served, name: &Name) -> Result<bool, Error> {
+    let members = served.members.names();
     for end in [
         Selector { source: Some(name.clone()), ..Selector::default() },
         Selector { target: Some(name.clone()), ..Selector::default() },
     ] {
-        let found = shared.engine.latest(&end, None, Range::LIMIT_MAX).await?.items;
-        if found.iter().any(|record| !is_member(&record.series.source)) {
-            return Ok(false);
+        let mut after = None;
+        loop {
+            let page = shared.engine.latest(&end, after, Range::LIMIT_MAX).await?;
+            if page.items.iter().any(|record| !members.contains(&record.series.source)) {
+                return Ok(false);
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
     }
     Ok(shared.engine.next_seq(name).await? == 1)

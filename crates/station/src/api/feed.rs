@@ -1,6 +1,6 @@
 //! `POST /v1/measurements`: stores values of an application.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -24,6 +24,10 @@ pub(super) async fn measurements(
     body: Body,
 ) -> Result<Response, Refusal> {
     let feed: Measurements = json_body(&headers, body).await?;
+    let _names = shared.claims.feed(names(&feed)).map_err(|name| {
+        let error = format!("{name} is just becoming a member of the mesh; send the values again");
+        Refusal::new(StatusCode::CONFLICT, error)
+    })?;
     let records = checked(&shared, feed)?;
     if records.is_empty() {
         return Ok(json(StatusCode::CREATED, &Stored { stored: 0 }));
@@ -40,6 +44,13 @@ pub(super) async fn measurements(
         Refusal::new(status, error.to_string())
     })?;
     Ok(json(StatusCode::CREATED, &Stored { stored }))
+}
+
+/// All valid names in a request; `checked` refuses the others later.
+fn names(feed: &Measurements) -> BTreeSet<Name> {
+    let of_records = feed.records.iter().flat_map(|record| [&record.source, &record.target]);
+    let words = of_records.chain([&feed.origin]).flatten();
+    words.filter_map(|word| Name::new(word).ok()).collect()
 }
 
 /// Reads a JSON body within its limits.

@@ -31,6 +31,9 @@ pub(super) async fn invite(
     let asked: NewInvitation = feed::json_body(&headers, body).await?;
     let name = asked.name.as_deref().map(Name::new).transpose();
     let name = name.map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+    if let Some(name) = &name {
+        name.check_visible().map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+    }
     let (shown, host, address) =
         (name.as_ref().map(Name::to_string), shared.host.to_string(), shared.address);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());

@@ -5,7 +5,7 @@
 //! has 256 random bits, so its digest reveals nothing. A lookup by digest takes a time that does
 //! not depend on how much of a guess is right.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -230,6 +230,23 @@ impl Members {
     /// Whether a member uses this name.
     pub(crate) fn has(&self, name: &Name) -> bool {
         lock(&self.list).values().any(|member| member.is_used() && member.name().as_ref() == Some(name))
+    }
+
+    /// The names of all stations that are members.
+    pub(crate) fn names(&self) -> BTreeSet<Name> {
+        lock(&self.list)
+            .values()
+            .filter(|member| member.is_used())
+            .filter_map(|member| member.name())
+            .collect()
+    }
+
+    /// Whether no member and no invitation has the name.
+    ///
+    /// # Errors
+    /// [`MembersError::Own`], [`MembersError::Taken`]
+    pub(crate) fn check_free(&self, name: &Name) -> Result<(), MembersError> {
+        self.is_free(&lock(&self.list), name)
     }
 
     fn is_free(&self, list: &HashMap<Digest, Arc<Member>>, name: &Name) -> Result<(), MembersError> {

@@ -98,12 +98,8 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
         return Ok(());
     }
     for (index, (seq, stored_at)) in place.been_at().into_iter().enumerate() {
-        let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
-        let is_there = match there.messages.first().filter(|stored| stored.seq == seq) {
-            Some(stored) => stored.stored_at() == Some(&stored_at),
-            // Unknown: the message does not arrive, or this replica is behind.
-            None => seq <= state.last_seq,
-        };
+        // Unknown: the message does not arrive, or this replica is behind.
+        let is_there = is_as_read(shared, seq, &stored_at).await?.unwrap_or(seq <= state.last_seq);
         if is_there {
             if 0 < index {
                 tracing::warn!(after = seq, "{LOST}; it is read again from there");
@@ -118,6 +114,13 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
         place.go_back(None);
     }
     Ok(())
+}
+
+/// Whether the message that was stored at this time is still in the stream; `None` = no message arrived.
+async fn is_as_read(shared: &Shared, seq: u64, stored_at: &str) -> Result<Option<bool>, Trouble> {
+    let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
+    let message = there.messages.first().filter(|stored| stored.seq == seq);
+    Ok(message.map(|stored| stored.stored_at() == Some(stored_at)))
 }
 
 /// Applies the current bounds to the streams of an older version. If that is denied, the archive
@@ -152,8 +155,17 @@ async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String
         Err(trouble) => return Err(Error::from(trouble).to_string()),
     };
     let state = extent.state;
-    if extent.created != place.stream || state.last_seq < place.seq {
+    if extent.created != place.stream {
         return Err(LOST.into());
+    }
+    if state.last_seq < place.seq {
+        // A leader that has much to do may be behind the replica that this archive read.
+        let newest = place.newest.as_ref().filter(|(newest, _)| *newest == place.seq);
+        let is_there = match newest {
+            Some((seq, stored_at)) => is_as_read(shared, *seq, stored_at).await.unwrap_or_default(),
+            None => None,
+        };
+        return if is_there == Some(true) { Ok(()) } else { Err(LOST.into()) };
     }
     let leader = Some(LeaderEnd { seq: state.last_seq, asked });
     shared.progress.send_modify(|progress| progress.leader = leader);

@@ -17,6 +17,12 @@ pub trait Consent: Send + Sync {
     /// The reason, which the responder sends to the caller.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
 
+    /// Whether the session of a caller that signed may continue. The caller may have been removed
+    /// from the mesh since it signed.
+    fn still_serves(&self, _caller: &str) -> bool {
+        true
+    }
+
     /// Whether a bulk transfer runs on this host that the responder does not serve.
     fn is_loaded(&self) -> bool {
         false

@@ -28,6 +28,11 @@ pub(super) fn serve(
         let request = Request::decode(&frame).map_err(|_| Declined::Malformed);
         let served = request
             .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
+        // The caller may have been withdrawn since it signed.
+        let served = served.and_then(|request| match shared.still_serves(caller) {
+            true => Ok(request),
+            false => Err(Declined::NotServed),
+        });
         let request = match served {
             Ok(request) => request,
             Err(declined) => return decline(connection, declined, shared),
@@ -35,11 +40,13 @@ pub(super) fn serve(
         match request {
             Request::Rtt { n } => {
                 ready(connection, shared.is_loaded().into())?;
-                echo(connection, n, &shared.limits)?;
+                let still_serves = || shared.still_serves(caller);
+                echo(connection, n, &shared.limits, still_serves)?;
             }
             Request::RttNagle { n } => {
                 ready(connection, 0)?;
-                echo_late(connection, n, &shared.limits)?;
+                let still_serves = || shared.still_serves(caller);
+                echo_late(connection, n, &shared.limits, still_serves)?;
             }
             Request::Goodput { direction, bytes } => {
                 let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
@@ -131,9 +138,15 @@ fn ready(connection: &mut Connection, nonce: u64) -> io::Result<()> {
     connection.write_all(&Reply::Ready { nonce }.encode())
 }
 
-fn echo(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
+fn echo(
+    connection: &mut Connection,
+    n: u32,
+    limits: &Limits,
+    still_serves: impl Fn() -> bool,
+) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
     for made in 0..n {
+        end_if_withdrawn(made, &still_serves)?;
         let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
         connection.write_all(&exchange)?;
         hurry.check(made.into())?;
@@ -143,13 +156,28 @@ fn echo(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> 
 
 /// Answers after both bytes have arrived. Acknowledgements wait for that answer, as the kernel lets
 /// them after it has classified a connection as interactive.
-fn echo_late(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
+fn echo_late(
+    connection: &mut Connection,
+    n: u32,
+    limits: &Limits,
+    still_serves: impl Fn() -> bool,
+) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
     for made in 0..n {
+        end_if_withdrawn(made, &still_serves)?;
         delay_acknowledgements(connection)?;
         let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
         connection.write_all(&exchange)?;
         hurry.check(made.into())?;
+    }
+    Ok(())
+}
+
+/// Ends a long run of exchanges whose caller was withdrawn.
+fn end_if_withdrawn(made: u32, still_serves: impl Fn() -> bool) -> io::Result<()> {
+    let is_checked = 0 < made && made.is_multiple_of(CHECK_EVERY);
+    if is_checked && !still_serves() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the caller was withdrawn"));
     }
     Ok(())
 }
@@ -246,6 +274,10 @@ fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()
     }
     Ok(())
 }
+
+/// Exchanges between two checks that the caller is still a member: some milliseconds, and few
+/// locks.
+const CHECK_EVERY: u32 = 32;
 
 /// Minimum speed of a peer. A slow peer would block the single slot for transfers, or one of the
 /// few session slots.

@@ -74,6 +74,12 @@ impl Shared {
         }
     }
 
+    /// Whether the session of `caller` may continue; `None` = the caller did not sign.
+    pub(super) fn still_serves(&self, caller: Option<&str>) -> bool {
+        let (Some(consent), Some(caller)) = (&self.consent, caller) else { return true };
+        consent.still_serves(caller)
+    }
+
     /// Counts a declined request if the reason is a limit.
     pub(super) fn note_declined(&self, declined: Declined) {
         let is_limit = matches!(declined, Declined::Busy | Declined::TooLarge { .. } | Declined::Spent);

@@ -23,6 +23,10 @@ impl Consent for Door {
         self.0.place.is_taken()
     }
 
+    fn still_serves(&self, caller: &str) -> bool {
+        self.0.is_member(caller)
+    }
+
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         let Some(caller) = wish.caller else {
             if matches!(wish.request, Request::Iperf3 { .. }) {
@@ -110,10 +114,14 @@ impl Door {
 }
 
 impl Bulk {
+    fn is_member(&self, caller: &str) -> bool {
+        Name::new(caller).is_ok_and(|name| self.board.knows(&name))
+    }
+
     /// Grants budget and token for a peer's test, which starts at once: the peer sends on the
     /// connection of its request.
     fn grant(&self, caller: &str, expected: Cost) -> Result<u64, Refusal> {
-        let is_member = Name::new(caller).is_ok_and(|name| self.board.knows(&name));
+        let is_member = self.is_member(caller);
         let now = self.now();
         let mut gate = lock(&self.gate);
         let grant = gate.ask(now, caller, is_member, expected)?;

@@ -107,6 +107,27 @@ fn an_open_invitation_gives_no_name_that_is_in_use() {
     until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
     let again = register(address, &invite(address, None), "b");
     assert_eq!(again.status, 200, "{}", again.body);
+    // Unless an application has taken the name meanwhile.
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
+    until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
+    let taken = post(address, "/v1/measurements", &json!({ "records": [beside] }).to_string());
+    assert_eq!(taken.status, 201, "{}", taken.body);
+    let refused = register(address, &invite(address, None), "b");
+    assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
+}
+
+/// Versions before this one stored such names, so they are read; none is given to a new station.
+#[test]
+fn no_new_station_has_a_name_that_shows_as_another() {
+    let station = serve_new(quiet);
+    let address = station.address();
+    let token = invite(address, None);
+    let hidden = register(address, &token, "b\u{fe0f}");
+    assert_eq!((hidden.status, kind(&hidden).as_str()), (400, "invalid"), "{}", hidden.body);
+    assert_eq!(post(address, "/v1/invitations", "{\"name\": \"b\u{fe0f}\"}").status, 400);
+    assert_eq!(register(address, &token, "b").status, 200);
+    let measured = ask(address, &token, "POST", "records", &lines(&[record("b", "c\u{fe0f}", 1)]));
+    assert_eq!(measured.status, 200, "{}", measured.body);
 }
 
 #[test]

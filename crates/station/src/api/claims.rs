@@ -1,0 +1,102 @@
+//! Names of requests under way: names of an application's values, and names that stations claim.
+//!
+//! A claim is checked against the archive, which does not hold the values under way yet.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Mutex;
+
+use barograph_forecast::Name;
+
+use crate::sync::lock;
+
+#[derive(Debug, Default)]
+pub(crate) struct Claims(Mutex<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    /// Names in requests of applications, with the number of these requests.
+    fed: HashMap<Name, usize>,
+    claimed: HashSet<Name>,
+}
+
+/// Holds the names of an application's request until it is dropped.
+#[derive(Debug)]
+pub(super) struct Feeding<'a> {
+    claims: &'a Claims,
+    names: BTreeSet<Name>,
+}
+
+/// Holds a station's claim to a name until it is dropped.
+#[derive(Debug)]
+pub(super) struct Claim<'a> {
+    claims: &'a Claims,
+    name: Name,
+}
+
+impl Claims {
+    /// Records the names of an application's request.
+    ///
+    /// # Errors
+    /// Returns a name that a station claims at this moment.
+    pub(super) fn feed(&self, names: BTreeSet<Name>) -> Result<Feeding<'_>, Name> {
+        let mut all = lock(&self.0);
+        if let Some(claimed) = names.iter().find(|name| all.claimed.contains(name)) {
+            return Err(claimed.clone());
+        }
+        for name in &names {
+            *all.fed.entry(name.clone()).or_default() += 1;
+        }
+        Ok(Feeding { claims: self, names })
+    }
+
+    /// Starts a claim. Returns `None` if an application writes under the name at this moment, or
+    /// another station claims it.
+    pub(super) fn claim(&self, name: &Name) -> Option<Claim<'_>> {
+        let mut all = lock(&self.0);
+        let is_free = !all.fed.contains_key(name) && all.claimed.insert(name.clone());
+        is_free.then(|| Claim { claims: self, name: name.clone() })
+    }
+}
+
+impl Drop for Feeding<'_> {
+    fn drop(&mut self) {
+        let mut all = lock(&self.claims.0);
+        for name in &self.names {
+            if let Some(requests) = all.fed.get_mut(name) {
+                *requests -= 1;
+                if *requests == 0 {
+                    all.fed.remove(name);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        lock(&self.claims.0).claimed.remove(&self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_name_is_fed_or_claimed_and_never_both_at_once() {
+        let claims = Claims::default();
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        let names = || BTreeSet::from([a.clone(), b.clone()]);
+        let (first, second) = (claims.feed(names()).unwrap(), claims.feed(names()).unwrap());
+        assert!(claims.claim(&a).is_none());
+        drop(first);
+        assert!(claims.claim(&a).is_none(), "one request is still under way");
+        drop(second);
+        let claim = claims.claim(&a).unwrap();
+        assert!(claims.claim(&a).is_none() && claims.claim(&b).is_some());
+        assert_eq!(claims.feed(names()).unwrap_err(), a);
+        drop(claim);
+        assert!(claims.feed(names()).is_ok() && claims.claim(&a).is_some(), "nothing is kept");
+    }
+}
