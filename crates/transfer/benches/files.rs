@@ -1,6 +1,9 @@
-//! What files cost beside the disk: `cargo bench -p barograph-transfer --features files,testkit --bench files -- [DIRECTORY] [MIB]`.
+//! Costs of reading and writing files, beside those of the disk alone.
 //!
-//! All figures are of one run, beside what the disk and the hash alone give: only their ratios say something.
+//! `cargo bench -p barograph-transfer --features files,testkit --bench files -- [DIRECTORY] [MIB]`
+//!
+//! All figures come from one run, together with those of disk and hash alone. Only their ratios are
+//! meaningful.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -15,7 +18,7 @@ use barograph_transfer::testkit::files::{
 };
 
 const MIB: usize = 1 << 20;
-/// As often as a session syncs.
+/// Bytes between syncs, as in a session.
 const SYNC_BYTES: usize = 256 * MIB;
 
 fn main() {
@@ -34,7 +37,8 @@ fn main() {
     }
     print("BLAKE3 alone, groups", bytes, start.elapsed(), None);
 
-    // Each takes the memory that the one before left: what the machine never had in its cache costs more.
+    // Each measurement uses the memory that the one before freed: pages that were never in the
+    // cache cost more.
     let plain = root.join("plain");
     for round in 0..3 {
         println!("round {round}");
@@ -137,7 +141,7 @@ fn read(path: &Path, bytes: usize) {
     }
 }
 
-/// 10^4 files of 4 KiB; of these the first six lots are synced.
+/// Writes 10^4 files of 4 KiB; only the first six batches are synced.
 fn many<'a>(root: &Path, packet: impl Fn(usize, usize) -> &'a [u8]) {
     let from = root.join("many");
     fs::create_dir(&from).unwrap();

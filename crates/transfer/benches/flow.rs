@@ -1,12 +1,16 @@
-//! How near a flow comes to what its datagrams could do.
+//! Goodput of a flow, compared with that of its datagrams alone.
 //!
-//! `cargo bench -p barograph-transfer --features io,testkit --bench flow [-- ROUNDS [MIB]]` moves memory to memory over loopback in datagrams of 1472 bytes, and
-//! prints for sealed and for clear ones the median of some rounds, in Gbit/s of the object and as a share of the raw limit of the same round:
+//! `cargo bench -p barograph-transfer --features io,testkit --bench flow [-- ROUNDS [MIB]]` moves
+//! memory to memory over loopback in datagrams of 1472 bytes. For sealed and for clear datagrams it
+//! prints the median of some rounds, in Gbit/s of the object and as a share of the raw limit of the
+//! same round:
 //!
-//! - *raw*: one thread seals trains with ring and sends them, another receives trains and opens them. No protocol, no copy; a count in shared memory
-//!   keeps the one from getting ahead of the other by more than the socket's buffer holds, so that nothing is lost.
-//! - the flow with each of some controllers, reading and writing memory in its loops, or (*threads*) in threads beside them, as with files: 256 KiB of it
-//!   over and over, as iperf3 does with its buffer, or (*64 MiB*) more than caches hold.
+//! - *raw*: one thread seals trains with ring and sends them, another receives and opens them,
+//!   without protocol and copies. A counter in shared memory keeps the sender from getting ahead by
+//!   more than the socket's buffer holds, so that nothing is lost.
+//! - The flow with some controllers. It reads and writes memory in its loops, or (*threads*) in
+//!   threads beside them, as with files. It moves 256 KiB repeatedly, as iperf3 does, or (*64 MiB*)
+//!   more than caches hold.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,7 +41,7 @@ fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(5).max(1);
     let bytes = numbers.next().unwrap_or(1024).max(1) << 20;
-    // For a profiler: the rows of this name alone.
+    // For a profiler: only the rows of this name.
     let only = std::env::var("ONLY").ok();
     for suite in [Suite::fastest(), Suite::Clear] {
         println!("{suite:?}, {} MiB, {rounds} rounds", bytes >> 20);
@@ -95,11 +99,11 @@ fn sockets() -> [Socket; 2] {
     [here, there]
 }
 
-/// Gbit/s of object bytes that trains of datagrams could carry.
+/// Gbit/s of object bytes that trains of datagrams can carry.
 fn raw(suite: Suite, bytes: u64) -> f64 {
     let [mut here, mut there] = sockets();
     let packets = bytes / payload(suite) as u64;
-    // The kernel counts about twice what fits.
+    // The kernel counts about twice the bytes of a datagram.
     let window = there.abilities().receive_buffer_bytes as u64 / 4 / DATAGRAM as u64;
     let read = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&read);
@@ -151,7 +155,7 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
     bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9
 }
 
-/// A thread that a profiler tells from others.
+/// Starts a thread with a name, for profilers.
 fn named<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     std::thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
 }
@@ -161,13 +165,13 @@ fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
 }
 
-/// Memory, over and over.
+/// Memory that is read or written repeatedly.
 struct Memory {
     bytes: Vec<u8>,
     is_immediate: bool,
 }
 
-/// What is read or written at once.
+/// Most bytes that are read or written at once.
 const BLOCK_MAX: usize = 1 << 20;
 
 fn memory(kib: usize, is_immediate: bool) -> Memory {

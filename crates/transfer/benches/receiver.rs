@@ -1,8 +1,14 @@
-//! What a packet costs its receiver beside reading it: `cargo bench -p barograph-transfer --bench receiver`.
+//! Costs of a packet at its receiver, without reading it from the socket.
 //!
-//! Prints nanoseconds a packet, the least of many runs, because other work on the machine can only add to them: of decoding its header and
-//! head, of taking it, and of the feedback, encoded, with its datagrams and bytes (sealed, IP and UDP apart) for 100 packets; in order, where one of a hundred is lost at random and sent again a round trip later,
-//! and where neighbours change places. A round trip is 2 ms, and 3 million packets a second come.
+//! `cargo bench -p barograph-transfer --features testkit --bench receiver` prints nanoseconds a
+//! packet, the least of many runs, because other work on the machine can only add to them.
+//!
+//! - Columns: handling a packet; the same with encoded feedback; the same with decoding; datagrams
+//!   and bytes of feedback for 100 packets (sealed, without IP and UDP).
+//! - Rows: in order; losses at random or in bursts, which are sent again a round trip later;
+//!   neighbours swapped.
+//!
+//! A round trip is 2 ms, and 3 million packets a second come.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -78,7 +84,7 @@ fn row(name: &str, arrivals: &[Arrival]) {
     );
 }
 
-/// A shell asks after each batch of packets that it read; here after each packet.
+/// Polls feedback after each packet. A real receiver does so after each batch of packets.
 fn report(receiver: &mut Receiver, now: Duration, out: &mut Vec<u8>) {
     while let Some(feedback) = receiver.poll_feedback(now) {
         out.clear();
@@ -99,7 +105,8 @@ fn datagram(arrival: &Arrival) -> Vec<u8> {
     datagram
 }
 
-/// What comes of an object whose lost packets are sent again a flight later; a note comes with each 1000th packet.
+/// The packets of an object that arrive. Lost ones are sent again a flight later; each 1000th
+/// packet has a note.
 fn arrivals(is_lost: impl Fn(u64, u64) -> bool, are_swapped: bool) -> Vec<Arrival> {
     let mut arrivals = Vec::new();
     let (mut state, mut fresh, mut again) = (7_u64, 0, std::collections::VecDeque::new());
@@ -115,7 +122,7 @@ fn arrivals(is_lost: impl Fn(u64, u64) -> bool, are_swapped: bool) -> Vec<Arriva
                 fresh - 1
             }
         };
-        // Knuth's MMIX.
+        // Linear congruential generator with the constants of Knuth's MMIX.
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         if is_lost(number, state >> 33) {
             again.push_back((number + FLIGHT, place));

@@ -1,8 +1,10 @@
-//! What a sender costs.
+//! Costs of a sender and of its loss classifier.
 //!
-//! `cargo bench -p barograph-transfer --bench sender` prints nanoseconds for each packet that is sent and acknowledged in the steady state, the least of
-//! many runs, because other work on the machine can only add to them: reports come once in so many packets and carry all that is not settled. Then
-//! microseconds for a look of the ear at a window of 20 000 packets, and what it is for each of them.
+//! `cargo bench -p barograph-transfer --features testkit --bench sender` prints nanoseconds for
+//! each packet that is sent and acknowledged in the steady state, the least of many runs, because
+//! other work on the machine can only add to them. Reports come once in a number of packets and
+//! cover all that is not settled. Then it prints microseconds for judging a window of 20 000
+//! packets, and nanoseconds for each of these packets.
 
 #![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -59,11 +61,12 @@ fn main() {
     }
 }
 
-/// Nanoseconds a packet, in half a million of them.
+/// Nanoseconds a packet, over half a million packets.
 fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
     let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, has_ear: true };
     let mut sender = Sender::new(config, 1 << 61, &RangeSet::new(), Box::new(Free)).unwrap();
-    // Numbers in the order sent; a sender leaves some out, so that the receiver's view is drawn from what was sent.
+    // (number, time, lost) in the order sent. A sender skips some numbers, so reports are built
+    // from what was sent.
     let mut sent: Vec<(u64, u32, bool)> = Vec::new();
     let mut now = Duration::from_millis(1);
     let (mut next, mut floor, mut reports) = (0usize, 0u64, 0u64);
@@ -109,7 +112,7 @@ fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
     spent.as_nanos() as f64 / packets as f64
 }
 
-/// The report of a receiver that has seen the first `upto` of these.
+/// The report of a receiver that got the first `upto` of these packets.
 fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Feedback {
     let from = sent.partition_point(|(number, ..)| *number < floor);
     let mut feedback = Feedback { start: floor, ..Feedback::default() };
@@ -137,7 +140,7 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
     feedback
 }
 
-/// Microseconds of one look at a window in which `packets` are lost every so many.
+/// Microseconds of judging a window once, with `packets` lost in each `every`.
 fn look(every: u64, packets: u32) -> f64 {
     let mut ear = Ear::default();
     let mut heard = Vec::new();

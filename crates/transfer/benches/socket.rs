@@ -1,7 +1,10 @@
-//! What the sockets carry over the loopback: `cargo bench -p barograph-transfer --features io,testkit --bench socket`.
+//! Throughput of sockets over loopback.
 //!
-//! One thread sends datagrams of 1472 bytes as fast as it can, one takes them, a second and a half each: one by one and in trains, in the
-//! clear and sealed. Prints what arrived, and what share of what was sent the receiver's socket dropped. The loopback never cuts a
+//! `cargo bench -p barograph-transfer --features io,testkit --bench socket`
+//!
+//! One thread sends datagrams of 1472 bytes as fast as it can, another receives them, for a second
+//! and a half each: one by one and in trains, clear and sealed. The benchmark prints what arrived,
+//! and the share of the sent datagrams that the receiver's socket dropped. Loopback never splits a
 //! train, so these are the limits of system calls, copies and seals, not of a network card.
 
 #![allow(clippy::unwrap_used)]
@@ -16,12 +19,12 @@ use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train};
 use barograph_transfer::testkit::wire::{Header, Kind};
 
-/// UDP's payload of a packet of Ethernet.
+/// UDP payload of an Ethernet packet.
 const SEGMENT: usize = 1472;
-/// Datagrams of a train: what fits into the largest packet of IP.
+/// Datagrams in a train: what fits the largest IP packet.
 const TRAIN: usize = 44;
 const TIME: Duration = Duration::from_millis(1500);
-/// Interleaved, so that other work on the machine meets all of them.
+/// Rounds are interleaved, so that other work on the machine affects all rows.
 const ROUNDS: usize = 3;
 
 fn main() {

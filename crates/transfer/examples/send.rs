@@ -1,4 +1,5 @@
-//! Sends files to who printed a line: `cargo run --features io --example send -- brg://… FILE…`.
+//! Sends files to the receiver that printed an address:
+//! `cargo run --features io --example send -- brg://… FILE…`.
 
 use std::error::Error;
 use std::sync::atomic::AtomicBool;

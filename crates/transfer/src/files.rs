@@ -1,16 +1,18 @@
-//! Files as one object, and an object as files again (feature `files`, Unix).
+//! Files as one object, and the object as files again (feature `files`, Unix).
 //!
-//! - A [`Manifest`] says what is sent: files, directories, links. The bytes of all files, end to end, are the *object* whose places
-//!   packets carry; small files share packets, and holes of sparse files have no place in it.
-//! - A [`Source`] walks paths into a manifest and reads ranges of the object; it notices files that change, and can
-//!   [remember](Source::remember) hashes for the next start.
-//! - A [`Destination`] writes ranges of the object below one directory and nowhere else; files get their names when all are whole,
-//!   verified and on the disk.
-//! - [`Present`] files are there already under their names; they are compared by their hashes, and nothing is written.
-//! - A [`Journal`] remembers what is on the disk, so that a transfer goes on where it was killed.
-//! - A [`Tree`] is the BLAKE3 of a file whose parts come in any order.
+//! - A [`Manifest`] lists what is sent: files, directories, links. The *object* is the bytes of all
+//!   files, end to end; packets carry offsets in it. Small files share packets, and holes of sparse
+//!   files are not part of it.
+//! - A [`Source`] walks paths into a manifest and reads ranges of the object. It detects files that
+//!   change, and can [remember](Source::remember) hashes for the next run.
+//! - A [`Destination`] writes ranges of the object below one directory, and nowhere else. Files get
+//!   their names when all files are complete, verified and durable.
+//! - [`Present`] is for files that exist already under their names. It compares their hashes and
+//!   writes nothing.
+//! - A [`Journal`] records what is durable, so that a killed transfer can resume.
+//! - A [`Tree`] is the BLAKE3 hash of a file that arrives in parts, in any order.
 //!
-//! No clock and no socket; the caller says when to [`Destination::sync`].
+//! This module has no clock and no socket: the caller decides when to [`Destination::sync`].
 
 #[allow(missing_docs, reason = "only `testkit` shows it")]
 pub(crate) mod destination;

@@ -1,14 +1,18 @@
 //! Transfers over real sockets (feature `io`, Unix).
 //!
 //! ```text
-//! send()  ── Control (TCP, TLS 1.3): Hello, Offer ⇄ Accept, Digests, Done ──  Host
-//!   │ Source → Outflow: Sender, Sealer, Socket ═══ datagrams ═══ Socket, Opener, Receiver: Inflow → Destination │
+//! send() ── control connection (TCP, TLS 1.3): Hello, Offer ⇄ Accept, Digests, Done ── Host
+//!   │                                                                                   │
+//! Source → Outflow: Sender, Sealer, Socket                                              │
+//!             ══ datagrams ══►  Inflow: Socket, Opener, Receiver → Destination ─────────┘
 //! ```
 //!
-//! - `socket` sends and receives trains of datagrams, as fast as the system can, with what the kernel knows of each.
+//! - `socket` sends and receives trains of datagrams as fast as the system can, with what the
+//!   kernel reports of each.
 //! - `seal` seals and opens datagrams.
-//! - `flow` is one object on its way: the loops around the protocol's two halves.
-//! - `control` is what both ends agree on beside it, and [`identity`] how each knows the other.
+//! - `flow` transfers one object: the loops around the two halves of the protocol.
+//! - `control` is the control connection, on which both ends agree; [`identity`] is how each
+//!   authenticates the other.
 //! - `session` is a transfer of files from end to end: [`send`] and [`Host`].
 
 #[allow(missing_docs, reason = "only `testkit` shows it")]

@@ -1,8 +1,45 @@
-//! Bulk data by datagrams (Dickens §2, FOBS).
+//! Moves files between two hosts over UDP, and reports why packets were lost (FOBS, Dickens §2).
 //!
-//! With the feature `io` (Unix), [`io::send`] sends files and an [`io::Host`] receives them, over UDP beside a TLS connection; `files`
-//! (Unix) says what is sent and what may be written. All of it rests on a protocol of pure state machines, which builds without either.
-//! `examples/send.rs` sends in twenty lines.
+//! The receiver reports which packets came and what is known of each gap. The sender classifies the
+//! losses: those of the receiving host limit the rate to what the host can read, and those of the
+//! network are congestion. Both ends agree over TLS. Data is sealed and verified, and an
+//! interrupted transfer resumes.
+//!
+//! ```no_run
+//! # #[cfg(feature = "io")]
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::sync::atomic::AtomicBool;
+//!
+//! use barograph_transfer::io::{SendConfig, To, send};
+//!
+//! // The receiver address, as `barograph recv` prints it.
+//! let address = std::env::args().nth(1).ok_or("a receiver address is missing")?.parse()?;
+//! let config = SendConfig::new(vec!["data".into()], To::Line(address));
+//! let summary = send(config, &AtomicBool::new(false), &mut |_| {})?;
+//! println!("{} bytes in {:?}, losses: {:?}", summary.bytes, summary.lasted, summary.seen.stats);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "io"))]
+//! # fn main() {}
+//! ```
+//!
+//! # The three types that matter
+//!
+//! - [`io::SendConfig`]: what to send, to which receiver and how; [`io::send`] sends it.
+//! - [`io::Host`]: receives into one directory, from one sender or several.
+//! - [`controller::Kind`]: the congestion controller; the default models the path.
+//!
+//! # Features
+//!
+//! Without features the crate has only the protocol, as pure state machines that the feature
+//! `testkit` makes public for tests and the lab. The feature `files` (Unix) adds manifests,
+//! directories and journals; `io` (Unix) adds sockets, encryption and sessions.
+//!
+//! # What it does not do
+//!
+//! - It offers no stream of bytes: packets are written in the order in which they arrive.
+//! - It sends whole files, not the differences between two versions of a file.
+//! - It does not find receivers, and does not open ports: the receiver must be reachable.
 #![forbid(unsafe_code)]
 #![cfg_attr(
     not(feature = "testkit"),
@@ -22,7 +59,7 @@ pub mod testkit;
 
 pub use proto::{Limit, Rtt, Stats, Violation};
 
-/// How fast to send.
+/// Congestion controllers: how fast a sender sends.
 pub mod controller {
     pub use crate::proto::controller::{Controller, Delivery, Kind, Loss, Seen, UnknownKind};
 }

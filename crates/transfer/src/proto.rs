@@ -1,13 +1,19 @@
-//! The protocol as pure state machines: events and the time come in, datagrams and deadlines go out; no clock, no socket, no file.
+//! The transfer protocol as pure state machines: no clock, no socket, no file.
 //!
-//! - A [`Sender`] says which range of the object the next packet carries and when, and learns from [`Feedback`].
-//! - A [`Receiver`] says which part of a packet is new, and what to report: which packets came, and what is known of each gap.
-//! - A [`Controller`] sets the rate; an [`Ear`] tells it which losses were the network's.
-//! - [`wire`] is what travels, byte for byte (`docs/spec/transfer.md`).
+//! Callers pass in events and the time, and poll for packets, feedback and deadlines.
 //!
-//! Times are [`Duration`](std::time::Duration)s since an epoch that the caller chooses, the same for all calls of one value; they never
-//! decrease from call to call. Packet numbers are never used twice: a range that is sent again travels under a new one, so that numbers
-//! are nonces and what is missing between them is a loss signature.
+//! - A [`Sender`] decides which range of the object the next packet carries, and when it is sent.
+//! - A [`Receiver`] decides which part of a packet is new, and what to report: which packets came,
+//!   and what is known of each gap.
+//! - A [`Controller`] sets the rate. An [`Ear`] classifies losses, so that only network losses
+//!   reach the controller.
+//! - [`wire`] encodes and decodes datagrams (`docs/spec/transfer.md`).
+//!
+//! Times are [`Duration`](std::time::Duration)s since an epoch that the caller chooses. All calls
+//! on one value use the same epoch, and times never decrease from call to call.
+//!
+//! A packet number is never used twice: a range that is sent again gets a new number. So numbers
+//! can be nonces, and missing numbers form a loss signature.
 
 pub mod controller;
 mod ear;
@@ -24,7 +30,7 @@ pub use rtt::Rtt;
 pub use sender::{Limit, Packet, Sender, SenderConfig, Stats, Violation};
 pub use wire::Feedback;
 
-/// An object is longer than places in it can say ([`wire::NUMBER_MAX`] bytes).
+/// The object has more than [`wire::NUMBER_MAX`] bytes, so offsets in it cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an object of {0} bytes, where 2^62 - 1 is the most")]
 pub struct TooLong(pub u64);

@@ -1,9 +1,11 @@
-//! The parts of a transfer by themselves, for the lab, benchmarks and fuzzers. They may change with any version.
+//! Parts of a transfer for the lab, benchmarks and fuzzers. They may change in any version.
 //!
-//! - The protocol: [`Sender`], [`Receiver`], [`wire`], and [`controller`] with all that controllers are made of.
-//! - [`pair`] runs both halves over a link in virtual time; [`Cubic`] is a flow beside them.
-//! - [`fuzz`] is what fuzzers run.
-//! - With the features, `files` and `io` as transfers use them.
+//! - The protocol: [`Sender`], [`Receiver`], [`wire`], and [`controller`] with the parts of
+//!   controllers.
+//! - [`pair`] runs both halves over a link in virtual time; [`Cubic`] is a TCP-like flow beside
+//!   them.
+//! - [`fuzz`] has the functions that fuzzers call.
+//! - With the features `files` and `io`: files, sockets, seals, flows and the control connection.
 
 mod cubic;
 pub mod fuzz;
@@ -12,7 +14,7 @@ pub mod pair;
 pub use self::cubic::Cubic;
 pub use crate::proto::*;
 
-/// Files as one object.
+/// The files of a transfer as one object.
 #[cfg(feature = "files")]
 pub mod files {
     pub use crate::files::{
@@ -21,14 +23,14 @@ pub mod files {
     };
 }
 
-/// What sends and receives for real.
+/// Sockets, seals, flows and the control connection.
 #[cfg(feature = "io")]
 pub mod io {
-    /// What both ends agree on.
+    /// The control connection of both ends.
     pub mod control {
         pub use crate::io::control::*;
     }
-    /// One object on its way.
+    /// The loops that move one object.
     pub mod flow {
         pub use crate::io::flow::*;
     }

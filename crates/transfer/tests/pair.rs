@@ -1,4 +1,5 @@
-//! Both halves over a seeded link: every object arrives whole, whatever the link does.
+//! Both halves of the protocol over a seeded link: every object arrives whole, whatever the link
+//! does.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -67,7 +68,7 @@ struct Case {
     seed: u64,
 }
 
-/// A receiver of ours, or the tests' own.
+/// Our receiver, or the simple one of the tests.
 fn taker(is_counter: bool, object_bytes: u64) -> Box<dyn Taker> {
     if is_counter {
         return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
@@ -93,7 +94,7 @@ fn cases() -> impl Strategy<Value = Case> {
             (twice, has_ear, has_drops, is_counter),
             seed,
         )| {
-            // Neither a million packets nor a week.
+            // No case takes a million packets or a week.
             let payload = u64::from(payload_bytes.max(1));
             let object_bytes = object_bytes.min(payload * if payload < 1000 { 3000 } else { 10_000 });
             let window = if object_bytes > 50 * payload { window.max(30_000) } else { window };
@@ -145,7 +146,7 @@ proptest! {
 
         let stats = flight.flow.sender.stats();
         prop_assert_eq!(stats.acked_bytes, case.object_bytes);
-        // Bytes sent again are of packets that were taken for lost, or asked for an answer.
+        // Bytes are sent again if their packet was declared lost, or in a probe.
         let again = stats.sent_bytes - case.object_bytes;
         prop_assert!(again <= (stats.lost_packets + stats.probe_packets) * payload, "{} again, {:?}", again, stats);
         prop_assert!(stats.spurious_packets <= stats.lost_packets);
@@ -156,7 +157,7 @@ proptest! {
         let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         prop_assert_eq!(handed, stats.lost_network + stats.lost_unknown);
         let full = payload + u64::from(OVERHEAD);
-        // Probes come on top.
+        // Probes are sent in addition.
         let bound = case.window.max(full).saturating_add(full.saturating_mul(stats.probe_packets));
         prop_assert!(told.in_flight_max <= bound, "{} under way", told.in_flight_max);
     }
@@ -183,7 +184,7 @@ fn a_clean_path_is_used_at_the_rate_and_nothing_is_sent_twice() {
     let done = flight.done.unwrap().as_secs_f64();
     assert!((done - expected).abs() < 0.01, "{done} s of {expected}");
     let told = told.lock().unwrap();
-    // Notes take room of two packets a round trip.
+    // Two packets a round trip have less room, because of their notes.
     assert!((10_000..10_010).contains(&told.acked_packets) && told.settled == told.acked_packets);
     let mut rates = told.rates.clone();
     rates.sort_by(f64::total_cmp);
@@ -210,7 +211,7 @@ fn lost_packets_are_found_soon_and_each_is_told_once() {
     assert_eq!((stats.spurious_packets, stats.lost_network), (0, stats.lost_packets));
     let told = told.lock().unwrap();
     assert_eq!(told.settled, stats.sent_packets);
-    // Losses are where they were: the count has no holes for numbers left out.
+    // A loss is at its index: the count has no holes for skipped numbers.
     assert!(told.losses.iter().all(|loss| loss.at < stats.sent_packets));
 }
 
@@ -220,7 +221,7 @@ fn reordering_is_learned() {
     let spec = LinkSpec { reorder, ..lossy(0.0) };
     let pair = run(Line::new(spec, lossy(0.0)), config(3), fixed(1.25e7), 24_000_000);
     let stats = pair.flights()[0].flow.sender.stats();
-    // 20 000 packets, 1000 of them late by some 30.
+    // 20 000 packets, of which 1000 are late by about 30 packets.
     assert!(0 < stats.spurious_packets && stats.spurious_packets < 100, "{stats:?}");
     assert!(stats.sent_packets < 20_100, "{stats:?}");
 }
@@ -242,7 +243,8 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         assert!(stats.lost_packets > 1000, "{stats:?}");
         assert_eq!(told.host_lost, stats.lost_host);
         let share = stats.lost_host as f64 / stats.lost_packets as f64;
-        // By the pattern a fifth may stay in doubt, which is the network's: at first there is too little to see one in.
+        // By the pattern, a fifth may stay unknown, which counts as the network's: at first there
+        // are too few packets for a pattern.
         assert!(share >= if has_count { 1.0 } else { 0.7 }, "{share} with a count: {has_count}, {stats:?}");
         let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         assert_eq!(handed + told.host_lost, stats.lost_packets);
@@ -292,7 +294,7 @@ fn many_flows_share_a_link() {
         let flow = flow(config(seed), 500_000, fixed(1.5e6), taker(false, 500_000));
         pair.add(barograph_transfer::testkit::pair::Flow { start: MS * 50 * seed as u32, ..flow });
     }
-    // Numbers are each flow's own, and so is the check of them.
+    // Each flow counts its own numbers, so `Line::is_repeated` is not checked here.
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
     assert!(pair.flights().iter().all(|flight| flight.done.is_some() && flight.violation.is_none()));
 }
@@ -304,7 +306,7 @@ fn many_flows_share_a_queue_that_drops_early() {
     let queue = barograph_sim::Line::new(&[hop], 3).unwrap();
     let mut pair = Pair::new(Shared { queue, back: 20 * MS });
     for seed in 0..4 {
-        // Twice what the queue takes, so that it has to drop.
+        // Twice what the queue carries, so it must drop.
         pair.add(flow(config(seed), 2_000_000, fixed(3e6), taker(false, 2_000_000)));
     }
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
@@ -329,12 +331,13 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
     let (flight, told) = (&pair.flights()[0], told.lock().unwrap());
     let stats = flight.flow.sender.stats();
-    // A packet that the network lost beside a run of the host's counts as the host's, and the other way round.
+    // A packet that the network lost beside a run of host losses counts as a host loss, and vice
+    // versa.
     let host = stats.lost_host as f64 / f64::from(flight.drops);
     assert!((0.98..1.02).contains(&host), "{host} of what the host dropped, {stats:?}");
     let network = stats.lost_network as f64 / (stats.lost_packets - stats.lost_host) as f64;
     assert!(stats.lost_network > 150 && network == 1.0, "{stats:?}");
-    // Intervals between losses are of packets that the host did not lose: 500 in the mean.
+    // Intervals between losses count packets that the host did not lose: 500 on average.
     let gaps: Vec<u64> = told.losses.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
     assert!((400.0..600.0).contains(&mean), "{mean} packets between losses");
@@ -342,7 +345,7 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
 
 #[test]
 fn lost_reports_make_no_losses() {
-    // Some ten datagrams a report, of which one in ten is lost.
+    // About ten datagrams a report, of which one in ten is lost.
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
     let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
@@ -355,7 +358,8 @@ fn lost_reports_make_no_losses() {
 
 #[test]
 fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
-    // The way back holds one datagram, and the object is sent before the first report comes. It took an hour once.
+    // The return path holds one datagram, and the object is sent before the first report arrives.
+    // This once took an hour.
     let there =
         LinkSpec { loss: Loss::Independent(0.200_928_939_346_178_34), seed: 0, ..LinkSpec::default() };
     let reorder = Some(Reorder { probability: 0.086_643_808_631_011_52, hold: MS });

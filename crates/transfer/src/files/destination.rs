@@ -1,4 +1,4 @@
-//! Writing what is received.
+//! Writes received ranges of the object to files below one directory.
 
 mod durable;
 mod hashes;
@@ -28,42 +28,43 @@ use super::{
     system,
 };
 
-/// Names a transfer, also across sessions; whoever knows it can go on with it.
+/// Identifies a transfer, also across sessions. A sender that knows it can resume the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferId(pub [u8; 16]);
 
 impl TransferId {
-    /// The directory that its partial files are in.
+    /// Name of the directory with the transfer's partial files.
     pub fn directory(&self) -> String {
         let hex = self.0.iter().map(|byte| format!("{byte:02x}"));
         RESERVED_PREFIX.chars().map(String::from).chain(hex).collect()
     }
 }
 
-/// What may be received, and how.
+/// Limits and options of a receiver's directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationConfig {
-    /// Bytes, at most: of the data, and of the blocks of 4 KiB that they and all names take. A part
-    /// of a block allows all of it.
+    /// Most bytes of data. It also limits the blocks of 4 KiB that the data and all names take,
+    /// rounded up to whole blocks.
     pub bytes_max: u64,
-    /// Files, directories and links, at most. Directories that have no entry of their own, and lead
-    /// to one, are counted.
+    /// Most files, directories and links. Directories that have no entry of their own but lead to
+    /// one are counted.
     pub entries_max: u64,
-    /// Files and links that are there already are replaced.
+    /// Whether existing files and links are replaced.
     pub replace: bool,
-    /// Room for all files is taken at the beginning, so that a full disk is told then.
+    /// Whether space for all files is allocated at the start, so that a full disk is reported then.
     pub allocate: bool,
-    /// Symbolic links are taken. None leads out of the directory.
+    /// Whether symbolic links are accepted. No accepted link leads out of the directory.
     pub links: bool,
-    /// Files kept open, one at least.
+    /// Most files kept open, at least 1.
     pub files_open: usize,
-    /// The directory is whole and without links, as who allowed it saw it: a link that came since is an error.
+    /// Whether the directory's path was resolved before: it is absolute and without links, so a
+    /// link found in it now is an error.
     pub is_resolved: bool,
 }
 
 impl Default for DestinationConfig {
-    /// All that fits, of as many names as a manifest has entries at most, nothing replaced, no
-    /// links, 128 open files: an eighth of what a process may have open at least on Linux.
+    /// No limit of bytes, as many entries as a manifest can have, no replacement, no allocation, no
+    /// links, and 128 open files: an eighth of Linux's usual limit for a process.
     fn default() -> Self {
         Self {
             bytes_max: u64::MAX,
@@ -79,10 +80,12 @@ impl Default for DestinationConfig {
 
 /// The receiver's directory as one object.
 ///
-/// What comes is written to partial files in one hidden directory, only the user's own; nothing else is touched before
-/// [`finish`](Self::finish). Each group of a file is hashed when it is whole, from memory or the page cache.
+/// Received bytes are written to partial files in one hidden directory that only the user can write
+/// to. Nothing else changes before [`finish`](Self::finish). Each group of a file is hashed when it
+/// is complete, from memory or the page cache.
 ///
-/// Dropped at any time, or killed, it goes on at its last [`sync`](Self::sync) when it is opened again.
+/// If it is dropped or killed at any time, it resumes at its last [`sync`](Self::sync) when it is
+/// opened again.
 #[derive(Debug)]
 pub struct Destination {
     pub(super) jail: Jail,
@@ -92,29 +95,30 @@ pub struct Destination {
     pub(super) manifest: Arc<Manifest>,
     pub(super) config: DestinationConfig,
     pub(super) open: Recent<usize, File>,
-    /// Written since the last sync.
+    /// Entries written since the last sync.
     dirty: BTreeSet<usize>,
-    /// Where the file written last was written since it was begun to be written to the disk.
+    /// The file written last, and its range that was written since write-back was last started.
     begun: Option<(usize, Range<u64>)>,
-    /// Names were made in the partial directory since then.
+    /// Whether the partial directory may have new names since the last sync.
     is_named: bool,
     written: RangeSet<u64>,
-    /// What of it the journal does not say yet: apart, as it came.
+    /// Ranges of `written` that are not in the journal yet, in order of arrival.
     fresh: Vec<Range<u64>>,
     trees: HashMap<usize, Tree>,
     nodes: Vec<Node>,
-    /// What a group is read back to.
+    /// Buffer for a group that is read back.
     group: Vec<u8>,
     journal: Journal,
-    /// Held as long as this lives; see [`lock`].
+    /// Lock file, locked as long as this value lives; see [`lock`].
     _lock: Option<OwnedFd>,
     pub(super) placing: Option<Vec<u64>>,
     is_failed: bool,
 }
 
 impl Destination {
-    /// Begins to receive `manifest` into the directory `root`, or goes on.
-    /// Errors: what is not allowed, or exists already; what the system refuses.
+    /// Starts to receive `manifest` into the directory `root`, or resumes.
+    /// Errors: the manifest exceeds a limit of `config`; a file exists already; an error of the
+    /// system.
     pub fn open(
         root: &Path,
         id: TransferId,
@@ -144,11 +148,11 @@ impl Destination {
         }
         match flock(&partial, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path)),
-            // What has no locks is of one host, or must not be shared.
+            // A file system without locks belongs to one host, or must not be shared.
             Err(error) if system::has_no_locks(error) => {}
             other => other.map_err(io("locked"))?,
         }
-        // Who had the lock may have finished and removed it meanwhile.
+        // The process that held the lock may have finished and removed the directory meanwhile.
         if system::is_gone(&partial, jail.root(), &name).map_err(io("opened"))? {
             return Err(FileError::Busy(path));
         }
@@ -169,7 +173,7 @@ impl Destination {
             open: Recent::new(config.files_open),
             dirty: BTreeSet::new(),
             begun: None,
-            // The names of files that a killed session made may not be durable.
+            // Names of files that a killed session created may not be durable.
             is_named: true,
             written: RangeSet::new(),
             fresh: vec![],
@@ -185,7 +189,8 @@ impl Destination {
         if destination.placing.is_none() {
             let begun = destination.check_free().and_then(|()| destination.allocate());
             if let Err(error) = begun {
-                // Nothing came yet. What is told is why; what cannot be removed is taken up by the next try.
+                // Nothing was received yet. The first error is reported; if the directory cannot be
+                // removed, the next try resumes in it.
                 if is_new {
                     let _ = destination.discard();
                 }
@@ -195,7 +200,7 @@ impl Destination {
         Ok(destination)
     }
 
-    /// What is there, on the disk or not yet.
+    /// Ranges that were written, durable or not.
     pub fn held(&self) -> &RangeSet<u64> {
         &self.written
     }
@@ -204,8 +209,10 @@ impl Destination {
         &self.manifest
     }
 
-    /// Writes a range of the object where it belongs. What is there already stays as it is: it was hashed, or will be.
-    /// Errors: what the system refuses: [`FileError::Full`] may be tried again. A range beyond the object.
+    /// Writes a range of the object to its files. Parts that were written before are not written
+    /// again: they were hashed, or will be.
+    /// Errors: of the system, of which [`FileError::Full`] may be retried; a range beyond the
+    /// object.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         self.check_failed()?;
         let end = offset.saturating_add(bytes.len() as u64);
@@ -233,7 +240,8 @@ impl Destination {
         Ok(())
     }
 
-    /// Removes all that was received and not finished, unless it was verified and files were to get their names.
+    /// Removes all that was received, unless it is verified and files were about to get their
+    /// names.
     pub fn discard(mut self) -> Result<(), FileError> {
         if self.placing.is_some() {
             return Ok(());
@@ -250,7 +258,8 @@ impl Destination {
 
     pub(super) fn remove_partial(self) -> Result<(), FileError> {
         let Self { jail, partial, path, name, open, journal, _lock: lock, .. } = self;
-        // NFS keeps what is open under another name, and with it the directory. The lock goes last: until then nobody else is here.
+        // NFS keeps a removed file that is open under another name, and with it the directory. The
+        // lock goes last: until then no other host uses the directory.
         drop((open, journal));
         for name in [journal::NEXT_NAME, journal::NAME, LOCK_NAME] {
             match unlinkat(&partial, name, AtFlags::empty()) {
@@ -260,13 +269,14 @@ impl Destination {
         }
         drop(lock);
         match unlinkat(jail.root(), &name, AtFlags::REMOVEDIR).and_then(|()| system::sync(jail.root())) {
-            // Another host has begun anew in it, or a server of NFS still keeps a name: what was received is gone all the same.
+            // Another host started anew in the directory, or an NFS server still keeps a name: what
+            // was received is gone in both cases.
             Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
             Err(error) => Err(FileError::io(&path, "removed", error)),
         }
     }
 
-    /// The file that an entry's bytes are written to, made if it is not there.
+    /// The partial file of an entry, created if it does not exist.
     pub(super) fn file(&mut self, entry: usize) -> Result<&File, FileError> {
         let Some(found) = self.manifest.entries().get(entry) else {
             return Err(FileError::Incomplete { missing: self.manifest.bytes() });
@@ -276,11 +286,12 @@ impl Destination {
         let mut is_new = false;
         let file = self.open.get_or(entry, || {
             let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            // One that is not there has its name then.
+            // While files get their names, a file that is missing here has its name already.
             flags.set(OFlags::CREATE, !is_placing);
             let (name, mode) = (partial_name(entry), Mode::from_raw_mode(0o600));
             let opened = openat(partial, &name, flags, mode).or_else(|error| match error {
-                // It has its own permissions already: a session was killed just before it had its name.
+                // The file has its final permissions already: a session was killed just before it
+                // was renamed.
                 Errno::ACCESS => chmodat(partial, &name, mode, AtFlags::empty())
                     .and_then(|()| openat(partial, &name, flags, mode)),
                 _ => Err(error),
@@ -293,7 +304,7 @@ impl Destination {
                 return Err(FileError::Foreign(self.path.join(name)));
             }
             if metadata.len() != *size {
-                // Holes are what is never written.
+                // Ranges that are never written stay holes.
                 file.set_len(*size).map_err(|error| {
                     FileError::io(jail.shown(&found.path), "made as long as it will be", error)
                 })?;
@@ -305,7 +316,7 @@ impl Destination {
         Ok(file)
     }
 
-    /// The path of an entry, for messages.
+    /// Path of an entry, for messages.
     fn shown(&self, entry: usize) -> PathBuf {
         self.jail.shown(self.manifest.entries().get(entry).map_or(&[][..], |entry| &entry.path))
     }
@@ -326,7 +337,8 @@ impl Destination {
     }
 }
 
-/// Whether a directory that was there is of an unfinished transfer: it has a journal, or nothing but the beginning of one.
+/// Whether an existing directory is of an unfinished transfer: it has a journal, or nothing but the
+/// files that exist before the journal.
 fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
     match statat(partial, journal::NAME, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => return Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile),
@@ -344,10 +356,12 @@ fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
     Ok(true)
 }
 
-/// Locks what is in a partial directory against other hosts that share the storage, where it has such locks.
+/// Locks a partial directory against other hosts that share the storage; `None` if the file system
+/// has no such locks.
 ///
-/// The lock of the directory itself holds on this host alone: NFS sends no locks of directories to its server, but those of files that are
-/// open for writing (flock(2), NOTES; nfs_flock in Linux).
+/// The lock of the directory itself holds on this host only: NFS does not send locks of directories
+/// to its server, but those of files that are open for writing (flock(2), NOTES; nfs_flock in
+/// Linux).
 fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
     let io = |error: Errno| FileError::io(path.join(LOCK_NAME), "locked", error);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -358,7 +372,7 @@ fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
         Err(error) if system::has_no_locks(error) => return Ok(None),
         Err(error) => return Err(io(error)),
     }
-    // Who had the lock may have finished and removed it meanwhile.
+    // The process that held the lock may have finished and removed the file meanwhile.
     let there = statat(partial, LOCK_NAME, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_ino);
     if there != Ok(fstat(&file).map_err(io)?.st_ino) {
         return Err(FileError::Busy(path.into()));
@@ -366,10 +380,10 @@ fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
     Ok(Some(file))
 }
 
-/// Beside the partial files; there is nothing in it.
+/// Name of an empty file beside the partial files.
 const LOCK_NAME: &str = "lock";
 
-/// The name of an entry's partial file.
+/// Name of an entry's partial file.
 pub(super) fn partial_name(entry: usize) -> String {
     format!("{entry:08x}")
 }

@@ -12,21 +12,24 @@ use super::system::{self, PASSED, is_no_directory};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Paths are opened component by component, each below the descriptor of the last and none through a link. So it holds on every kernel and
-/// under every filter of calls, and against links that come while it walks.
+/// Opens paths component by component, each below the descriptor of the previous one, and none
+/// through a link. This works on every kernel and under every system call filter, and against links
+/// that appear during the walk.
 #[derive(Debug)]
 pub(super) struct Jail {
     root: OwnedFd,
     device: u64,
-    /// The number of a directory in it that no path leads to.
+    /// Inode of a directory that no path may enter.
     closed: Option<u64>,
     path: PathBuf,
-    /// The directory that was opened last: entries are in order, so the next is mostly in the same.
+    /// The directory that was opened last: entries are in order, so the next one is usually in it
+    /// too.
     last: Option<(Vec<u8>, OwnedFd)>,
 }
 
 impl Jail {
-    /// Of the directory at `path`, whatever links lead there: it is the user's own word. Unless it `is_resolved`: then none may.
+    /// Opens the directory at `path`. Links in `path` are followed, because the user chose it; if
+    /// it `is_resolved`, a link is an error.
     pub(super) fn open(path: &Path, is_resolved: bool) -> Result<Self, FileError> {
         let io = |error| FileError::io(path, "opened", error);
         let root = if is_resolved {
@@ -38,8 +41,8 @@ impl Jail {
         Ok(Self { root, device: system::device(&stat), closed: None, path: path.into(), last: None })
     }
 
-    /// No path leads into this directory any more, by whatever name: to some file systems names are alike that differ in capitals, or in
-    /// what nobody sees.
+    /// Forbids all paths into this directory, by any name: some file systems treat names as equal
+    /// that differ in case or in invisible characters.
     pub(super) fn close(&mut self, directory: &Stat) {
         self.closed = Some(system::inode(directory));
     }
@@ -48,12 +51,13 @@ impl Jail {
         self.root.as_fd()
     }
 
-    /// A path below it, for messages.
+    /// A path below the root, for messages.
     pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
         self.path.join(shown(path))
     }
 
-    /// The directory that `path` is in, and its name there; `None` if there is none and it is not to be `made`.
+    /// The directory that `path` is in, and its name there; `None` if the directory does not exist
+    /// and is not to be `made`.
     pub(super) fn parent<'a>(
         &mut self,
         path: &'a [u8],
@@ -71,7 +75,7 @@ impl Jail {
         Ok(self.last.as_ref().map(|(_, fd)| (fd.as_fd(), name)))
     }
 
-    /// The directory at `path`, to be synced or changed; `None` if there is none.
+    /// The directory at `path`, to be synced or changed; `None` if it does not exist.
     pub(super) fn directory(&mut self, path: &[u8]) -> Result<Option<OwnedFd>, FileError> {
         let Some((parent, name)) = self.parent(path, false)? else { return Ok(None) };
         match openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
@@ -82,7 +86,7 @@ impl Jail {
         }
     }
 
-    /// Whether there is something at `path`; a link is something.
+    /// File type at `path`, without following a link; `None` if nothing is there.
     pub(super) fn kind(&mut self, path: &[u8]) -> Result<Option<rustix::fs::FileType>, FileError> {
         let Some((parent, name)) = self.parent(path, false)? else { return Ok(None) };
         match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -99,7 +103,7 @@ impl Jail {
             let opened = openat(below, name, PASSED, Mode::empty());
             let opened = match opened {
                 Err(Errno::NOENT) if made => {
-                    // As the user's umask will have it.
+                    // The user's umask decides the permissions.
                     match mkdirat(below, name, Mode::from_raw_mode(0o777)) {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(FileError::io(self.shown(path), "made", error)),
@@ -129,7 +133,8 @@ impl Jail {
     }
 }
 
-/// The directory at a whole path none of whose components is a link: one that came since the path was resolved is an error.
+/// Opens the directory at an absolute path without following links: a link that appeared since the
+/// path was resolved is an error.
 pub(super) fn open_unlinked(path: &Path) -> Result<OwnedFd, FileError> {
     let refused = |error| match error {
         Errno::LOOP | Errno::NOTDIR | Errno::MLINK => FileError::Jailed(path.into()),

@@ -1,4 +1,4 @@
-//! What is on the disk, on the disk.
+//! Append-only journal of durable byte ranges; lets an interrupted transfer resume.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,22 +12,25 @@ use rustix::io::Errno;
 use super::kept::Check;
 use super::{FileError, Kept, Record, TransferId, system};
 
-/// Its name beside the partial files.
+/// File name of the journal, beside the partial files.
 pub(super) const NAME: &str = "journal";
 
-/// Its next version, until it is whole.
+/// File name of the next version, until it is complete.
 pub(super) const NEXT_NAME: &str = "journal.new";
 
-/// It is written anew when it is twice what it was then, and this (bytes): rarely, and for a small part of what is written anyway.
+/// Bytes of growth. The journal is rewritten when it has more than twice its length after the last
+/// rewrite, plus this: rarely, and for a small part of all that is written.
 const GROWTH_BYTES: u64 = 1 << 20;
 
-/// Longer is no journal of ours: of a million files and 2^17 ranges it is 50 MB when it is written anew, and twice that before.
+/// Most bytes that are read of a journal. With a million files and 2^17 ranges a journal has 50 MB
+/// after a rewrite, and twice that before.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// An append-only file that says which ranges of the object are durable.
+/// An append-only file that records which ranges of the object are durable.
 ///
-/// [`append`](Self::append) returns when what it says is on the disk; what it says must be there before. After a crash at any moment it
-/// says what whole records say: a part of what was durable, and all of it up to the last call that returned.
+/// [`append`](Self::append) returns when its records are on the disk. What they describe must be
+/// durable before the call. After a crash at any moment the journal has whole records only: part of
+/// what was durable, and all of it up to the last call that returned.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -40,8 +43,10 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `directory` (`shown` in messages), or begins one; and what it says.
-    /// Errors: what the system refuses; [`FileError::Journal`] if it is of another transfer or of other files.
+    /// Opens the journal in `directory` (`shown` in messages) or creates one, and returns its
+    /// contents.
+    /// Errors: of the system; [`FileError::Journal`] if the journal is of another transfer or of
+    /// other files.
     pub fn open(
         directory: BorrowedFd<'_>,
         shown: &Path,
@@ -78,14 +83,14 @@ impl Journal {
         Ok((Self { file, directory, shown, head, last, bytes, bytes_compact }, kept))
     }
 
-    /// Adds `records`; they are on the disk when it returns.
-    /// Errors: what the system refuses; nothing is said then, and it may be tried again.
+    /// Appends `records`, which are on the disk when it returns.
+    /// Errors: of the system. Nothing is recorded then, and the call may be retried.
     pub fn append(&mut self, records: &[Record]) -> Result<(), FileError> {
         let (mut out, mut last) = (vec![], self.last);
         for record in records {
             last = record.put(&mut out, &last);
         }
-        // What a torn or failed write left goes.
+        // Remove what a torn or failed write left.
         self.file.set_len(self.bytes).map_err(|error| FileError::io(&self.shown, "written", error))?;
         self.file
             .write_all_at(&out, self.bytes)
@@ -96,7 +101,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether it has grown so that it should be [`replace`](Self::replace)d.
+    /// Whether the journal has grown so much that it should be [`replace`](Self::replace)d.
     pub fn is_long(&self) -> bool {
         2 * self.bytes_compact + GROWTH_BYTES < self.bytes
     }
@@ -105,8 +110,9 @@ impl Journal {
         self.bytes
     }
 
-    /// Writes it anew, as `kept` has it; whole or not at all.
-    /// Errors: what the system refuses; the journal is as before then.
+    /// Rewrites the journal with the contents of `kept`, atomically.
+    /// Errors: of the system. The journal is unchanged then, unless only the sync of the directory
+    /// failed.
     pub fn replace(&mut self, kept: &Kept) -> Result<(), FileError> {
         let (file, last, bytes) = begin(&self.directory, &self.shown, &self.head, &kept.records())?;
         (self.file, self.last, self.bytes, self.bytes_compact) = (file, last, bytes, bytes);
@@ -114,7 +120,7 @@ impl Journal {
     }
 }
 
-/// Writes a journal beside the one that is there, and puts it in its place.
+/// Writes a journal beside the existing one, and renames it into its place.
 fn begin(
     directory: &OwnedFd,
     shown: &Path,

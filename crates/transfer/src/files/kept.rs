@@ -1,4 +1,4 @@
-//! What a journal says: pure, of bytes.
+//! Contents of a journal, as values and as bytes; pure.
 
 use std::ops::Range;
 
@@ -7,67 +7,71 @@ use rangemap::RangeSet;
 use super::TransferId;
 use crate::proto::wire::varint;
 
-/// What it begins with; the last byte is the version.
+/// First bytes of a journal; the last of them is the version.
 const MAGIC: [u8; 4] = *b"BGJ\x01";
 
-/// Of a check: a torn record passes once in 2^64.
+/// Bytes of a check: a torn record passes once in 2^64.
 const CHECK_BYTES: usize = 8;
 
-/// Ranges or nodes of a record: 50 KB, so that a torn record costs little.
+/// Most ranges or nodes of a record: 50 KB, so that a torn record costs little.
 pub(super) const ITEMS_MAX: usize = 1024;
 
-/// Bytes of a record's body: the longest list is of the directories to be made, a million at 4 bytes.
+/// Most bytes of a record's body. The longest list is that of directories to create: a million of 4
+/// bytes each.
 const BODY_BYTES_MAX: usize = 1 << 23;
 
 const HELD: u8 = 1;
 const NODES: u8 = 2;
 const PLACING: u8 = 3;
 
-/// A subtree of a file's BLAKE3 (see [`Tree`](super::Tree)).
+/// A subtree of a file's BLAKE3 tree (see [`Tree`](super::Tree)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub entry: u64,
-    /// 2^`level` groups.
+    /// The subtree has 2^`level` groups.
     pub level: u8,
-    /// Which of its level.
+    /// Index among the subtrees of its level.
     pub index: u64,
     pub value: [u8; 32],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// These ranges of the object.
+    /// Ranges of the object that are durable.
     Held(Vec<Range<u64>>),
-    /// These subtrees, all of whose bytes were durable before.
+    /// Subtrees; all their bytes were durable before.
     Nodes(Vec<Node>),
-    /// All is there and verified: files get their names now, and these directories are to be made.
+    /// All files are complete and verified, and get their names now. These entries are directories
+    /// to create.
     Placing(Vec<u64>),
 }
 
-/// All that a journal says.
+/// The state that a journal records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
     pub held: RangeSet<u64>,
     pub nodes: Vec<Node>,
-    /// Set when files get their names: the directories to be made.
+    /// Set when files get their names: the entries of directories to create.
     pub placing: Option<Vec<u64>>,
 }
 
-/// The check of the last record, which that of the next depends on: what is left of an older journal does not fit.
+/// Check of the last record. The check of the next record depends on it, so remains of an older
+/// journal do not match.
 pub type Check = [u8; CHECK_BYTES];
 
 impl Kept {
-    /// What a journal begins with: magic, transfer, digest of the manifest, check.
+    /// First bytes of a journal: magic, transfer, digest of the manifest, check.
     pub fn head(id: TransferId, manifest: &[u8; 32]) -> Vec<u8> {
         let mut head = [&MAGIC[..], &id.0, manifest].concat();
         head.extend(check(&[0; CHECK_BYTES], &head));
         head
     }
 
-    /// Reads a journal: what its whole records say, how many bytes they take, and the check of the last. What follows a record that is not
-    /// whole is not read: it was never told to be durable. `None` if the journal is of another transfer or of other files.
+    /// Reads a journal: returns the contents of its whole records, the bytes that they take, and
+    /// the check of the last one. Reading ends at a record that is not whole, because it was never
+    /// reported as durable. `None` if the journal is of another transfer or of other files.
     ///
-    /// What is read is never more than `object_bytes` long.
+    /// No range ends beyond `object_bytes`.
     pub fn read(
         bytes: &[u8],
         id: TransferId,
@@ -89,7 +93,7 @@ impl Kept {
         Some((kept, bytes.len() - rest.len(), last))
     }
 
-    /// The records that say the same; the fewest.
+    /// The fewest records with the same contents.
     pub fn records(&self) -> Vec<Record> {
         let ranges: Vec<Range<u64>> = self.held.iter().cloned().collect();
         let mut records: Vec<Record> =
@@ -101,7 +105,7 @@ impl Kept {
 }
 
 impl Record {
-    /// Appends it behind the record that has `last`; its own check.
+    /// Appends the record after the one with the check `last`; returns its own check.
     pub fn put(&self, out: &mut Vec<u8>, last: &Check) -> Check {
         let start = out.len();
         out.extend([match self {
@@ -135,7 +139,8 @@ impl Record {
     }
 }
 
-/// The next record, its check, and what follows; `None` if it is not whole or says what cannot be.
+/// Reads the next record; returns it, its check and the rest. `None` if it is not whole or not
+/// valid.
 fn take_record<'a>(bytes: &'a [u8], last: &Check, object_bytes: u64) -> Option<(Record, Check, &'a [u8])> {
     let ([kind, length @ ..], rest) = bytes.split_first_chunk::<5>()?;
     let length = u32::from_be_bytes(*length) as usize;
@@ -185,7 +190,8 @@ fn take_record<'a>(bytes: &'a [u8], last: &Check, object_bytes: u64) -> Option<(
     Some((record, *told, rest))
 }
 
-/// It is against torn writes and mixed-up files, not against who can write to the user's own directory.
+/// Check of a record, against torn writes and mixed-up files, not against an attacker with write
+/// access to the user's directory.
 fn check(last: &Check, record: &[u8]) -> Check {
     let hash = blake3::Hasher::new().update(last).update(record).finalize();
     hash.as_bytes().first_chunk().copied().unwrap_or_default()

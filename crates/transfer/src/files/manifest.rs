@@ -1,4 +1,4 @@
-//! What is sent: entries, and the object that their bytes make.
+//! The manifest of a transfer: entries, and the object that their bytes form.
 
 mod codec;
 #[cfg(test)]
@@ -15,55 +15,58 @@ use thiserror::Error;
 use super::path::{PathError, check_path, shown};
 use crate::proto::wire::{NUMBER_MAX, WireError};
 
-/// Entries of a manifest. A receiver keeps some 150 bytes of each beside its path: 150 MiB. Trees with more are better packed first.
+/// Most entries of a manifest. A receiver needs about 150 bytes for each beside its path: 150 MiB.
+/// A larger tree is better packed into an archive first.
 pub(super) const ENTRIES_MAX: usize = 1 << 20;
 
-/// Extents of data of all sparse files, 24 bytes each; a file that would have more is sent with its holes as zeros.
+/// Most extents of data of all sparse files, 24 bytes each. A file that would exceed this is sent
+/// with its holes as zeros.
 pub(super) const EXTENTS_MAX: usize = 1 << 20;
 
-/// Bytes of an encoded manifest: a hundred and more for each entry.
+/// Most bytes of an encoded manifest: more than a hundred for each entry.
 pub(super) const ENCODED_BYTES_MAX: usize = 1 << 27;
 
-/// When something was modified (POSIX.1-2017 §4.16): it is after 1970 by so many seconds and nanoseconds.
+/// Time of last modification (POSIX.1-2017 §4.16): seconds and nanoseconds after the start of 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modified {
     /// Seconds, negative before 1970.
     pub seconds: i64,
-    /// Nanoseconds, below 10^9.
+    /// Nanoseconds of that second, below 10^9.
     pub nanos: u32,
 }
 
-/// What an entry is.
+/// Whether an entry is a file, a directory or a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     File {
-        /// Bytes from its beginning to its end, holes among them.
+        /// Length in bytes, with holes.
         size: u64,
-        /// Where its data are, if it has holes: ascending, apart, not empty, within `size`.
+        /// Ranges of data, if the file has holes: ascending, not touching, not empty, within
+        /// `size`.
         extents: Option<Vec<Range<u64>>>,
     },
-    /// A directory; directories that only lead to other entries need none.
+    /// A directory. Directories that only lead to other entries need no entry.
     Directory,
     Link {
         target: Vec<u8>,
     },
 }
 
-/// One thing to send.
+/// A file, directory or link of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its path below the destination: bytes in whatever encoding they are, `/` between components.
+    /// Path below the destination: bytes in any encoding, `/` between components.
     pub path: Vec<u8>,
     pub kind: Kind,
-    /// Permissions of owner, group and others (`0o777` at most; 0 for links). Set-user-ID, set-group-ID and sticky bits do not travel:
-    /// they would give rights that were the sender's to give on another host.
+    /// Permissions of owner, group and others (`0o777` at most; 0 for links). Set-user-ID,
+    /// set-group-ID and sticky bits are not sent, because they would grant rights on another host.
     pub mode: u16,
-    /// When it was last modified.
+    /// Time of last modification.
     pub modified: Modified,
 }
 
 impl Entry {
-    /// Bytes of the object that are its own.
+    /// Bytes of the object that belong to this entry.
     pub fn stored(&self) -> u64 {
         match &self.kind {
             Kind::File { size, extents: None } => *size,
@@ -74,72 +77,74 @@ impl Entry {
         }
     }
 
-    /// Its path, for messages.
+    /// Path of the entry, for messages.
     pub fn shown(&self) -> PathBuf {
         shown(&self.path)
     }
 }
 
-/// Why entries make no manifest, or bytes are none.
+/// Why entries or bytes are not a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ManifestError {
-    /// They end too early, or carry a number that cannot be.
+    /// The bytes end too early, or contain an impossible number.
     #[error("the manifest is damaged: {0}")]
     Wire(#[from] WireError),
-    /// They begin like no manifest of this version.
+    /// The bytes do not begin like a manifest of this version.
     #[error("this is no manifest of version 1")]
     Version,
-    /// They go on after its end.
+    /// Bytes follow the end of the manifest.
     #[error("the manifest goes on for {0} bytes after its end")]
     Trailing(usize),
     #[error(transparent)]
     Path(#[from] PathError),
-    /// Two entries have one path, or are not in order.
+    /// Two entries have the same path, or entries are not in order.
     #[error("{0:?} comes twice, or out of order")]
     Order(PathBuf),
-    /// An entry is below one that is no directory.
+    /// An entry is below one that is not a directory.
     #[error("{0:?} is below something that is no directory")]
     Below(PathBuf),
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     #[error("{0:?} has {1}")]
     Field(PathBuf, &'static str),
     #[error("{0} {1}, where {2} are the most")]
     TooMany(u64, &'static str, u64),
 }
 
-/// A part of the object within one file's extent.
+/// A part of the object within one extent of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The entry whose it is.
+    /// Index of the entry that it belongs to.
     pub entry: usize,
-    /// Where it is in the object.
+    /// Range of the piece in the object.
     pub object: Range<u64>,
-    /// Where it begins in the file.
+    /// Offset of the piece in the file.
     pub at: u64,
 }
 
-/// What is sent. The object is the data of all files, end to end in the order of the entries, without holes.
+/// Entries that are sent. The object is the data of all files, end to end in the order of the
+/// entries, without holes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     entries: Vec<Entry>,
-    /// Where each entry's bytes begin in the object.
+    /// Offset of each entry's bytes in the object.
     starts: Vec<u64>,
-    /// Of each sparse file, where its extents begin in its stored bytes.
+    /// For each sparse file, the offsets of its extents in its stored bytes.
     sparse: HashMap<usize, Vec<u64>>,
     bytes: u64,
 }
 
 impl Manifest {
-    /// Of `entries` in any order.
-    /// Errors: what one of them has that cannot be, or of what there is too much.
+    /// Creates a manifest of `entries`, in any order.
+    /// Errors: an entry is not valid; a limit is exceeded.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self, ManifestError> {
         entries.sort_by(|a, b| by_component(&a.path, &b.path));
         Self::ordered(entries)
     }
 
-    /// Of `entries` in their order: component by component, so that what is below a directory follows it.
+    /// Creates a manifest of entries in order: component by component, so that the contents of a
+    /// directory follow it.
     fn ordered(entries: Vec<Entry>) -> Result<Self, ManifestError> {
         if ENTRIES_MAX < entries.len() {
             return Err(ManifestError::TooMany(entries.len() as u64, "entries", ENTRIES_MAX as u64));
@@ -169,7 +174,7 @@ impl Manifest {
                 });
                 sparse.insert(index, begins.collect());
             }
-            // Both are below 2^62.
+            // No overflow: both are below 2^62.
             bytes += entry.stored();
             if NUMBER_MAX < bytes {
                 return Err(ManifestError::TooMany(bytes, "bytes", NUMBER_MAX));
@@ -190,28 +195,29 @@ impl Manifest {
         Ok(Self { entries, starts, sparse, bytes })
     }
 
-    /// What is sent, in order.
+    /// The entries, in order.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The regular files, with their places in [`entries`](Self::entries).
+    /// The regular files, with their indices in [`entries`](Self::entries).
     pub fn files(&self) -> impl Iterator<Item = (usize, &Entry)> {
         self.entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, Kind::File { .. }))
     }
 
-    /// Bytes of the object.
+    /// Length of the object, in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Where an entry's bytes are in the object; empty if there is no such entry.
+    /// Range of an entry's bytes in the object; empty if there is no such entry.
     pub fn range(&self, entry: usize) -> Range<u64> {
         let start = |entry| self.starts.get(entry).copied().unwrap_or(self.bytes);
         start(entry)..start(entry.saturating_add(1))
     }
 
-    /// A range of the object by files and extents, in order; what is beyond the object is left out.
+    /// Splits a range of the object by files and extents, in order. What is beyond the object is
+    /// left out.
     pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> {
         let end = range.end.min(self.bytes);
         let mut at = range.start;
@@ -225,9 +231,9 @@ impl Manifest {
         })
     }
 
-    /// The beginning of a range that is within the object, as far as it is in one extent.
+    /// The first piece of a range that is within the object.
     fn piece(&self, range: Range<u64>) -> Option<Piece> {
-        // Of entries that begin at the same place, all but the last are empty.
+        // All entries that begin at the same offset, but the last, are empty.
         let entry = self.starts.partition_point(|start| *start <= range.start).checked_sub(1)?;
         let of = self.range(entry);
         let within = range.start - of.start;
@@ -247,7 +253,7 @@ impl Manifest {
         *blake3::hash(&self.encode()).as_bytes()
     }
 
-    /// `held` without what is beyond the object.
+    /// `held` without ranges beyond the object.
     pub(super) fn within(&self, mut held: RangeSet<u64>) -> RangeSet<u64> {
         held.remove(self.bytes..u64::MAX);
         held
@@ -283,7 +289,7 @@ fn check_fields(entry: &Entry) -> Result<(), ManifestError> {
     }
 }
 
-/// By components: `a/b` comes after `a` and before `a b`, although `/` is above a blank.
+/// Compares by component: `a/b` is after `a` and before `a b`, although `/` is above a space.
 fn by_component(a: &[u8], b: &[u8]) -> Ordering {
     let rank = |byte: &u8| if *byte == b'/' { 0 } else { u16::from(*byte) + 1 };
     a.iter().map(rank).cmp(b.iter().map(rank))

@@ -1,4 +1,4 @@
-//! Which names may travel.
+//! Checks of names and paths that are sent.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,37 +6,38 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What names of unfinished transfers begin with; nothing of such a name is sent or taken.
+/// Prefix of the names of unfinished transfers. Files with such a name are neither sent nor
+/// accepted.
 pub const RESERVED_PREFIX: &str = ".barograph-partial-";
 
-/// Bytes of a path: Linux's PATH_MAX is 4096 with the NUL at its end.
+/// Most bytes of a path: Linux's PATH_MAX is 4096 with the NUL at its end.
 pub(super) const PATH_BYTES_MAX: usize = 4095;
 
-/// Bytes of a component: NAME_MAX of all common file systems.
+/// Most bytes of a component: NAME_MAX of all common file systems.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 
-/// Components of a path. Each costs a call to open, and a manifest may name a million paths.
+/// Most components of a path. Each costs a system call, and a manifest may have a million paths.
 pub(super) const DEPTH_MAX: usize = 256;
 
-/// Why a path is not one that may travel.
+/// Why a path may not be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// It is empty, or begins or ends with a slash, or has two in a row.
+    /// The path is empty, begins or ends with a slash, or has two slashes in a row.
     #[error("{0:?} has an empty component, or is absolute")]
     Empty(PathBuf),
-    /// It has a component `.` or `..`.
+    /// A component is `.` or `..`.
     #[error("{0:?} has a component that is . or ..")]
     Dots(PathBuf),
-    /// It has a NUL in it.
+    /// The path contains a NUL.
     #[error("{0:?} has a NUL in it")]
     Nul(PathBuf),
-    /// It, or a component, is too long, or it has too many components.
+    /// The path or a component is too long, or there are too many components.
     #[error(
         "{0:?} is too long: {PATH_BYTES_MAX} bytes, {NAME_BYTES_MAX} each of {DEPTH_MAX} components are the most"
     )]
     TooLong(PathBuf),
-    /// It has a component that unfinished transfers are kept under.
+    /// A component has the name of an unfinished transfer.
     #[error("{0:?} has the name of an unfinished transfer ({RESERVED_PREFIX}…)")]
     Reserved(PathBuf),
     /// A link's target is absolute, or leads or may lead out of the directory.
@@ -49,13 +50,13 @@ pub(super) fn shown(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
-/// Whether a name is one that unfinished transfers are kept under; in capitals, too, for some file systems hold them alike.
+/// Whether a name is reserved for unfinished transfers, in any case: some file systems ignore case.
 pub(super) fn is_reserved(name: &[u8]) -> bool {
     let head = name.get(..RESERVED_PREFIX.len()).unwrap_or_default();
     head.eq_ignore_ascii_case(RESERVED_PREFIX.as_bytes())
 }
 
-/// Checks that `path` is relative and stays below where it begins.
+/// Checks that `path` is relative, stays below its start, and is within the limits.
 pub fn check_path(path: &[u8]) -> Result<(), PathError> {
     if PATH_BYTES_MAX < path.len() {
         return Err(PathError::TooLong(shown(path.get(..64).unwrap_or(path))));
@@ -82,11 +83,12 @@ pub fn check_path(path: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// Checks that a link at `path` to `target` stays within the directory that `path` begins in.
+/// Checks that a link at `path` to `target` stays within the directory in which `path` begins.
 ///
-/// `..` may stand at the target's beginning only. Behind a name it would be taken after that name was followed, and where that is a link,
-/// too, two links that each look harmless lead out together (`a/l` → `..`, `m` → `a/l/../../etc`).
-/// Errors: [`PathError::Outside`] if it does not, others if it is no target.
+/// `..` is allowed at the start of the target only. After a name it would apply to what the name
+/// leads to. If that is a link too, two links that are harmless alone lead out together (`a/l` →
+/// `..`, `m` → `a/l/../../etc`).
+/// Errors: [`PathError::Outside`] if the link may lead out, others if the target is not valid.
 pub fn check_target(path: &[u8], target: &[u8]) -> Result<(), PathError> {
     if PATH_BYTES_MAX < target.len() {
         return Err(PathError::TooLong(shown(target.get(..64).unwrap_or(target))));

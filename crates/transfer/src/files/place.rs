@@ -1,4 +1,4 @@
-//! Files get their names.
+//! Gives received files their names.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::ErrorKind;
@@ -17,21 +17,24 @@ use super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, Entry, FileError, Kind, Modified};
 
 impl Destination {
-    /// Verifies all files by the sender's `digests`, in the order of [`Manifest::files`](super::Manifest::files); gives them their
-    /// permissions and times; makes them durable; and only then their names. Links come last.
+    /// Verifies all files by the sender's `digests`, in the order of
+    /// [`Manifest::files`](super::Manifest::files). Then it sets their permissions and times, makes
+    /// them durable, and only then gives them their names. Links come last.
     ///
-    /// Files that were there already are replaced if that was asked, else not, even if they came in the meantime.
-    /// Directories that were there keep their permissions and times. If it fails or is killed, it goes on when it is opened and
-    /// finished again.
-    /// Errors: [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
+    /// Existing files are replaced only if the configuration allows it, also if they appeared in
+    /// the meantime. Existing directories keep their permissions and times. If it fails or is
+    /// killed, it continues when the destination is opened and finished again.
+    /// Errors: [`FileError::Incomplete`]; [`FileError::Digest`], and that file is received again;
+    /// an error of the system.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         self.give_names(digests, &AtomicBool::new(false))?.forget()
     }
 
-    /// As [`finish`](Self::finish), but that it is done stays in the journal until it is [forgotten](Placed::forget): who does not know
-    /// that all is there may ask again until then, and is told so.
-    /// Errors: those of [`finish`](Self::finish); [`FileError::Stopped`] if `stop` is set while files are
-    /// read to verify them. What is verified gets its name all the same.
+    /// Like [`finish`](Self::finish), but the journal records that the transfer is done until it is
+    /// [forgotten](Placed::forget). Until then a sender that does not know the result can request
+    /// it again.
+    /// Errors: those of [`finish`](Self::finish); [`FileError::Stopped`] if `stop` is set while
+    /// files are read to verify them. After the verification `stop` has no effect.
     pub fn give_names(mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Placed, FileError> {
         if self.missing() != 0 {
             return Err(FileError::Incomplete { missing: self.missing() });
@@ -41,7 +44,7 @@ impl Destination {
         if files != digests.len() {
             return Err(FileError::Digests(digests.len(), files));
         }
-        // Else all was verified before the first file got its name.
+        // Otherwise all files were verified before the first one got its name.
         if self.placing.is_none() {
             self.verify(digests, stop)?;
             self.prepare()?;
@@ -50,14 +53,14 @@ impl Destination {
         Ok(Placed(self))
     }
 
-    /// Whether each entry is there, under its own name or that of its partial file: what was given its name in a session before may have
-    /// been taken away since, or changed. Those that are not.
+    /// Indices of entries that exist neither under their own name nor under that of their partial
+    /// file: a file that got its name in an earlier session may have been removed or changed since.
     pub(super) fn lost(&mut self, made: &[u64]) -> Result<Vec<usize>, FileError> {
         let manifest = Arc::clone(&self.manifest);
         let mut lost = vec![];
         for (index, entry) in manifest.entries().iter().enumerate() {
             if entry.kind == Kind::Directory {
-                // One of this transfer's that nobody may enter hides what is in it.
+                // A directory of this transfer without access permissions hides its contents.
                 if made.contains(&(index as u64)) && self.jail.kind(&entry.path)?.is_some() {
                     self.make_directory(entry, true)?;
                 }
@@ -104,12 +107,12 @@ impl Destination {
         }
     }
 
-    /// All that can be done before the first file has its name.
+    /// Does all that can be done before the first file gets its name.
     pub(super) fn prepare(&mut self) -> Result<(), FileError> {
         let mut made = vec![];
         let manifest = Arc::clone(&self.manifest);
         let entries = manifest.entries();
-        // Times and permissions are not data: fdatasync(2) would leave them.
+        // fdatasync(2) does not cover times and permissions, because they are not data.
         let is_few = entries.len() <= SYNCED_ALONE_MAX;
         for (index, entry) in entries.iter().enumerate() {
             let path = self.jail.shown(&entry.path);
@@ -159,7 +162,7 @@ impl Destination {
         let mut placed = HashSet::new();
         for (index, entry) in files.chain(links) {
             self.rename(index, entry, &mut placed)?;
-            // Also of those that got their names before a crash.
+            // Also directories of files that got their names before a crash.
             let mut above = &entry.path[..];
             while let Some(slash) = above.iter().rposition(|byte| *byte == b'/') {
                 above = &above[..slash];
@@ -170,12 +173,12 @@ impl Destination {
         }
         let is_few = entries.len() <= SYNCED_ALONE_MAX;
         if is_few {
-            // Before some of them can no longer be read.
+            // Sync before some directories become unreadable.
             for path in changed {
                 self.sync_directory(path)?;
             }
         }
-        // From the deepest up: a directory that nobody may write to would not take what is below it.
+        // Deepest first: without write permission on a directory, nothing below it can change.
         for (index, entry) in entries.iter().enumerate().rev() {
             if made.contains(&(index as u64)) && entry.kind == Kind::Directory {
                 self.change_directory(entry, is_few)?;
@@ -193,7 +196,8 @@ impl Destination {
             Ok(Some(directory)) => system::sync(directory)
                 .map_err(|error| FileError::io(self.jail.shown(path), "made durable", error)),
             Ok(None) => Ok(()),
-            // One that was there, and may be written to but not read: its own file system will see to it.
+            // An existing directory may be writable but not readable: its file system syncs it in
+            // time.
             Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Ok(()),
             Err(error) => Err(error),
         }
@@ -211,8 +215,8 @@ impl Destination {
             })
     }
 
-    /// Makes a directory that can be written to; what it is to be like comes when all is in it. One that `is_own` was made by this transfer,
-    /// perhaps before a crash.
+    /// Creates a writable directory; it gets its permissions when its contents are complete. If it
+    /// `is_own`, this transfer created it, perhaps before a crash.
     fn make_directory(&mut self, entry: &Entry, is_own: bool) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
         let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
@@ -221,7 +225,7 @@ impl Destination {
             Err(Errno::EXIST) => {}
             Err(error) => return Err(FileError::io(path, "made", error)),
         }
-        // A link is no directory of its own.
+        // A link does not count as a directory.
         match system::let_in(parent, name, is_own) {
             Ok(()) => Ok(()),
             Err(error) if system::is_no_directory(error) => Err(FileError::Exists(path)),
@@ -229,7 +233,8 @@ impl Destination {
         }
     }
 
-    /// Gives an entry its name, if it has not got it; `placed` are the inodes of those that have.
+    /// Gives an entry its name, if it does not have it yet. `placed` collects the inodes of entries
+    /// that have their names.
     fn rename(&mut self, index: usize, entry: &Entry, placed: &mut HashSet<u64>) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
         let (partial, from) = (self.partial.as_fd(), partial_name(index));
@@ -244,7 +249,7 @@ impl Destination {
             Err(error) => return Err(FileError::io(path, "read", error)),
         };
         let renamed = match system::rename_unless_there((partial, &from), (parent, name)) {
-            // Not every file system can; a second name is refused by all that have such where there is one already.
+            // Not every file system can do this. A hard link never replaces an existing name.
             Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
                 linkat(partial, &from, parent, name, AtFlags::empty())
                     .and_then(|()| unlinkat(partial, &from, AtFlags::empty()))
@@ -253,9 +258,9 @@ impl Destination {
         };
         let renamed = match renamed {
             Err(Errno::EXIST) => match statat(parent, name, nofollow).map(|stat| system::inode(&stat)) {
-                // A crash came between its second name and the end of its first.
+                // A crash came after the second name was added and before the first was removed.
                 Ok(there) if there == inode => unlinkat(partial, &from, AtFlags::empty()),
-                // Another of this transfer's, which is one with it to a file system that knows no capitals.
+                // Another entry of this transfer has this name, on a file system that ignores case.
                 Ok(there) if placed.contains(&there) => return Err(FileError::Alike(path)),
                 _ if self.config.replace => renameat(partial, &from, parent, name),
                 _ => Err(Errno::EXIST),
@@ -273,29 +278,29 @@ impl Destination {
     }
 }
 
-/// All files have their names, and the journal says so.
+/// All files have their names, and the journal records it.
 #[derive(Debug)]
 pub struct Placed(Destination);
 
 impl Placed {
-    /// Removes the journal: all who are to know that it is done know it.
-    /// Errors: what the system refuses; the files are there all the same.
+    /// Removes the journal, when both ends know that the transfer is done.
+    /// Errors: of the system; the files have their names all the same.
     pub fn forget(self) -> Result<(), FileError> {
         self.0.remove_partial()
     }
 }
 
-/// Whether it is the file that got this name, by its size and time.
+/// Whether it is the file that got this name, by size and time.
 fn is_same(stat: &Stat, entry: &Entry) -> bool {
     let Kind::File { size, .. } = &entry.kind else { return false };
     let (seconds, nanos) = system::modified(stat);
     let Modified { seconds: own, nanos: fine } = entry.modified;
-    // FAT keeps two seconds, and some other file systems one.
+    // FAT stores times in steps of two seconds, some other file systems in seconds.
     let is_then = (seconds, nanos) == (own, fine.into()) || nanos == 0 && seconds.abs_diff(own) < 2;
     FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == *size && is_then
 }
 
-/// When it was read last is not known here, and left.
+/// The time of the last read is unknown here, and stays as it is.
 fn times(modified: Modified) -> Timestamps {
     let last_modification = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanos.into() };
     Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification }

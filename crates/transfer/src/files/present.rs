@@ -1,4 +1,4 @@
-//! Files that are there already under their names, to be compared with what a sender has.
+//! Compares files that exist already under their names with those of a sender.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use super::jail::Jail;
 use super::{DestinationConfig, Entry, FileError, Kind, Manifest};
 
-/// All entries of a manifest, which were found under their names with the sizes that it says. Nothing is ever written.
+/// All entries of a manifest, found under their names with the sizes of the manifest. Nothing is
+/// ever written.
 #[derive(Debug)]
 pub struct Present {
     jail: Jail,
@@ -21,9 +22,9 @@ pub struct Present {
 }
 
 impl Present {
-    /// Looks for all entries below the directory `root`: files by their size, links by their target; permissions and times may be others.
-    /// `None` if one is not there so.
-    /// Errors: a path that leads through a link or another file system; what the system refuses;
+    /// Finds all entries below the directory `root`: files by size, links by target. Permissions
+    /// and times may differ. `None` if an entry is missing or differs.
+    /// Errors: a path through a link or to another file system; an error of the system;
     /// [`FileError::Stopped`] once `stop` is set.
     pub fn find(
         root: &Path,
@@ -45,9 +46,10 @@ impl Present {
         &self.manifest
     }
 
-    /// Reads all files and compares them with the sender's `digests`, in the order of [`Manifest::files`].
-    /// Errors: [`FileError::Exists`] with the first that differs, or may not be read; what the system
-    /// refuses; [`FileError::Stopped`] within one read after `stop` is set.
+    /// Reads all files and compares them with the sender's `digests`, in the order of
+    /// [`Manifest::files`].
+    /// Errors: [`FileError::Exists`] with the first file that differs or cannot be read; an error
+    /// of the system; [`FileError::Stopped`] within one read after `stop` is set.
     pub fn verify(mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<(), FileError> {
         let files = self.manifest.files().count();
         if files != digests.len() {
@@ -89,7 +91,8 @@ fn is_there(jail: &mut Jail, entry: &Entry) -> Result<bool, FileError> {
     })
 }
 
-/// The file of an entry; `None` if it is gone or may not be read, so that nothing can be said of its contents.
+/// Opens the file of an entry; `None` if it is gone or may not be read, so that its contents are
+/// unknown.
 fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
     let path = jail.shown(&entry.path);
     let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(None) };
@@ -101,8 +104,8 @@ fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
     }
 }
 
-/// Whether a file is what an entry and the BLAKE3 of its data say: of its size, with zeros where
-/// the entry has holes. `false` also once `stop` is set.
+/// Whether a file has the size, the data and the holes of an entry, by the BLAKE3 of its data and
+/// zeros in the holes. `false` also once `stop` is set.
 fn holds(
     file: &File,
     entry: &Entry,
@@ -128,13 +131,13 @@ fn holds(
         }
         end = data.end;
     }
-    // A hole is not read: a file that has become shorter within one is seen by its length.
+    // Holes are not read: only the length shows that a file was cut within one.
     let is_same = is_zeros(file, end..*size, buffer, stop)? && file.metadata()?.len() == *size;
     Ok(is_same && hasher.finalize().as_bytes() == digest)
 }
 
 /// Whether all bytes of a range are zeros. The file's own holes are not read: a few bytes of a
-/// manifest make them as long as a disk reads in days.
+/// manifest can claim a hole that a disk takes days to read.
 fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool) -> std::io::Result<bool> {
     let mut at = range.start;
     while at < range.end {
@@ -147,8 +150,8 @@ fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool
     Ok(true)
 }
 
-/// The first data of a file in a range, up to the next hole; empty at its end if there are none.
-/// All of the range where the file system does not report holes.
+/// The first data of a file in a range, up to the next hole. Empty, at the end of the range, if
+/// there are none; the whole range if the file system does not report holes.
 fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     let start = match seek(file, SeekFrom::Data(range.start)) {
         Ok(start) => start.clamp(range.start, range.end),
@@ -161,14 +164,14 @@ fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
     }
     match seek(file, SeekFrom::Hole(start)) {
         Ok(end) if start < end => Ok(start..end.min(range.end)),
-        // The file has changed since, or the file system contradicts itself: what is there is read.
+        // The file changed since, or the file system contradicts itself: read the rest.
         Ok(_) | Err(Errno::NXIO) => Ok(start..range.end),
         Err(error) => Err(error),
     }
 }
 
-/// Whether `fits` every piece of a range, up to the first that does not; a file that has become
-/// shorter does not. `false` also once `stop` is set.
+/// Whether `fits` accepts every piece of a range; stops at the first that it refuses. A file that
+/// became shorter does not fit. `false` also once `stop` is set.
 fn read(
     file: &File,
     range: Range<u64>,
@@ -193,6 +196,6 @@ fn read(
     Ok(true)
 }
 
-/// Few system calls for large files, no burden for a host that takes several transfers, and read
-/// within a second from the slowest disks.
+/// Bytes of a read: few system calls for large files, little memory for a host with several
+/// transfers, and less than a second on the slowest disks.
 const BUFFER_BYTES: usize = 1 << 20;

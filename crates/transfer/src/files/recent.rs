@@ -1,8 +1,8 @@
-//! A few things, of which the one longest unused makes room.
+//! A cache that drops the value that was used least recently.
 
 /// At most `room` values by key.
 ///
-/// Searched from the most recent on: what is asked for is mostly what was asked for last.
+/// A search begins at the most recent value: most requests are for the same key as the last one.
 #[derive(Debug)]
 pub(super) struct Recent<K, V> {
     kept: Vec<(K, V)>,
@@ -10,12 +10,12 @@ pub(super) struct Recent<K, V> {
 }
 
 impl<K: PartialEq, V> Recent<K, V> {
-    /// Room for `room` values, one at least.
+    /// Creates a cache of `room` values, at least one.
     pub(super) fn new(room: usize) -> Self {
         Self { kept: vec![], room: room.max(1) }
     }
 
-    /// The value of `key`, made if it is not there.
+    /// The value of `key`, made if it is absent.
     pub(super) fn get_or<E>(&mut self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<&mut V, E> {
         match self.kept.iter().rposition(|(of, _)| *of == key) {
             Some(index) if index + 1 < self.kept.len() => {
@@ -25,24 +25,24 @@ impl<K: PartialEq, V> Recent<K, V> {
             Some(_) => {}
             None => drop(self.put(key, make()?)),
         }
-        // It was pushed, or is the last.
+        // The value was pushed, or was the last already.
         let (_, value) = self.kept.last_mut().expect("one is kept");
         Ok(value)
     }
 
-    /// Adds a value whose key is not there; the one that went for it.
+    /// Adds a value with a key that is absent; returns the value that was dropped for it.
     pub(super) fn put(&mut self, key: K, value: V) -> Option<V> {
         let gone = (self.room <= self.kept.len()).then(|| self.kept.remove(0).1);
         self.kept.push((key, value));
         gone
     }
 
-    /// The value of `key`, if it is there.
+    /// The value of `key`, if it is present.
     pub(super) fn peek(&self, key: &K) -> Option<&V> {
         self.kept.iter().rev().find(|(of, _)| of == key).map(|(_, value)| value)
     }
 
-    /// Drops what `is_kept` does not hold.
+    /// Drops the values with keys that `is_kept` refuses.
     pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&K) -> bool) {
         self.kept.retain(|(key, _)| is_kept(key));
     }

@@ -1,4 +1,4 @@
-//! Reading what is sent.
+//! Reads files that are sent, as one object.
 
 mod remembered;
 
@@ -16,29 +16,31 @@ use super::walk::{State, open_unfollowed, walk};
 use super::{Entry, FileError, GROUP_BYTES, Kind, Manifest, Notice, Tree, WalkConfig};
 use remembered::Remembered;
 
-/// Groups kept after they were read, 16 MiB: what is sent next comes from memory.
+/// Groups kept after they were read, 16 MiB: the packets after the first are copied from memory.
 const BLOCKS_KEPT: usize = 64;
 
-/// Files kept open, well below the 1024 descriptors that a process has at least on Linux.
+/// Most files kept open, well below Linux's usual limit of 1024 for a process.
 const FILES_OPEN: usize = 64;
 
-/// A file is hashed anew each time its status changes and its size and time of modification do not (a name, a link, permissions, or somebody
-/// who sets the time back); after so many times it counts as changed, so that there is an end.
+/// A file is hashed again each time its status changes but its size and time of modification do not
+/// (a rename, a link, permissions, or a time that was set back). After this many times it counts as
+/// changed, so that hashing ends.
 const TOUCHES_MAX: u8 = 8;
 
 /// The sender's files as one object.
 ///
-/// What is read is hashed as it is read the first time. Each file is compared with what the walk saw whenever a part of it is read: whose
-/// size, time of modification or inode is another is an error that names it. Where only the time of its status is another, what was hashed
-/// of it is forgotten, so that [`digest`](Self::digest) is of what it says then.
+/// Bytes are hashed when they are read for the first time. Whenever a part of a file is read, the
+/// file is compared with its state at the walk: if size, time of modification or inode differ, the
+/// error names the file. If only the time of its status differs, the file's hashes are discarded,
+/// so that [`digest`](Self::digest) is of its present contents.
 #[derive(Debug)]
 pub struct Source {
     manifest: Manifest,
-    /// Of each entry, where it is and what it was like.
+    /// Path and state of each entry.
     places: Vec<Place>,
     open: Recent<usize, File>,
     blocks: Recent<(usize, u64), Vec<u8>>,
-    /// Of a block that went, for the next.
+    /// Buffer of a dropped block, for the next block.
     spare: Vec<u8>,
     trees: HashMap<usize, Tree>,
     digests: HashMap<usize, [u8; 32]>,
@@ -53,8 +55,8 @@ struct Place {
 }
 
 impl Source {
-    /// Finds all that is below `paths`, and says what is left out.
-    /// Errors: what cannot be read or sent.
+    /// Finds all that is below `paths`, and returns notices of what is left out.
+    /// Errors: a path that cannot be read or sent.
     pub fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Self, Vec<Notice>), FileError> {
         let (found, notices) = walk(paths, config)?;
         let mut by_path: HashMap<Vec<u8>, Place> = HashMap::new();
@@ -63,7 +65,7 @@ impl Source {
             by_path.insert(one.entry.path.clone(), Place { path: one.at, state: one.state, touches: 0 });
             entries.push(one.entry);
         }
-        // A path that comes twice is refused here.
+        // A path that occurs twice is refused here.
         let manifest = Manifest::new(entries)?;
         let places = manifest.entries().iter().filter_map(|entry| by_path.remove(&entry.path)).collect();
         let source = Self {
@@ -83,7 +85,8 @@ impl Source {
         &self.manifest
     }
 
-    /// Reads the object from `offset` on, as much as `out` holds. Whole groups of [`GROUP_BYTES`] go straight to `out`.
+    /// Fills `out` with the bytes of the object from `offset` on. Whole groups of [`GROUP_BYTES`]
+    /// are read straight into `out`.
     /// Errors: a file that cannot be read or has changed; a range beyond the object.
     pub fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FileError> {
         let end = offset.saturating_add(out.len() as u64);
@@ -97,7 +100,7 @@ impl Source {
             let of = self.manifest.range(entry);
             let group = (at - of.start) / GROUP_BYTES;
             let whole = self.group(entry, group);
-            // As far as the group goes, which may be beyond the extent.
+            // Up to the end of the group, which may be beyond the extent.
             let part = at..end.min(whole.end);
             let (into, after) = std::mem::take(&mut rest).split_at_mut((part.end - at) as usize);
             let within = (at - whole.start) as usize;
@@ -120,8 +123,9 @@ impl Source {
         Ok(())
     }
 
-    /// Reads, and hashes, the group of a file that has its bytes at `offset`, if it was not yet; where the next one begins. Who has time
-    /// before [`digest`](Self::digest)s are asked for spends it here, a group at a time.
+    /// Reads and hashes the group of a file that contains the byte at `offset`, unless it was
+    /// hashed before; returns the offset of the next group. A caller that has time before it needs
+    /// [`digest`](Self::digest)s calls this, a group at a time.
     /// Errors: as [`read`](Self::read).
     pub fn hash_at(&mut self, offset: u64) -> Result<u64, FileError> {
         let Some(piece) = self.manifest.pieces(offset..offset.saturating_add(1)).next() else {
@@ -139,15 +143,16 @@ impl Source {
         Ok(whole.end)
     }
 
-    /// BLAKE3 of a file's data, holes left out (so that of a file without holes is what `b3sum` prints); 0 for what is no file.
-    /// What was not read yet is read now: all that the receiver had before, and that was not [remembered](Self::remember).
+    /// BLAKE3 of a file's data without its holes (for a file without holes, what `b3sum` prints); 0
+    /// for an entry that is not a file. What was not read yet is read now: all that the receiver
+    /// had before and that was not [remembered](Self::remember).
     /// Errors: a file that cannot be read or has changed.
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         if !matches!(self.manifest.entries().get(entry), Some(Entry { kind: Kind::File { .. }, .. })) {
             return Ok([0; 32]);
         }
         loop {
-            // What was open all the time may have been replaced.
+            // A file that stayed open may have been replaced.
             if let Some(Place { path, .. }) = self.places.get(entry) {
                 let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
                     .map_err(|error| FileError::io(path, "found", error))?;
@@ -159,7 +164,7 @@ impl Source {
             let tree = self.tree(entry);
             if let Some(root) = tree.root() {
                 self.digests.insert(entry, root);
-                // Else it is written again.
+                // Remembered hashes may have to be rewritten from the tree.
                 if self.remembered.is_none() {
                     self.trees.remove(&entry);
                 }
@@ -192,7 +197,7 @@ impl Source {
         self.digests.contains_key(&entry) || self.trees.get(&entry).is_some_and(|tree| tree.contains(group))
     }
 
-    /// Where a group of a file is in the object.
+    /// Range of a group of a file in the object.
     fn group(&self, entry: usize, group: u64) -> Range<u64> {
         let of = self.manifest.range(entry);
         let start = of.start + group * GROUP_BYTES;
@@ -202,7 +207,7 @@ impl Source {
     /// Reads a group and hashes it.
     fn fetch_and_hash(&mut self, entry: usize, group: u64, out: &mut [u8]) -> Result<(), FileError> {
         let whole = self.group(entry, group);
-        // Again, if its status changed meanwhile: as often as `TOUCHES_MAX`.
+        // Again if the file's status changed meanwhile, at most `TOUCHES_MAX` times.
         while !self.fetch(entry, whole.clone(), out)? {}
         let value = self.tree(entry).insert_bytes(group, out);
         if let Some(remembered) = &mut self.remembered {
@@ -212,7 +217,7 @@ impl Source {
         Ok(())
     }
 
-    /// Reads a part of a group; whether the file's status stayed as it was meanwhile.
+    /// Reads a part of a group; returns whether the file's status stayed the same meanwhile.
     fn fetch(&mut self, entry: usize, part: Range<u64>, out: &mut [u8]) -> Result<bool, FileError> {
         let Some(Place { path, state, .. }) = self.places.get(entry) else { return Ok(true) };
         let size = state.size;
@@ -225,7 +230,7 @@ impl Source {
         })?;
         let mut is_steady = true;
         if let Some(before) = before {
-            // Of a FIFO that came in its place nothing is read.
+            // Nothing is read from a FIFO that replaced the file.
             is_steady = compare(path, *state, before)?;
         }
         for piece in self.manifest.pieces(part.clone()) {
@@ -243,7 +248,8 @@ impl Source {
         Ok(is_steady & self.compare(entry, now)?)
     }
 
-    /// Compares a file with what it was; `false` if only its status changed, and then what was hashed of it is forgotten.
+    /// Compares a file with its known state. If only its status changed, discards its hashes and
+    /// returns `false`.
     fn compare(&mut self, entry: usize, now: State) -> Result<bool, FileError> {
         let Some(place) = self.places.get_mut(entry) else { return Ok(true) };
         if compare(&place.path, place.state, now)? {
@@ -267,7 +273,7 @@ fn state_of(path: &Path, file: &File) -> Result<State, FileError> {
     Ok(State::of(&fstat(file).map_err(|error| FileError::io(path, "read", error))?))
 }
 
-/// `false` if nothing but the time of the status is another.
+/// `false` if only the time of the status differs.
 fn compare(path: &Path, before: State, now: State) -> Result<bool, FileError> {
     if now.size < before.size {
         return Err(FileError::Shrank { path: path.into(), end: now.size, size: before.size });

@@ -1,4 +1,4 @@
-//! What systems do differently with files.
+//! File operations that differ between systems.
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat, chmodat, fstat, statat};
 use rustix::fs::{CWD, openat};
 use rustix::io::Errno;
 
-/// How a directory is opened to go through it. Linux does not ask that it be readable.
+/// Flags to open a directory on a path. Linux does not require read permission for it.
 pub(super) const PASSED: OFlags = {
     #[cfg(target_os = "linux")]
     let how = OFlags::PATH;
@@ -19,18 +19,19 @@ pub(super) const PASSED: OFlags = {
     how.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 };
 
-/// What a system says that was to open a directory, and found a link or no directory: `O_NOFOLLOW` of POSIX.1-2017, and FreeBSD's EMLINK.
+/// Whether a directory could not be opened because there is a link or something else: `O_NOFOLLOW`
+/// of POSIX.1-2017, and FreeBSD's EMLINK.
 pub(super) fn is_no_directory(error: Errno) -> bool {
     matches!(error, Errno::LOOP | Errno::NOTDIR | Errno::MLINK)
 }
 
-/// What a file system says that has no locks.
+/// Whether the error means that a file system has no locks.
 pub(super) fn has_no_locks(error: Errno) -> bool {
-    // The last two are one on Linux, and two elsewhere.
+    // The last two are equal on Linux, and differ elsewhere.
     [Errno::NOLCK, Errno::NOSYS, Errno::NOTSUP, Errno::OPNOTSUPP].contains(&error)
 }
 
-/// Makes a file's data durable, and what finds them.
+/// Makes a file's data durable, and the metadata to find them.
 pub(super) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     return rustix::fs::fdatasync(file);
@@ -40,7 +41,8 @@ pub(super) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
 
 /// Makes a file or directory durable.
 pub(super) fn sync(file: impl AsFd) -> Result<(), Errno> {
-    // fsync(2) of macOS leaves the data in the disk's own memory; not every file system has the other, and what else it says is an error.
+    // fsync(2) of macOS leaves the data in the disk's cache. Not every file system has the full
+    // sync; any other error of it is returned.
     #[cfg(target_vendor = "apple")]
     match rustix::fs::fcntl_fullfsync(&file) {
         Err(Errno::NOTSUP | Errno::INVAL | Errno::NOTTY) => {}
@@ -49,14 +51,15 @@ pub(super) fn sync(file: impl AsFd) -> Result<(), Errno> {
     rustix::fs::fsync(file)
 }
 
-/// Files that are synced one by one; more are synced with all else on their file system, where it can be (syncfs(2) of Linux).
+/// Most files that are synced one by one. More files are synced together with their whole file
+/// system, where the system can do that (syncfs(2) of Linux).
 pub(super) const SYNCED_ALONE_MAX: usize = if cfg!(target_os = "linux") { 32 } else { usize::MAX };
 
-/// Makes all of a file system durable.
+/// Makes a whole file system durable.
 pub(super) fn sync_all(on: impl AsFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     return rustix::fs::syncfs(on);
-    // Nobody asks for it: see `SYNCED_ALONE_MAX`.
+    // Never called here: see `SYNCED_ALONE_MAX`.
     #[cfg(not(target_os = "linux"))]
     {
         let _ = on;
@@ -64,7 +67,8 @@ pub(super) fn sync_all(on: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Has Linux begin to write what is dirty, and forget what is not (mm/fadvise.c); where it does not, it is written when it is synced.
+/// Makes Linux start to write dirty pages, and drop clean ones (mm/fadvise.c). On other systems
+/// they are written when they are synced.
 pub(super) fn begin_writing(file: BorrowedFd<'_>, offset: u64, length: Option<NonZeroU64>) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);
@@ -72,7 +76,8 @@ pub(super) fn begin_writing(file: BorrowedFd<'_>, offset: u64, length: Option<No
     let _ = (file, offset, length);
 }
 
-/// Says that a file is read from its start to its end: Linux reads twice as much ahead then (mm/fadvise.c). It is but advice.
+/// Advises the system that a file is read from its start to its end: then Linux reads twice as much
+/// ahead (mm/fadvise.c).
 pub(super) fn read_from_start_to_end(file: impl AsFd) {
     #[cfg(target_os = "linux")]
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
@@ -80,8 +85,8 @@ pub(super) fn read_from_start_to_end(file: impl AsFd) {
     let _ = file;
 }
 
-/// Takes room for a part of a file that is as long as it will be. `NOTSUP` where the file system or the system cannot: macOS takes room
-/// behind a file's end alone.
+/// Allocates space for a part of a file that has its final length already. `NOTSUP` if the file
+/// system or the system cannot: macOS allocates only after a file's end.
 pub(super) fn allocate(file: impl AsFd, offset: u64, length: u64) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     return rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), offset, length);
@@ -92,7 +97,8 @@ pub(super) fn allocate(file: impl AsFd, offset: u64, length: u64) -> Result<(), 
     }
 }
 
-/// Gives a file another name, which nothing has; `INVAL`, `NOSYS` or `NOTSUP` where that cannot be said in one call.
+/// Renames a file to a name that must not exist; `INVAL`, `NOSYS` or `NOTSUP` where one call cannot
+/// do that.
 pub(super) fn rename_unless_there(
     from: (BorrowedFd<'_>, &str),
     to: (BorrowedFd<'_>, &[u8]),
@@ -106,7 +112,7 @@ pub(super) fn rename_unless_there(
     }
 }
 
-/// Whether a directory that was opened has its name no more, or another has it.
+/// Whether an opened directory lost its name, or another one has it.
 pub(super) fn is_gone(directory: &OwnedFd, above: impl AsFd, name: &str) -> Result<bool, Errno> {
     let own = fstat(directory)?;
     match statat(above, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -116,21 +122,22 @@ pub(super) fn is_gone(directory: &OwnedFd, above: impl AsFd, name: &str) -> Resu
     }
 }
 
-/// Checks that a directory is one; and if `is_own`, its owner may do all with it from then on.
+/// Checks that it is a directory. If it `is_own`, gives its owner all permissions.
 #[cfg(target_os = "linux")]
 pub(super) fn let_in(above: BorrowedFd<'_>, name: &[u8], is_own: bool) -> Result<(), Errno> {
     use std::os::fd::AsRawFd;
     let there = openat(above, name, PASSED, Mode::empty())?;
     let mode = fstat(&there)?.st_mode & 0o7777;
     if is_own && mode & 0o700 != 0o700 {
-        // By its descriptor, as no link can come between; fchmod(2) refuses one that could not be opened to be read.
+        // By its descriptor, so that no link can come between; fchmod(2) refuses descriptors that
+        // are opened with O_PATH.
         let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
         chmodat(CWD, by_descriptor, Mode::from_raw_mode(mode | 0o700), AtFlags::empty())?;
     }
     Ok(())
 }
 
-/// As on Linux; a link that came between would get the permissions itself, and not what it leads to.
+/// As on Linux. A link that came between would get the permissions itself, not its target.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn let_in(above: BorrowedFd<'_>, name: &[u8], is_own: bool) -> Result<(), Errno> {
     let there = statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?;
@@ -162,7 +169,7 @@ pub(super) fn modified(stat: &Stat) -> (i64, u64) {
     (stat.st_mtime as i64, stat.st_mtime_nsec as u64)
 }
 
-/// When a file's status changed: as [`modified`].
+/// When a file's status changed, in the units of [`modified`].
 #[cfg_attr(target_os = "linux", expect(clippy::unnecessary_cast, reason = "other systems have other signs"))]
 pub(super) fn changed(stat: &Stat) -> (i64, u64) {
     (stat.st_ctime as i64, stat.st_ctime_nsec as u64)

@@ -18,7 +18,7 @@ use super::*;
 
 const ID: TransferId = TransferId([7; 16]);
 
-/// Bytes that differ from place to place, the same for each seed.
+/// Pseudo-random bytes, the same for each seed.
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -46,7 +46,8 @@ fn destination(root: &Path, manifest: &Manifest) -> Result<Destination, FileErro
     )
 }
 
-/// Sends what is missing, in packets of 1000 bytes, in an order that `seed` makes; at most `packets`.
+/// Sends what is missing of the first `packets` packets of 1000 bytes, in an order that depends on
+/// `seed`.
 fn send(source: &mut Source, destination: &mut Destination, seed: u64, packets: usize) {
     let bytes = source.manifest().bytes();
     let mut starts: Vec<u64> = (0..bytes.div_ceil(1000)).map(|packet| packet * 1000).collect();
@@ -63,7 +64,7 @@ fn send(source: &mut Source, destination: &mut Destination, seed: u64, packets: 
     }
 }
 
-/// A file of `bytes` below `root`.
+/// Creates a file of `bytes` below `root`.
 fn make(root: &Path, name: &str, bytes: usize) -> PathBuf {
     let path = root.join(name);
     fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,17 +1,19 @@
-//! BLAKE3 of what comes in any order.
+//! BLAKE3 of a file that arrives in parts, in any order.
 
 use std::collections::BTreeMap;
 
 use blake3::Hasher;
 use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
-/// Bytes that are hashed at once: a subtree of 256 chunks, wide enough for any SIMD, small enough to be in the processor's cache when
-/// it is read back.
+/// Bytes that are hashed at once: a subtree of 256 chunks. That is wide enough for any SIMD, and
+/// small enough to be in the processor's cache when it is read back.
 pub const GROUP_BYTES: u64 = 256 << 10;
 
-/// The BLAKE3 tree of one file, grown from groups of [`GROUP_BYTES`] in any order (BLAKE3 §2.1 and §5.1 on its shape).
+/// The BLAKE3 tree of one file, built from groups of [`GROUP_BYTES`] in any order (its shape:
+/// BLAKE3 §2.1 and §5.1).
 ///
-/// Neighbours are merged as soon as both are there, so that what is kept is in proportion to the holes, not to the file.
+/// Neighbours are merged as soon as both are there, so memory is in proportion to the holes, not to
+/// the file.
 ///
 /// ```
 /// use barograph_transfer::testkit::files::{GROUP_BYTES, Tree};
@@ -27,12 +29,12 @@ pub const GROUP_BYTES: u64 = 256 << 10;
 #[derive(Clone, Debug)]
 pub struct Tree {
     groups: u64,
-    /// By level and index: the subtree of groups `index << level` to `(index + 1) << level`.
+    /// Subtrees by level and index: groups `index << level` to `(index + 1) << level`.
     nodes: BTreeMap<(u8, u64), ChainingValue>,
 }
 
 impl Tree {
-    /// Of a file of `bytes`.
+    /// Creates the tree of a file of `bytes`.
     pub fn new(bytes: u64) -> Self {
         // The empty input is one chunk, too.
         let groups = bytes.div_ceil(GROUP_BYTES).max(1);
@@ -43,7 +45,7 @@ impl Tree {
         tree
     }
 
-    /// The chaining value of a group of this file; the digest itself where there is but one.
+    /// The chaining value of a group of this file; the digest itself if it is the only group.
     pub(super) fn hash_group(&self, group: u64, bytes: &[u8]) -> ChainingValue {
         let mut hasher = Hasher::new();
         if self.groups == 1 {
@@ -52,15 +54,16 @@ impl Tree {
         hasher.set_input_offset(group * GROUP_BYTES).update(bytes).finalize_non_root()
     }
 
-    /// Adds a group: its chaining value.
-    /// Panics: if it is longer than [`GROUP_BYTES`], or empty in a file that is not.
+    /// Hashes and adds a group; returns its chaining value.
+    /// Panics: if the group is longer than [`GROUP_BYTES`], or empty in a file that is not.
     pub fn insert_bytes(&mut self, group: u64, bytes: &[u8]) -> ChainingValue {
         let value = self.hash_group(group, bytes);
         self.insert(0, group, value);
         value
     }
 
-    /// Adds a subtree of 2^`level` groups; `false`, and nothing changed, if the file has no such.
+    /// Adds a subtree of 2^`level` groups. Returns `false`, and changes nothing, if the file has no
+    /// such subtree.
     pub fn insert(&mut self, level: u8, index: u64, value: ChainingValue) -> bool {
         if !self.has(level, index) {
             return false;
@@ -69,7 +72,8 @@ impl Tree {
             return true;
         }
         let (mut level, mut index, mut value) = (level, index, value);
-        // The root is no parent like others; nor is what the file has only in part.
+        // The root is not merged like other parents, nor is a subtree that the file has only in
+        // part.
         while self.has(level + 1, index / 2) {
             let Some(sibling) = self.nodes.remove(&(level, index ^ 1)) else { break };
             let (left, right) = if index % 2 == 0 { (value, sibling) } else { (sibling, value) };
@@ -80,22 +84,22 @@ impl Tree {
         true
     }
 
-    /// Whether the group is there.
+    /// Whether the group was added, alone or in a subtree.
     pub fn contains(&self, group: u64) -> bool {
         (0..=self.groups.ilog2() as u8).any(|level| self.nodes.contains_key(&(level, group >> level)))
     }
 
-    /// Groups of the file.
+    /// Number of groups of the file.
     pub fn groups(&self) -> u64 {
         self.groups
     }
 
-    /// What is there: level, index and chaining value.
+    /// The subtrees that are kept: level, index and chaining value.
     pub fn nodes(&self) -> impl Iterator<Item = (u8, u64, &ChainingValue)> {
         self.nodes.iter().map(|((level, index), value)| (*level, *index, value))
     }
 
-    /// The file's BLAKE3, once all groups are there.
+    /// The file's BLAKE3, once all groups were added.
     pub fn root(&self) -> Option<[u8; 32]> {
         if self.groups == 1 {
             return self.nodes.get(&(0, 0)).copied();
@@ -127,7 +131,8 @@ impl Tree {
     }
 }
 
-/// The left subtree has the largest power of two that leaves something (BLAKE3 §2.1). Of 2 or more.
+/// Groups of the left subtree: the largest power of two that leaves at least one for the right
+/// subtree (BLAKE3 §2.1). `groups` is at least 2.
 fn left_groups(groups: u64) -> u64 {
     1 << (groups - 1).ilog2()
 }

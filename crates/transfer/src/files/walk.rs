@@ -1,4 +1,4 @@
-//! What is below the paths that a user gave.
+//! Finds all files below the paths that a user gave.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -20,42 +20,44 @@ use super::path::{PathError, check_path, check_target, is_reserved};
 use super::system::{self, PASSED};
 use super::{Entry, FileError, Kind, ManifestError, Modified};
 
-/// How to walk.
+/// Options of the walk over the paths to send.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WalkConfig {
-    /// Symbolic links are sent as links; else they are left out with a notice. Links that are named themselves are followed.
+    /// Whether symbolic links are sent as links; otherwise they are left out with a notice. Links
+    /// that the user named are followed.
     pub links: bool,
     /// What is done with devices, FIFOs and sockets.
     pub special: Special,
-    /// Paths are whole and without links, as who allowed them saw them: a link that came since is an error, and not followed.
+    /// Whether the paths were resolved before: they are absolute and without links, so a link found
+    /// in one now is an error.
     pub is_resolved: bool,
 }
 
-/// What is done with what is neither file, directory nor link.
+/// Handling of what is neither file, directory nor link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Special {
-    /// It is left out, and told.
+    /// It is left out, with a notice.
     #[default]
     Skip,
-    /// It is an error.
+    /// It ends the walk with an error.
     Refuse,
 }
 
-/// What was left out of what was to be sent.
+/// Something that was left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Neither file, directory nor link; and what it is.
+    /// Neither file, directory nor link, with its type.
     Special(PathBuf, &'static str),
-    /// A symbolic link, and links were not asked for.
+    /// A symbolic link, while links are not sent.
     Link(PathBuf),
-    /// A symbolic link that no receiver takes; and to where.
+    /// A symbolic link that no receiver accepts, with its target.
     Outward(PathBuf, PathBuf),
-    /// An unfinished transfer.
+    /// The directory of an unfinished transfer.
     Unfinished(PathBuf),
 }
 
-/// Something to send, and where it is.
+/// An entry to send, with its path and state.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) entry: Entry,
@@ -63,14 +65,15 @@ pub(super) struct Found {
     pub(super) state: State,
 }
 
-/// What tells that a file is the same and unchanged.
+/// Identity and state of a file, to detect changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) size: u64,
     pub(super) modified: (i64, u64),
-    /// Of its status, too: nobody can set it back (POSIX.1-2017 §4.9). It also changes with the file's name, links and permissions.
+    /// Time of the last change of the status. No program can set it back (POSIX.1-2017 §4.9).
+    /// Renames, links and permissions change it too.
     pub(super) changed: (i64, u64),
 }
 
@@ -86,11 +89,11 @@ impl State {
     }
 }
 
-/// What is to be looked at.
+/// A path that is still to be visited.
 struct Open {
-    /// The directory it is in, by a descriptor that no link put in the way later can turn.
+    /// Its directory, as a descriptor that no later link can redirect.
     above: Rc<OwnedFd>,
-    /// Its name there.
+    /// Its name in that directory.
     leaf: PathBuf,
     at: PathBuf,
     path: Vec<u8>,
@@ -101,15 +104,16 @@ impl Open {
         self.above.as_fd()
     }
 
-    /// Whether the user named it: what was named was meant.
+    /// Whether the user named this path, so that leaving it out would be an error.
     fn is_named(&self) -> bool {
         !self.path.contains(&b'/')
     }
 }
 
-/// Finds all that is to be sent. What was named is called by its last component at the receiver.
+/// Finds all that is to be sent. At the receiver, a path of `paths` has the name of its last
+/// component.
 ///
-/// Descriptors are open for as many directories as lie above one another (`path::DEPTH_MAX` at most).
+/// The directories above the current path are open (`path::DEPTH_MAX` at most).
 pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>, Vec<Notice>), FileError> {
     let (mut found, mut notices, mut extents) = (vec![], vec![], 0);
     let mut open = vec![];
@@ -144,7 +148,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
             notices.push(Notice::Unfinished(one.at));
             continue;
         }
-        // Before the walk goes on: a path that is too long shows first at its end.
+        // Before the walk descends: a path that is too long is refused here, not at its end.
         check_path(&one.path)?;
         let kind = match kind {
             FileType::Directory => {
@@ -152,7 +156,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
                 Kind::Directory
             }
             FileType::RegularFile => {
-                // Better told now than after hours.
+                // An unreadable file is reported now, not after hours.
                 accessat(one.above(), &one.leaf, Access::READ_OK, AtFlags::empty())
                     .map_err(|error| FileError::io(at, "read", error))?;
                 let found = extents_of(&one, &stat, EXTENTS_MAX - extents)?;
@@ -195,7 +199,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
     Ok((found, notices))
 }
 
-/// Adds what is in a directory.
+/// Adds the contents of a directory to `open`.
 fn list(directory: &Open, open: &mut Vec<Open>) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let above = Rc::new(openat(directory.above(), &directory.leaf, flags, Mode::empty())?);
@@ -224,10 +228,12 @@ fn special(kind: FileType) -> &'static str {
     }
 }
 
-/// Where a file's data are, if it has holes; a file of more than `most` extents is taken for one without.
+/// Ranges of a file's data, if it has holes. A file with more than `most` extents counts as one
+/// without holes.
 fn extents_of(one: &Open, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u64>>>, FileError> {
     let size = stat.st_size as u64;
-    // st_blocks counts 512 bytes, whatever the file system's blocks are (stat(3type)). Most files end here, unopened.
+    // st_blocks counts 512 bytes, whatever the file system's block is (stat(3type)). Most files
+    // return here, unopened.
     if size <= (stat.st_blocks as u64).saturating_mul(512) {
         return Ok(None);
     }
@@ -237,9 +243,9 @@ fn extents_of(one: &Open, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u
     while at < size {
         let start = match seek(&file, SeekFrom::Data(at)) {
             Ok(start) => start.min(size),
-            // Nothing but a hole up to the end.
+            // Only a hole is left, up to the end.
             Err(Errno::NXIO) => size,
-            // The file system does not know its holes.
+            // The file system does not report holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
             Err(error) => return Err(io(error)),
         };
@@ -256,7 +262,7 @@ fn extents_of(one: &Open, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u
     Ok(if is_whole { None } else { Some(extents) })
 }
 
-/// Opens a file to be read; no link, and without waiting for a FIFO's other end.
+/// Opens a file to read, without following a link or waiting for the other end of a FIFO.
 pub(super) fn open_unfollowed(above: BorrowedFd<'_>, path: &Path) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     openat(above, path, flags, Mode::empty()).map(File::from)

@@ -1,11 +1,12 @@
-//! What both ends agree on, over one TLS 1.3 connection (`docs/spec/transfer.md`, its second part): messages and their bytes.
+//! The control connection, on which both ends agree, over TLS 1.3 (`docs/spec/transfer.md`, its
+//! second part): messages and their bytes.
 //!
 //! ```text
 //! sender                              receiver
 //! Hello(token)            →
 //!                         ←           Welcome | Refuse
 //! Offer(manifest)         →
-//!                         ←           Accept(what is there already) | Refuse
+//!                         ←           Accept(ranges that are there already) | Refuse
 //! ═══════════════ datagrams ═══════════════
 //! Ping                    ⇄           Durable(bytes)
 //! Digests                 →
@@ -37,72 +38,72 @@ pub use listener::{Guest, Listener, ListenerConfig, Turned};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// The first, from the sender.
+    /// The first message, from the sender.
     Hello {
-        /// What the receiver's line says, where it asks for it.
+        /// The token of the receiver address, if the receiver requires it.
         token: Option<Token>,
         /// Name and version of the program, for people.
         software: String,
     },
-    /// The receiver takes the sender for whom it expects.
+    /// The receiver accepts the sender's identity.
     Welcome {
         /// Name and version of the program, for people.
         software: String,
-        /// The greatest manifest it reads (bytes).
+        /// Most bytes of a manifest that the receiver reads.
         manifest_bytes_max: u64,
     },
-    /// What is to be sent.
+    /// What the sender wants to send.
     Offer {
-        /// The same for the same files: how a transfer goes on where it ended.
+        /// The same for the same files, so that a transfer can resume.
         id: [u8; 16],
-        /// [`Manifest`](crate::files::Manifest), as bytes.
+        /// The encoded manifest (see [`Manifest`](crate::files::Manifest)).
         manifest: Vec<u8>,
-        /// Seals that the sender can do, the best first; each once.
+        /// Cipher suites that the sender supports, the best first, each once.
         suites: Vec<Suite>,
-        /// Bytes of the largest datagram of feedback that the sender reads.
+        /// Bytes of the largest feedback datagram that the sender reads.
         datagram_bytes_max: u32,
     },
     Accept {
-        /// The transfer's name in datagrams.
+        /// Identifier of the transfer in datagrams.
         transfer: u32,
         port: u16,
-        /// How they are sealed.
+        /// Cipher suite of the datagrams.
         suite: Suite,
         /// Bytes of the largest datagram that the receiver reads.
         datagram_bytes_max: u32,
-        /// What of the object is there already, ascending, not touching.
+        /// Ranges of the object that the receiver has already: ascending, not touching.
         held: Vec<Range<u64>>,
     },
-    /// So many bytes of the object are on the receiver's disk.
+    /// Bytes of the object that are durable at the receiver.
     Durable(u64),
-    /// Nothing to say; every 5 s in both directions.
+    /// Keeps the connection alive, every 5 s in both directions.
     Ping,
     /// BLAKE3 of each file, in the manifest's order.
     Digests(Vec<[u8; 32]>),
     /// All files are verified and have their names.
     Done,
-    /// It ends here, and why, for programs and for people.
+    /// Ends the transfer, with the reason for programs and for people.
     Refuse { reason: Reason, text: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The other is not who it should be.
+    /// The other end is not the expected one.
     NotAllowed,
-    /// Another version of the protocol, or nothing of it.
+    /// Another version of the protocol, or another protocol.
     Protocol,
     /// Too large, too many, or links.
     Quota,
-    /// Something is there already.
+    /// A file exists already.
     Exists,
-    /// No room on the disk.
+    /// No space on the disk.
     Full,
     /// Files changed while they were sent.
     Changed,
-    /// A file is not what was sent, and comes anew next time.
+    /// A file differs from what was sent, and is received again next time.
     Digest,
-    /// As many transfers as are taken are under way, or this one is.
+    /// The limit of transfers is reached, or this transfer is running already.
     Busy,
     Stopped,
     Failed,

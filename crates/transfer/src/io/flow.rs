@@ -1,4 +1,5 @@
-//! One object on its way: loops that read, seal, send, and back. No files and no agreement here.
+//! Transfers one object: loops that read, seal and send, and the reverse. Files and negotiation are
+//! elsewhere.
 
 mod ahead;
 mod behind;
@@ -17,31 +18,34 @@ pub use self::inflow::Inflow;
 pub use self::outflow::Outflow;
 use crate::proto::{Limit, Stats, Violation};
 
-/// What an object is read from; from a thread of its own, ahead of the sender.
+/// Source of an object's bytes; a thread of its own reads it, ahead of the sender.
 pub trait Origin: Send {
-    /// Reads the object from `offset` on, as much as `out` holds.
+    /// Fills `out` with the bytes of the object from `offset` on.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError>;
 
-    /// Whether a read never waits, as of memory: the sending thread reads into packets then, and spares a copy.
+    /// Whether a read never waits, as from memory: then the sending thread reads into packets,
+    /// which saves a copy.
     fn is_immediate(&self) -> bool {
         false
     }
 }
 
-/// What an object is written to; from a thread of its own.
+/// Destination of an object's bytes; a thread of its own writes to it.
 pub trait Sink: Send {
-    /// Writes what belongs there; ranges come in any order, neighbours gathered to up to 1 MiB.
+    /// Writes bytes at an offset of the object. Ranges arrive in any order, with neighbours joined
+    /// to up to 1 MiB.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError>;
-    /// From time to time, and at the end: what was written is to be durable.
+    /// Makes what was written durable; called from time to time, and at the end.
     fn sync(&mut self) -> Result<(), FlowError>;
 
-    /// Whether a write never waits, as to memory: the receiving thread writes from packets then, and spares a copy.
+    /// Whether a write never waits, as to memory: then the receiving thread writes from packets,
+    /// which saves a copy.
     fn is_immediate(&self) -> bool {
         false
     }
 }
 
-/// What ends a flow too early.
+/// Why a flow ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
@@ -51,7 +55,7 @@ pub enum FlowError {
     /// The other end breaks the protocol.
     #[error(transparent)]
     Violation(#[from] Violation),
-    /// Nothing was heard for so long.
+    /// No datagram arrived for this long; with the UDP port.
     #[error("no answer for {0:?}: does a firewall let UDP through to port {1}?")]
     Silent(Duration, u16),
     #[error(transparent)]
@@ -60,49 +64,53 @@ pub enum FlowError {
     Socket(#[from] std::io::Error),
 }
 
-/// What others see of a flow while it goes on, and how they stop it.
+/// State of a running flow for other threads, and their means to stop it.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Set by others: the flow ends with [`FlowError::Stopped`] within 100 ms, but a receiver makes what came durable before (10 s at most).
+    /// Set by other threads: the flow ends with [`FlowError::Stopped`] within 100 ms. A receiver
+    /// first makes received bytes durable (10 s at most).
     pub stop: AtomicBool,
-    /// Set by the flow, ten times a second.
+    /// Progress, which the flow sets ten times a second.
     pub seen: Mutex<Seen>,
 }
 
 impl Watch {
-    /// How the flow fares.
+    /// Latest progress of the flow.
     pub fn seen(&self) -> Seen {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How a flow fares.
+/// Progress and counters of a flow.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Counts, of a sender.
+    /// Counters of a sender; 0 at a receiver.
     pub stats: Stats,
-    /// Bytes of the object that are there, those of earlier sessions among them.
+    /// Bytes of the object that the receiver has, with those of earlier sessions.
     pub held_bytes: u64,
-    /// Bytes of the object that are durable, of a receiver.
+    /// Bytes of the object that are durable, at a receiver.
     pub durable_bytes: u64,
     /// Bytes a second that the controller allows (headers included).
     pub rate_bytes_s: f64,
-    /// The smoothed round trip, once there is one.
+    /// The smoothed round-trip time, once there is one.
     pub rtt: Option<Duration>,
-    /// What keeps a sender from sending more just now.
+    /// What limits the sender at present.
     pub limit: Option<Limit>,
-    /// What the receiver can take, where it is the limit (bytes a second of the object).
+    /// Bytes a second of the object that the receiver can read, if that is the limit.
     pub drain_bytes_s: u64,
-    /// CPU time of the thread of the loop, and the part of it that the classifier took.
+    /// CPU time of the loop's thread, with that of the loss classifier.
     pub cpu: Duration,
-    /// See `cpu`.
+    /// CPU time of the loss classifier in that thread.
     pub cpu_classifier: Duration,
-    /// What the thread of the loop computed and waited for a processor; CPU time alone where the kernel does not count that.
+    /// Time for which the loop's thread computed or waited for a processor; its CPU time if the
+    /// kernel does not count that.
     pub busy: Duration,
-    /// The same of the thread that reads what is sent, and hashes it; 0 where there is none, or the kernel does not count.
+    /// The same for the thread that reads and hashes what is sent; 0 if there is none, or if the
+    /// kernel does not count.
     pub busy_reader: Duration,
-    /// For how long the loop waited for that thread, as it might send what was not read yet.
+    /// Time for which the loop waited for that thread, because it could have sent bytes that were
+    /// not read yet.
     pub lacked: Duration,
-    /// Datagrams that did not open or were of nobody.
+    /// Datagrams that did not open, or did not belong to the transfer.
     pub refused_datagrams: u64,
 }

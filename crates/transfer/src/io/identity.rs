@@ -1,4 +1,5 @@
-//! How each end knows the other: by certificate, by a pinned fingerprint, or by the line that a receiver prints.
+//! How each end authenticates the other: by certificate, by a pinned fingerprint, or by the
+//! receiver address.
 
 mod line;
 #[cfg(test)]
@@ -33,7 +34,7 @@ pub(super) use trust::{ALPN, Untrusted, client, server};
 pub struct Fingerprint(pub [u8; 32]);
 
 impl Fingerprint {
-    /// Of a certificate (DER).
+    /// Fingerprint of a certificate (DER).
     pub fn of(certificate: &[u8]) -> Self {
         let mut bytes = [0; 32];
         bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
@@ -51,7 +52,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// Hexadecimal of either case, with a colon between all bytes or none.
+/// Hexadecimal in either case, with colons between all bytes or without.
 impl FromStr for Fingerprint {
     type Err = IdentityError;
 
@@ -76,15 +77,15 @@ impl FromStr for Fingerprint {
     }
 }
 
-/// What is wrong with a certificate, a key or a fingerprint.
+/// Why a certificate, a key or a fingerprint cannot be used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum IdentityError {
-    /// No certificate was to be had from it.
+    /// The source has no usable certificate.
     #[error("no certificate in {0}: {1}")]
     Certificate(String, String),
-    /// No key was to be had from it.
+    /// The source has no usable private key.
     #[error("no private key in {0}: {1}")]
     Key(String, String),
     /// A file cannot be read or written.
@@ -99,17 +100,17 @@ pub enum IdentityError {
     /// The other end has another certificate.
     #[error("the other end has the certificate {found}, and none that is trusted")]
     Untrusted { found: Fingerprint },
-    /// A key that others may read or write, and its file's mode.
+    /// Others may read or write the file of a key; with its mode.
     #[error("others may read or write {0} (mode {1:04o}), and it holds a private key: chmod 600 it")]
     Readable(String, u32),
     #[error("TLS cannot use it: {0}")]
     Tls(#[from] rustls::Error),
 }
 
-/// A certificate and its key.
+/// A certificate chain and its private key.
 #[derive(Clone)]
 pub struct Identity {
-    /// The end's own first, then those of authorities between.
+    /// The end's own certificate first, then those of intermediate authorities.
     chain: Vec<CertificateDer<'static>>,
     key: Arc<PrivateKeyDer<'static>>,
 }
@@ -121,20 +122,21 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// One that nobody has seen before: ECDSA with P-256, signed by itself.
+    /// Creates a new identity: ECDSA with P-256, self-signed.
     ///
     /// # Errors
-    /// No randomness.
+    /// The system has no randomness.
     pub fn fresh() -> Result<Self, IdentityError> {
         let (certificate, key) = make()?;
         let key = PrivatePkcs8KeyDer::from(key.serialize_der());
         Ok(Self { chain: vec![certificate.der().clone()], key: Arc::new(key.into()) })
     }
 
-    /// From PEM: certificates, the end's own first, and a key (PKCS #8, PKCS #1 or SEC1); `name` is for errors.
+    /// Reads an identity from PEM: certificates, the end's own first, and a key (PKCS #8, PKCS #1
+    /// or SEC1); `name` is for errors.
     ///
     /// # Errors
-    /// What is missing or wrong.
+    /// A part is missing or wrong.
     pub fn from_pem(name: &str, chain: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
         let none = |error: String| IdentityError::Certificate(name.into(), error);
         let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
@@ -148,13 +150,14 @@ impl Identity {
         Ok(Self { chain, key: Arc::new(key) })
     }
 
-    /// From one file of both, which is made if there is none: what others pin stays the same from run to run.
+    /// Reads an identity from one file with certificate and key. A file that does not exist is
+    /// created, so that the certificate that others pin stays the same from run to run.
     ///
-    /// It is for its owner alone (mode 0600), and whole or not there. One of this user's own that others may read or write is refused, as
-    /// ssh(1) does.
+    /// The file is for its owner alone (mode 0600), and is created atomically. A file of this user
+    /// that others may read or write is refused, as ssh(1) does.
     ///
     /// # Errors
-    /// The file, what is in it, or that others may read it.
+    /// The file cannot be read or created, its contents are wrong, or others may read or write it.
     pub fn kept_in(path: &Path) -> Result<Self, IdentityError> {
         let name = path.display().to_string();
         let file = |error| IdentityError::File(name.clone(), error);
@@ -163,7 +166,7 @@ impl Identity {
                 let (certificate, key) = make()?;
                 let pem = certificate.pem() + &key.serialize_pem();
                 match create(path, pem.as_bytes()) {
-                    // Another run was quicker: both are to have the same.
+                    // Another process was quicker: both use the same file.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                     made => made.map_err(file)?,
                 }
@@ -181,14 +184,15 @@ impl Identity {
         Self::from_pem(&name, &pem, &pem)
     }
 
-    /// What others pin.
+    /// Fingerprint of the certificate, for others to pin.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(self.chain.first().map_or(&[], |certificate| certificate))
     }
 
-    /// A token that only who has the key can tell, and that stays the same with it: the line of a receiver that starts again is the same.
+    /// A token that only the holder of the key can compute. It stays the same with the key, so a
+    /// receiver that starts again has the same receiver address.
     pub fn token(&self) -> Token {
-        // A pseudorandom function of what it is for, keyed with what nobody else knows (RFC 2104).
+        // A pseudorandom function of the purpose, keyed with the private key (RFC 2104).
         let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.secret_der());
         let tag = hmac::sign(&key, b"barograph-transfer token");
         Token(tag.as_ref().first_chunk().copied().unwrap_or_default())
@@ -201,17 +205,17 @@ impl Identity {
 
 fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), rcgen::Error> {
     let key = rcgen::KeyPair::generate()?;
-    // It says nothing of the machine: who connects without a token sees it.
+    // Nothing about the machine: peers without a token see it.
     let mut params = rcgen::CertificateParams::new(vec!["barograph.invalid".to_owned()])?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(rcgen::DnType::CommonName, "barograph");
     Ok((params.self_signed(&key)?, key))
 }
 
-/// Writes beside it and links it there, which fails if something is there: whole or not at all.
+/// Writes a file beside `path` and links it there, which fails if `path` exists: atomic.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // Of this process and this thread.
+    // Unique for this process and this thread.
     let thread = std::thread::current().id();
     let beside = path.with_file_name(format!(".{name}.{}.{thread:?}", std::process::id()));
     let written = (|| {

@@ -1,7 +1,8 @@
-//! Seals of datagrams (`docs/spec/transfer.md` §2).
+//! Encryption and authentication of datagrams, called seals (`docs/spec/transfer.md` §2).
 //!
-//! The key changes with the number: packets n of one direction are sealed with key ⌊n / 2^23⌋ (RFC 9001 §6.6: AES-128-GCM's limit of
-//! confidentiality for packets of any size), which HKDF makes from the direction's secret; nothing is to be agreed on for that.
+//! The key depends on the number: packet n of a direction is sealed with key ⌊n / 2^23⌋ (RFC 9001
+//! §6.6: the confidentiality limit of AES-128-GCM for packets of any size). HKDF derives the keys
+//! from the direction's secret, so the ends need not agree on a change of keys.
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +14,10 @@ use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 
 use crate::proto::wire::{HEADER_BYTES, Header, SEAL_BYTES};
 
-/// How datagrams are sealed.
+/// Algorithm that seals datagrams, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Suite {
-    /// Not at all: anyone who can send to either end can forge.
+    /// No seal: any host that can send to an end can forge datagrams.
     Clear,
     /// AES-128-GCM (RFC 5116 §5.1).
     Aes128Gcm,
@@ -25,13 +26,14 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// What this machine seals fastest with: AES-128-GCM where its CPU has instructions for AES and for carry-less products, else
-    /// ChaCha20-Poly1305, which is also safe from timing without them (RFC 8439 §1).
+    /// The fastest suite on this machine: AES-128-GCM if the CPU has instructions for AES and for
+    /// carry-less products, otherwise ChaCha20-Poly1305, which is also safe from timing attacks
+    /// without them (RFC 8439 §1).
     pub fn fastest() -> Self {
         if has_aes() { Self::Aes128Gcm } else { Self::ChaCha20Poly1305 }
     }
 
-    /// The suites that seal, the fastest here first: what to offer.
+    /// The suites that seal, the fastest here first, for an Offer.
     pub fn sealed() -> [Self; 2] {
         match Self::fastest() {
             Self::ChaCha20Poly1305 => [Self::ChaCha20Poly1305, Self::Aes128Gcm],
@@ -39,7 +41,8 @@ impl Suite {
         }
     }
 
-    /// Its algorithm, its name in keys, and how many datagrams may fail to open (RFC 9001 §6.6: the integrity limit).
+    /// Its algorithm, its name in keys, and how many datagrams may fail to open (RFC 9001 §6.6: the
+    /// integrity limit).
     fn parts(self) -> Option<(&'static ring::aead::Algorithm, &'static [u8], u64)> {
         match self {
             Self::Clear => None,
@@ -64,7 +67,8 @@ fn has_aes() -> bool {
     false
 }
 
-/// The secrets of one transfer, from the exporter of its control connection (RFC 8446 §7.5); one for each direction.
+/// The secrets of one transfer, one for each direction, from the exporter of its control connection
+/// (RFC 8446 §7.5).
 #[derive(Clone)]
 pub struct Secrets {
     pub data: [u8; 32],
@@ -77,14 +81,14 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Seals what one end sends.
+/// Seals the datagrams that one end sends.
 pub struct Sealer {
     keys: Option<Keys>,
     current: Option<Key>,
 }
 
 impl Sealer {
-    /// With a direction's secret.
+    /// Creates a sealer with the secret of a direction.
     pub fn new(suite: Suite, secret: &[u8; 32]) -> Self {
         let keys = Keys::new(suite, secret);
         Self { current: keys.as_ref().and_then(|keys| keys.key(0)), keys }
@@ -95,9 +99,11 @@ impl Sealer {
         if self.keys.is_some() { SEAL_BYTES } else { 0 }
     }
 
-    /// Seals a datagram in place: `datagram` is a header, a body and room for the seal. A number is never to be used twice.
+    /// Seals a datagram in place: `datagram` is a header, a body and room for the seal. A number
+    /// must never be used twice.
     ///
-    /// Whether it was: not if the datagram has no room for header and seal. What was not sealed must not be sent.
+    /// Returns `false` if the datagram has no room for header and seal. A datagram that was not
+    /// sealed must not be sent.
     #[must_use]
     pub fn seal(&mut self, number: u64, datagram: &mut [u8]) -> bool {
         let Some(keys) = &self.keys else { return HEADER_BYTES <= datagram.len() };
@@ -118,29 +124,32 @@ impl fmt::Debug for Sealer {
     }
 }
 
-/// Opens what the other end sends.
+/// Opens the datagrams that the other end sends.
 pub struct Opener {
     keys: Option<Keys>,
-    /// Of the highest number that opened.
+    /// Epoch of the highest number that opened.
     current: u64,
-    /// Keys of the epochs before, at and after `current`, in the place of their epoch modulo 3.
+    /// Keys of the epochs before, at and after `current`, at the index of their epoch modulo 3.
     near: [Option<Key>; 3],
     /// Datagrams that may still fail to open.
     forgeries_left: u64,
 }
 
 impl Opener {
-    /// With a direction's secret.
+    /// Creates an opener with the secret of a direction.
     pub fn new(suite: Suite, secret: &[u8; 32]) -> Self {
         let keys = Keys::new(suite, secret);
         let near = [keys.as_ref().and_then(|keys| keys.key(0)), None, None];
         Self { keys, current: 0, near, forgeries_left: suite.parts().map_or(0, |(.., limit)| limit) }
     }
 
-    /// Opens a datagram in place: its header, and its body; `None` if it is not what was sealed.
+    /// Opens a datagram in place; returns its header and body, or `None` if it is not what was
+    /// sealed.
     ///
-    /// Keys are only made for the epoch of the highest number that opened and the ones before and behind it, and kept, so that numbers which
-    /// anyone writes into headers cost two keys for each epoch that is reached. A sender that skips two epochs, 2^24 packets of which not one came, is not heard any more.
+    /// Keys are made, and kept, only for the epoch of the highest number that opened and for its
+    /// two neighbours. So forged numbers in headers cost at most two keys for each epoch that is
+    /// reached. If a sender skips two epochs, 2^24 packets of which none arrived, nothing that it
+    /// sends opens any more.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(Header, &'a mut [u8])> {
         let (header, _) = Header::decode(datagram).ok()?;
         let (head, body) = datagram.split_at_mut_checked(HEADER_BYTES)?;
@@ -185,7 +194,8 @@ struct Keys {
 impl Keys {
     fn new(suite: Suite, secret: &[u8; 32]) -> Option<Self> {
         let (algorithm, name, _) = suite.parts()?;
-        // The secret is as uniform as a key of HMAC can be, so there is nothing to extract (RFC 5869 §3.3).
+        // The secret is as uniform as a key of HMAC can be, so there is nothing to extract (RFC
+        // 5869 §3.3).
         Some(Self { suite, algorithm, name, secret: Prk::new_less_safe(HKDF_SHA256, secret) })
     }
 
@@ -201,7 +211,7 @@ impl Keys {
     }
 }
 
-/// How many bytes HKDF shall make.
+/// Number of bytes that HKDF derives.
 #[derive(Clone, Copy)]
 struct Bytes(usize);
 
@@ -219,7 +229,7 @@ struct Key {
 }
 
 impl Key {
-    /// RFC 8446 §5.3: the number, padded on the left, XORed with the IV.
+    /// The number, padded on the left, XORed with the IV (RFC 8446 §5.3).
     fn nonce(&self, number: u64) -> Nonce {
         let mut nonce = self.iv;
         for (byte, number) in nonce.iter_mut().rev().zip(number.to_le_bytes()) {
@@ -233,9 +243,10 @@ fn epoch(number: u64) -> u64 {
     number >> EPOCH_BITS
 }
 
-/// Packets of a key: 2^23 (RFC 9001 §6.6; §B.1 allows 2^28 where no packet has more than 2^11 bytes).
+/// A key seals 2^23 packets (RFC 9001 §6.6; §B.1 allows 2^28 if no packet has more than 2^11
+/// bytes).
 const EPOCH_BITS: u32 = 23;
-/// What keys are for; 1 is the protocol's version.
+/// Purpose of the keys; 1 is the protocol's version.
 const LABEL: &[u8] = b"barograph transfer 1 ";
-/// Of ChaCha20-Poly1305.
+/// Bytes of a key of ChaCha20-Poly1305.
 const KEY_BYTES_MAX: usize = 32;

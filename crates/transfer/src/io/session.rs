@@ -1,10 +1,10 @@
 //! Transfers of files from end to end.
 //!
-//! Each end has one thread for the control connection, which always listens, and others for the flow and the files, so that neither
-//! a slow disk nor a slow peer keeps the other end from hearing what happens.
+//! Each end has one thread that always reads the control connection, and others for the flow and
+//! the files. So neither a slow disk nor a slow peer delays a message.
 //!
-//! A transfer that ended early goes on when it is started again, at either end: the sender names it by what it sends, the receiver
-//! keeps it by that name and the sender's certificate.
+//! An interrupted transfer resumes when it is started again, at either end. The sender identifies
+//! it by what it sends; the receiver keeps it under that identifier and the sender's certificate.
 
 mod contended;
 mod disk;
@@ -30,39 +30,42 @@ use super::socket::{Socket, SocketConfig};
 use crate::files::{Notice, WalkConfig};
 use crate::proto::controller;
 
-/// What to send, to whom and how.
+/// What to send, to which receiver and how.
 #[derive(Debug)]
 pub struct SendConfig {
-    /// Files and directories.
+    /// Files and directories to send.
     pub paths: Vec<PathBuf>,
-    /// How to find them.
+    /// Options of the walk over the paths.
     pub walk: WalkConfig,
-    /// To whom.
+    /// Receiver of the transfer.
     pub to: To,
-    /// Receivers that have the same directory, on storage that they share with the first: the rest goes to the next of all these when one
-    /// cannot be reached, dies, is stopped, or its host loses packets for ten seconds. All are known in the same way, by lines or otherwise.
+    /// Other receivers with the same directory, on storage that they share with the first. The rest
+    /// is sent to the next of all these receivers if one cannot be reached, dies, is stopped, or
+    /// its host loses packets for ten seconds. All are authenticated in the same way, by receiver
+    /// addresses or otherwise.
     pub others: Vec<To>,
-    /// Shown to receivers that want a certificate.
+    /// Certificate for receivers that request one.
     pub identity: Option<Identity>,
-    /// How fast.
+    /// The congestion controller of the flow.
     pub controller: controller::Kind,
-    /// The rate of [`controller::Kind::Fixed`], and where others begin (bytes a second).
+    /// Rate of [`controller::Kind::Fixed`], and initial rate of the others, in bytes a second.
     pub rate_bytes_s: Option<f64>,
-    /// Whether losses are told apart.
+    /// Whether losses are classified by cause.
     pub has_ear: bool,
-    /// Datagrams are not sealed, if the receiver agrees.
+    /// Whether datagrams are sent without a seal, if the receiver agrees.
     pub clear: bool,
-    /// Bytes of IP packets at most; else what the route takes, up to 9000.
+    /// Most bytes of an IP packet; otherwise what the route accepts, up to 9000.
     pub mtu: Option<usize>,
-    /// A directory of the sender's own where hashes are kept while a transfer is unfinished, so that the next try reads no file twice.
+    /// A directory of the sender's own, for hashes while a transfer is unfinished, so that the next
+    /// try reads no file twice.
     pub memory: Option<PathBuf>,
-    /// By the sockets that all systems have ([`Socket::bind_portable`]).
+    /// Whether to use the sockets that all systems have ([`Socket::bind_portable`]).
     #[doc(hidden)]
     pub portable: bool,
 }
 
 impl SendConfig {
-    /// Sealed, at the default controller's rate, losses told apart, without links.
+    /// Sealed, with the default controller and its rate, losses classified, without symbolic links.
     pub fn new(paths: Vec<PathBuf>, to: To) -> Self {
         Self {
             paths,
@@ -81,18 +84,18 @@ impl SendConfig {
     }
 }
 
-/// To whom.
+/// The receiver of a transfer.
 #[derive(Clone, Debug)]
 pub enum To {
-    /// Who printed this line.
+    /// The receiver with this receiver address.
     Line(Line),
-    /// Who is at this address and is trusted.
+    /// A trusted receiver at a host and port.
     Host {
-        /// Name or address.
+        /// Host name or IP address.
         host: String,
-        /// TCP port.
+        /// TCP port of the receiver.
         port: u16,
-        /// How it is known.
+        /// Which certificates the receiver may have.
         trust: Trust,
     },
 }
@@ -107,68 +110,74 @@ impl To {
     }
 }
 
-/// What happens on the way.
+/// Something that happens during a transfer.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Something was left out.
+    /// A path was left out.
     Notice(Notice),
-    /// The other end is who it should be.
+    /// The other end is authenticated.
     Connected {
-        /// Where it is.
+        /// Address of the other end.
         peer: SocketAddr,
-        /// Its program.
+        /// Name and version of its program.
         software: String,
     },
-    /// Both agreed; data begins.
+    /// Both ends agreed; data is sent from now on.
     Begun {
-        /// Files.
+        /// Number of files to send.
         files: u64,
-        /// Bytes of the object.
+        /// Length of the object, in bytes.
         bytes: u64,
-        /// Of which the receiver has so many from before.
+        /// Bytes of it that the receiver has from earlier sessions.
         held_bytes: u64,
     },
-    /// About ten times a second.
+    /// Progress of the flow, about ten times a second.
     Progress(Seen),
-    /// The rest goes to another of the [receivers](SendConfig::others), which is connected to and begins anew.
+    /// The rest is sent to another of the [receivers](SendConfig::others), with a new connection
+    /// and a new start.
     Elsewhere {
-        /// What ended it with the one before.
+        /// Why it ended with the receiver before.
         why: SessionError,
-        /// Where the next one is.
+        /// Host of the next receiver.
         host: String,
-        /// Its TCP port.
+        /// TCP port of the next receiver.
         port: u16,
     },
-    /// All came. What was there from before is hashed, digests are compared, and files get their names.
+    /// All bytes arrived. What the receiver had before is hashed now, digests are compared, and
+    /// files get their names.
     Verifying,
 }
 
-/// How it went.
+/// Result of a finished transfer.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The other end; of several, the last.
+    /// The other end; of several receivers, the last.
     pub peer: SocketAddr,
-    /// Files.
+    /// Number of files in the transfer.
     pub files: u64,
-    /// Bytes of the object.
+    /// Length of the object, in bytes.
     pub bytes: u64,
-    /// Of which so many were there before.
+    /// Bytes of it that the receiver had before.
     pub held_bytes: u64,
-    /// From the first datagram to the last acknowledgement, without what is between two receivers.
+    /// Time from the first datagram to the last acknowledgement, without the time between two
+    /// receivers.
     pub lasted: Duration,
-    /// From the call to its end; at a host, from when the sender was let in.
+    /// Time from the call to its end; at a host, from when the sender was accepted.
     pub lasted_all: Duration,
-    /// What the flow saw last: of a sender, losses by cause, those of all its receivers together.
+    /// Last progress of the flow. At a sender it has the losses by cause, of all its receivers
+    /// together.
     pub seen: Seen,
 }
 
-/// Sends; returns when the receiver has verified all. `on_event` is called from this thread.
+/// Sends files; returns when the receiver has verified all of them. `on_event` is called from this
+/// thread.
 ///
 /// # Errors
-/// Why it did not: the receiver keeps what came, and the same call goes on there.
+/// The reason why it ended early. The receiver keeps what it received, and the same call resumes.
 ///
-/// `stop` ends it with [`FlowError::Stopped`](super::flow::FlowError::Stopped), within a second but for what a disk is busy with.
+/// `stop` ends it with [`FlowError::Stopped`](super::flow::FlowError::Stopped), within a second
+/// unless a disk is busy for longer.
 pub fn send(
     config: SendConfig,
     stop: &AtomicBool,
@@ -180,22 +189,24 @@ pub fn send(
 /// Name and version, for people at the other end.
 const SOFTWARE: &str = concat!("barograph ", env!("CARGO_PKG_VERSION"));
 
-/// What every path takes that QUIC goes over (RFC 9000 §14.1): for feedback, whose path is not asked.
+/// Bytes that every path of QUIC accepts (RFC 9000 §14.1): for feedback, because its path is not
+/// measured.
 const FEEDBACK_DATAGRAM_BYTES: u32 = 1200;
 
-/// Bytes of IPv4 or IPv6 and of UDP before a datagram (RFC 791, RFC 8200, RFC 768).
+/// Bytes of the headers of IPv4 or IPv6 and of UDP (RFC 791, RFC 8200, RFC 768).
 fn headers_bytes(peer: SocketAddr) -> u32 {
     if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
 }
 
-/// 8 MiB hold what comes at 10 Gbit/s while a thread is not scheduled for 6 ms; systems usually give less.
+/// 8 MiB hold what arrives at 10 Gbit/s while a thread is not scheduled for 6 ms; systems usually
+/// give less.
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 
 fn bind(at: SocketAddr, config: SocketConfig, portable: bool) -> io::Result<Socket> {
     if portable { Socket::bind_portable(at, config) } else { Socket::bind(at, config) }
 }
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 fn ranges_bytes<'a>(ranges: impl IntoIterator<Item = &'a std::ops::Range<u64>>) -> u64 {

@@ -1,25 +1,33 @@
-//! Datagrams in trains, and what the kernel knows of each.
+//! UDP sockets for trains of datagrams, with what the kernel reports of each.
 //!
-//! On Linux a train is handed to the kernel in one piece and cut there or in the network card (UDP_SEGMENT), and comes back
-//! in one piece (UDP_GRO). With it come the count of what the socket dropped, the congestion mark, and the time.
+//! On Linux a train is passed to the kernel in one piece and cut there or in the network card
+//! (UDP_SEGMENT), and arrives in one piece (UDP_GRO). With it come the count of datagrams that the
+//! socket dropped, the congestion mark, and the time.
 //!
-//! On other systems datagrams go and come one by one, with the congestion mark alone; [`Abilities`] say so. This way works on Linux,
-//! too ([`Socket::bind_portable`]).
+//! On other systems datagrams are sent and received one by one, with the congestion mark only;
+//! [`Abilities`] has the details. These calls work on Linux, too ([`Socket::bind_portable`]).
 //!
 //! # Errors that pass
-//! What does not end a flow is not an error here: it is counted ([`Counts`]), and a flow that is not heard ends by its own clock.
+//! An error that does not end a flow is not returned but counted ([`Counts`]). A flow without
+//! feedback ends by its own timeout.
 //!
-//! | error | of | what is done |
-//! |---|---|---|
-//! | `EINTR` | any call | the call is made again |
-//! | `ECONNREFUSED` | an earlier datagram, by ICMP: nobody listens there (yet) | counted, the call is made again |
-//! | `EMSGSIZE` of receiving | an earlier datagram, by ICMP | counted; what is sent next meets it |
-//! | `EHOSTUNREACH`, `ENETUNREACH`, `EHOSTDOWN`, `ENETDOWN`, `EPERM`, `EACCES`, `ENOPROTOOPT`, `EPROTO` | the route, a filter, or ICMP of an earlier datagram | counted; the call is made again once, then the datagram is lost as it would be on the way |
-//! | `ENOBUFS`, `ENOMEM` | the queue of the card | counted, and the datagram is lost: where the queue is full, it is lost without a word as well, by default |
-//! | `EMSGSIZE` of a single datagram | the path's largest packet | an error: see [`is_too_large`] |
-//! | `EIO`, `EINVAL`, `EMSGSIZE`, `EOPNOTSUPP` of a train | a path without UDP_SEGMENT | its datagrams go one by one, and so do all from then on |
+//! - `EINTR` of any call: the call is repeated.
+//! - `ECONNREFUSED`, by ICMP for an earlier datagram: no process listens there (yet). It is
+//!   counted, and the call is repeated.
+//! - `EMSGSIZE` when receiving, by ICMP for an earlier datagram: it is counted. The next datagram
+//!   of this length meets the error when it is sent.
+//! - `EHOSTUNREACH`, `ENETUNREACH`, `EHOSTDOWN`, `ENETDOWN`, `EPERM`, `EACCES`, `ENOPROTOOPT`,
+//!   `EPROTO`, by the route, a filter, or ICMP for an earlier datagram: it is counted, and the call
+//!   is repeated once. Then the datagram is lost, as on the path.
+//! - `ENOBUFS`, `ENOMEM`, by the queue of the network card: the same. By default, a full queue
+//!   drops datagrams silently as well.
+//! - `EMSGSIZE` of a single datagram, which is longer than the path accepts: it is returned, see
+//!   [`is_too_large`].
+//! - `EIO`, `EINVAL`, `EMSGSIZE`, `EOPNOTSUPP` of a train, on a path without UDP_SEGMENT: its
+//!   datagrams are sent one by one, and so are all later ones.
 //!
-//! The portable way's sockets are not told what ICMP says: these errors come from the host's own route and card there.
+//! The portable calls do not report ICMP: there, these errors come from the host's own route and
+//! network card.
 
 mod address;
 mod inbox;
@@ -41,46 +49,47 @@ use nix::sys::socket::SockaddrStorage;
 pub use inbox::{Inbox, Received};
 pub use outbox::Train;
 
-/// How a socket is made.
+/// Options with which a socket is created.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketConfig {
-    /// Bytes of its buffers that are asked for; the system may give fewer.
+    /// Bytes of its buffers to request; the system may give fewer.
     pub buffer_bytes: usize,
-    /// Whether trains may be sent in one call (UDP_SEGMENT), and received so (UDP_GRO).
+    /// Whether trains may be sent in one call (UDP_SEGMENT), and received in one (UDP_GRO).
     pub trains: bool,
-    /// Whether packets say that they can be marked as congested: ECT(0), RFC 3168 §5.
+    /// Whether packets are sent as ECN-capable: ECT(0), RFC 3168 §5.
     pub ecn: bool,
 }
 
-/// What the socket can do here.
+/// What the socket can do on this system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abilities {
-    /// Datagrams that one train may have; 1 where they are sent one by one.
+    /// Most datagrams of a train; 1 if they are sent one by one.
     pub train_max: usize,
-    /// Bytes that one train may have. Longer ones are cut, so this is for those who plan.
+    /// Most bytes of a train that is not cut. Longer trains are cut, so only a planner needs this.
     pub train_bytes_max: usize,
-    /// Whether trains come as trains.
+    /// Whether trains are received as trains.
     pub receives_trains: bool,
     /// Whether the kernel counts what the socket drops (SO_RXQ_OVFL).
     pub has_drops: bool,
-    /// Whether marks are seen.
+    /// Whether congestion marks are reported.
     pub has_marks: bool,
-    /// Whether the kernel tells when packets came.
+    /// Whether the kernel reports when packets arrived.
     pub has_times: bool,
-    /// Bytes of the receive buffer as it is (as the kernel counts, which on Linux is twice what fits).
+    /// Real bytes of the receive buffer, as the kernel counts them: on Linux, twice what fits.
     pub receive_buffer_bytes: usize,
 }
 
-/// What passed without an error, and yet is worth knowing.
+/// Counters of what passed without an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Errors that pass, in both directions.
     pub passing: u64,
-    /// Which of them was the last, as the system numbers it ([`io::Error::from_raw_os_error`]).
+    /// The last of them, as the system numbers it ([`io::Error::from_raw_os_error`]).
     pub last_passing: Option<i32>,
-    /// Datagrams that were given up because of one.
+    /// Datagrams that were dropped because of such an error.
     pub lost: u64,
-    /// Datagrams or trains that were dropped because they were longer than the inbox, or came without what is needed to part them.
+    /// Datagrams or trains that were dropped because they were longer than the inbox, or came
+    /// without the length of their segments.
     pub cut: u64,
 }
 
@@ -89,7 +98,7 @@ pub struct Counts {
 pub struct Socket {
     inner: socket2::Socket,
     is_v6: bool,
-    /// Where every datagram goes by default, if it is connected.
+    /// Destination of every datagram, if the socket is connected.
     peer: Option<SocketAddr>,
     abilities: Abilities,
     counts: Counts,
@@ -97,7 +106,7 @@ pub struct Socket {
     way: Way,
 }
 
-/// By which calls it sends and receives.
+/// The system calls with which it sends and receives.
 #[derive(Debug)]
 enum Way {
     #[cfg(target_os = "linux")]
@@ -106,8 +115,9 @@ enum Way {
 }
 
 impl Socket {
-    /// Bound to an address; port 0 is any. An IPv6 address that is unspecified takes IPv4 as well.
-    /// Errors: those of `socket`, of `bind`, and of the options without which it cannot work.
+    /// Binds a socket; port 0 means any free port. An unspecified IPv6 address accepts IPv4 as
+    /// well.
+    /// Errors: of `socket`, of `bind`, and of the options that are required.
     pub fn bind(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         {
@@ -119,8 +129,9 @@ impl Socket {
         Self::bind_portable(at, config)
     }
 
-    /// As [`Self::bind`], by the way that all Unix systems have, and those but Linux have no other: no count of drops, and the length of
-    /// the path's packets is not known before they are tried.
+    /// Like [`Self::bind`], with the calls that all Unix systems have, and systems other than Linux
+    /// have no others: drops are not counted, and the path's limit for datagrams is not known
+    /// before they are tried.
     /// Errors: those of [`Self::bind`].
     pub fn bind_portable(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
         let (inner, portable, abilities) = portable::Portable::bind(at, config)?;
@@ -139,8 +150,8 @@ impl Socket {
         }
     }
 
-    /// Sends to this peer alone, and takes only what it sends.
-    /// Errors: those of `connect`: there is no route.
+    /// Sends to this peer only, and receives only from it.
+    /// Errors: of `connect`, such as a missing route.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
         match &self.way {
             #[cfg(target_os = "linux")]
@@ -152,28 +163,30 @@ impl Socket {
         Ok(())
     }
 
-    /// Where it is bound.
+    /// Address that it is bound to.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         let address = self.inner.local_addr()?.as_socket();
         address.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Where it is connected to.
+    /// Address that it is connected to.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
         self.peer
     }
 
-    /// What it can do here. It may become less while it sends: see [`Abilities::train_max`].
+    /// What it can do on this system. This may become less while it sends: see
+    /// [`Abilities::train_max`].
     pub fn abilities(&self) -> Abilities {
         self.abilities
     }
 
-    /// What passed so far.
+    /// Counters of what passed so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The largest datagram's bytes (UDP's payload) that the route to the peer takes, as far as the system knows.
+    /// Most bytes of a datagram (UDP's payload) that the route to the peer accepts, as far as the
+    /// system knows.
     /// Errors: `NotConnected` unless it is connected.
     pub fn datagram_bytes_max(&self) -> io::Result<usize> {
         let peer = self.peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
@@ -184,13 +197,14 @@ impl Socket {
         }
     }
 
-    /// Sends as many trains as there is room for; how many were. `to` is `None` for a connected socket.
-    /// Trains of any length may be given: those that are too long for the kernel are cut.
+    /// Sends as many trains as there is room for; returns how many. `to` is `None` for a connected
+    /// socket. Trains may have any length: those that are too long for the kernel are cut.
     ///
-    /// Where a part of a train was sent when the room ended, the train does not count; if the next call
-    /// begins with the same train, it goes on where it ended.
-    /// Errors: `WouldBlock` where there is no room for any, and [`is_too_large`] where the first one's datagrams are.
-    /// Trains that the path dislikes are sent one by one from then on.
+    /// If the room ends within a train, this train does not count. If the next call begins with the
+    /// same train, it continues where it ended.
+    /// Errors: `WouldBlock` if there is no room for any; [`is_too_large`] if the datagrams of the
+    /// first train are. If the path refuses trains, their datagrams are sent one by one from then
+    /// on.
     pub fn send(&mut self, trains: &[Train<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
         let (inner, abilities, counts) = (&self.inner, &mut self.abilities, &mut self.counts);
         match &self.way {
@@ -209,8 +223,8 @@ impl Socket {
         }
     }
 
-    /// Receives what there is, as much as the inbox holds; how many trains.
-    /// Errors: `WouldBlock` where there is none.
+    /// Receives what there is, as much as the inbox holds; returns the number of trains.
+    /// Errors: `WouldBlock` if there is nothing.
     pub fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
         let (inner, counts) = (&self.inner, &mut self.counts);
         match &self.way {
@@ -228,8 +242,9 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to receive, or, if asked, room to send, or `for_at_most` has passed (with a resolution of microseconds).
-    /// It may return early, and does after a day. Off Linux what comes does not end a wait of less than a millisecond.
+    /// Waits until there is something to receive, or with `also_room` room to send, or until
+    /// `for_at_most` has passed (resolution: microseconds). It may return early, and does after a
+    /// day. Off Linux an arrival does not end a wait of less than a millisecond.
     pub fn wait(&self, also_room: bool, for_at_most: Duration) -> io::Result<()> {
         let room = if also_room { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut polled = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN | room)];
@@ -245,7 +260,7 @@ fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
     nix::poll::ppoll(polled, Some(nix::sys::time::TimeSpec::from_duration(for_at_most)), None)
 }
 
-/// macOS has no `ppoll`, and the timeout of `poll` is in milliseconds: the last one is slept through.
+/// macOS has no `ppoll`, and the timeout of `poll` is in milliseconds: a shorter wait is a sleep.
 #[cfg(not(target_os = "linux"))]
 fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
     use nix::poll::{PollTimeout, poll};
@@ -257,10 +272,11 @@ fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
     Ok(ready)
 }
 
-/// Keeps what is waited for within the kernel's numbers.
+/// Longest wait, within the range of the kernel's numbers.
 const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
-/// Whether sending failed because the path does not take datagrams so large. Smaller ones pass ([`Socket::datagram_bytes_max`] knows how much smaller).
+/// Whether sending failed because the path does not accept datagrams of this length. Shorter ones
+/// pass, of [`Socket::datagram_bytes_max`] at most.
 pub fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EMSGSIZE as i32)
 }

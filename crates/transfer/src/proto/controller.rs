@@ -1,4 +1,4 @@
-//! How fast to send: rate controllers behind one trait.
+//! Rate controllers: how fast a sender sends.
 
 mod equation;
 pub mod estimate;
@@ -28,90 +28,94 @@ use std::time::Duration;
 
 use crate::proto::Rtt;
 
-/// Sets the rate of a transfer from what its feedback says.
+/// Sets the sending rate of a transfer from the receiver's feedback.
 ///
-/// A controller hears only of losses that are not the host's; those cap the rate elsewhere ([`Governor`]). What it is told is in packets
-/// and bytes as they travel, headers included.
+/// Host losses are not in [`Seen::losses`]; [`Governor`] limits the rate for them. Packets and
+/// bytes are those on the wire, headers included.
 pub trait Controller: Debug + Send {
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>);
 
-    /// No feedback came for so long that the no-feedback timer ended (RFC 5348 §4.4).
+    /// The no-feedback timer expired: no feedback came for too long (RFC 5348 §4.4).
     fn on_silence(&mut self, now: Duration);
 
-    /// Bytes a second to send at; infinite where the window alone limits.
+    /// Sending rate in bytes a second; infinite if only the window limits.
     fn rate_bytes_s(&self) -> f64;
 
-    /// Bytes that may be under way; `u64::MAX` where the rate alone limits.
+    /// Congestion window: bytes that may be in flight; `u64::MAX` if only the rate limits.
     fn window_bytes(&self) -> u64 {
         u64::MAX
     }
 
-    /// Whether what the receiver's host drains keeps the rate down ([`Governor`]).
+    /// Whether the receiver's drain rate limits the sending rate ([`Governor`]).
     fn is_capped(&self) -> bool {
         false
     }
 }
 
-/// What a feedback showed.
+/// What the sender learned from one feedback.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
     pub rtt: Rtt,
-    /// The round trip that this feedback measured, as `rtt.latest` has it; `None` where it measured none.
+    /// Round-trip time that this feedback measured, as in `rtt.latest`; `None` if it measured none.
     pub round_trip: Option<Duration>,
-    /// Round trips in packets so far: grows by one when a packet is acknowledged that was sent after the last such (BBR's rounds).
+    /// Rounds so far (BBR): a round ends when a packet is acknowledged that was sent after it
+    /// began.
     pub round: u64,
-    /// Packets that this feedback acknowledged first, and their bytes.
+    /// Packets that this feedback acknowledged for the first time.
     pub acked_packets: u64,
-    /// Their bytes.
+    /// Bytes of these packets, headers included.
     pub acked_bytes: u64,
-    /// Of those acknowledged, how many more came marked as congested (RFC 3168).
+    /// Packets newly reported as marked with congestion (RFC 3168).
     pub marked_packets: u64,
-    /// Bytes under way now.
+    /// Bytes in flight after this feedback.
     pub in_flight_bytes: u64,
-    /// How fast data came through, of the newest packet acknowledged; `None` where nothing new was.
+    /// Delivery rate sample of the newest acknowledged packet; `None` if there is no valid sample.
     pub delivery: Option<Delivery>,
-    /// Losses whose cause became known, in order of their numbers; not those of the host.
+    /// Losses with a cause that became known, in the order of their packets; without host losses.
     pub losses: &'a [Loss],
-    /// Packets settled so far – acknowledged, or lost and told of – but not those that the host lost: counts loss intervals.
+    /// Packets settled so far: acknowledged, or lost with a known cause; without host losses. Loss
+    /// intervals are counted in it.
     pub settled_packets: u64,
-    /// Packets newly known to be lost by the receiving host: they cap the rate ([`Governor`]), and are no congestion.
+    /// Packets newly classified as host losses. They limit the rate ([`Governor`]) and are not
+    /// congestion.
     pub host_lost_packets: u64,
-    /// Rate at which the receiver takes packets (bytes a second, headers included), as it measured where that was the limit; 0 while it
-    /// never was.
+    /// Drain rate (bytes a second, headers included) that the receiver measured while it was the
+    /// limit; 0 if it is not known.
     pub drain_bytes_s: u64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
 }
 
-/// How fast data came through (draft-cheng-iccrg-delivery-rate-estimation).
+/// A delivery rate sample (draft-cheng-iccrg-delivery-rate-estimation).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Delivery {
-    /// Bytes a second, headers included.
+    /// Delivery rate in bytes a second, headers included.
     pub bytes_s: f64,
-    /// Bytes delivered in all when the packet was sent: `delivered_bytes` now less this is what its flight delivered.
+    /// Bytes delivered in all when the packet was sent. `delivered_bytes` minus this was delivered
+    /// during its flight.
     pub prior_delivered_bytes: u64,
-    /// Bytes delivered in all.
+    /// Bytes delivered in all so far.
     pub delivered_bytes: u64,
-    /// Bytes under way when the packet was sent.
+    /// Bytes in flight when the packet was sent, itself included.
     pub in_flight_bytes: u64,
-    /// Whether there was too little to send, so that the path could give more.
+    /// Whether the sender had too little to send, so that the path could deliver more.
     pub is_limited: bool,
 }
 
-/// A run of lost packets.
+/// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Where it begins, in the count of [`Seen::settled_packets`].
+    /// Its first packet, in the count of [`Seen::settled_packets`].
     pub at: u64,
-    /// How many.
+    /// Number of packets in the run.
     pub packets: u32,
-    /// Their bytes.
+    /// Bytes of these packets, headers included.
     pub bytes: u64,
-    /// When the first was sent.
+    /// When its first packet was sent.
     pub sent: Duration,
-    /// Bytes that were under way when the first was sent.
+    /// Bytes in flight when its first packet was sent.
     pub in_flight_bytes: u64,
 }
 
-/// No controller sends faster (bytes a second): 8 Tbit/s, which no link has.
+/// Upper limit of every controller's rate (bytes a second): 8 Tbit/s, more than any link has.
 const RATE_MAX_BYTES_S: f64 = 1e12;

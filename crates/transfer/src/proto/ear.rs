@@ -1,4 +1,4 @@
-//! Which losses were the network's: the classifier beside the transfer.
+//! Loss classification beside a transfer: which losses were the network's.
 
 mod window;
 
@@ -10,69 +10,75 @@ use barograph_loss::{Cause, Classifier};
 use self::window::{Gap, Told, Window};
 use crate::proto::wire::Evidence;
 
-/// Listens to what became of packets and tells the cause of losses.
+/// Classifies losses by cause.
 ///
-/// Packets are counted by index: how many were sent before. What the receiver's kernel counted is used at once. Other losses wait for a look at the
-/// window of the last [`Ear::WINDOW_PACKETS`] packets, half a round trip and at most one after the last, so that a pattern is seen in them; a run of
-/// them that came after all by then is told to nobody. One look takes 4 to 40 µs, by how many runs there are, and there is one in a round trip, or in a window where more
-/// than that travel in a round trip, and none without losses. Nothing is allocated once the window has been as lossy as it gets.
+/// Packets are counted by index: the number of packets sent before. If the receiver has a drop
+/// counter, a loss is classified at once: as the network's if the counter did not rise over it, and
+/// as the host's if it rose and the receiver is believed. Other losses wait half to one round trip,
+/// until a pattern is visible, and are judged in the window of the last [`Ear::WINDOW_PACKETS`]
+/// packets. Packets that arrive by then are not reported as lost.
+///
+/// Judging a window takes 4 to 40 µs, depending on the number of runs. It happens once a round
+/// trip, or once a window if a round trip has more packets than that, and never without losses.
+/// Nothing is allocated once the window has had its largest number of runs.
 #[derive(Clone, Debug)]
 pub struct Ear {
     classifier: Classifier,
     window: Window,
-    /// The receiver's claims are used at once: the last look did not contradict them.
+    /// Whether the receiver's claims are used at once; false after a check that contradicts them.
     trusts: bool,
-    /// When a look is due, if something waits for it.
+    /// When the window is judged next, if a loss waits for it.
     due: Option<Duration>,
     looked: Option<Duration>,
-    /// Nothing below waits for a cause.
+    /// Lowest index that waits for a cause.
     waits_from: Option<u64>,
     looks: u64,
 }
 
-/// A run of packets that was taken for lost.
+/// A run of packets that was declared lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Missing {
     pub index: u64,
     pub packets: u32,
-    /// Their bytes, headers included.
+    /// Bytes of these packets, headers included.
     pub bytes: u64,
-    /// When the first was sent.
+    /// When its first packet was sent.
     pub sent: Duration,
-    /// Bytes under way then.
+    /// Bytes in flight when its first packet was sent.
     pub in_flight_bytes: u64,
-    /// What the receiver knows of it.
+    /// What the receiver reported about the gap.
     pub evidence: Evidence,
 }
 
-/// Who lost a run of packets.
+/// The cause of a run of lost packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Heard {
     pub missing: Missing,
     pub cause: Cause,
-    /// They were told to be the host's, by a claim that is not believed any more.
+    /// These packets were reported as host losses before, by a claim that is no longer believed.
     pub is_taken_back: bool,
 }
 
-/// What the time and the path are when an ear listens.
+/// Time and state of the path at which losses are judged.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     pub now: Duration,
     pub rtt: Duration,
-    /// Packets that are sent at once.
+    /// Packets that the sender sends in one burst.
     pub burst: u32,
 }
 
 impl Default for Ear {
     fn default() -> Self {
-        // Reading the model takes longer than to send a small object.
+        // Parsing the model takes longer than sending a small object.
         static SHIPPED: OnceLock<Classifier> = OnceLock::new();
         Self::new(SHIPPED.get_or_init(Classifier::shipped).clone())
     }
 }
 
 impl Ear {
-    /// The longest window that the classifier was fitted on and that a transfer fills soon: 20 000 packets (`docs/spec/classify.md`).
+    /// Packets in a window: 20 000, the longest window that the classifier was fitted on and that a
+    /// transfer fills soon (`docs/spec/classify.md`).
     pub const WINDOW_PACKETS: u64 = 20_000;
 
     pub fn new(classifier: Classifier) -> Self {
@@ -87,12 +93,13 @@ impl Ear {
         }
     }
 
-    /// A run of packets was taken for lost; those before it are decided, and it is not below any told before.
+    /// Adds a run of packets that was declared lost. Packets before it are settled, and it is not
+    /// below any earlier run.
     ///
-    /// `heard` gets those whose cause is known now.
+    /// Causes that are known now are appended to `heard`.
     pub fn lose(&mut self, moment: Moment, missing: Missing, heard: &mut Vec<Heard>) {
         if self.waits_from.is_some_and(|index| index + Self::WINDOW_PACKETS < missing.index) {
-            // It would leave the window unheard.
+            // Otherwise it would leave the window without a cause.
             self.look(moment, missing.index, heard);
         }
         self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), heard);
@@ -113,24 +120,25 @@ impl Ear {
         }
     }
 
-    /// A packet of `bytes` came that had been taken for lost: whose its loss was said to be, if it was told; unknown where that is forgotten.
+    /// A packet of `bytes` arrived that was declared lost. Returns the cause that was reported for
+    /// it, `None` if none was, and [`Cause::Unknown`] if the packet is no longer in the window.
     pub fn find(&mut self, index: u64, bytes: u64) -> Option<Cause> {
         self.window.find(index, bytes)
     }
 
-    /// Looks at the window if it is time to; packets below `decided` came or were lost.
+    /// Judges the window if it is due. Packets below `decided` arrived or were declared lost.
     pub fn listen(&mut self, moment: Moment, decided: u64, heard: &mut Vec<Heard>) {
         if self.due.is_some_and(|due| due <= moment.now) {
             self.look(moment, decided, heard);
         }
     }
 
-    /// When it wants to listen next.
+    /// When [`Ear::listen`] must be called next.
     pub fn due(&self) -> Option<Duration> {
         self.due
     }
 
-    /// How often it looked.
+    /// Number of times that the window was judged.
     pub fn looks(&self) -> u64 {
         self.looks
     }

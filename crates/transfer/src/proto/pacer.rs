@@ -1,25 +1,26 @@
-//! Packets spread in time.
+//! Pacing: spreads packets evenly over time.
 
 use std::time::Duration;
 
 use crate::proto::nanos;
 
-/// Lets bytes out at a rate, in small bursts.
+/// Token bucket that releases bytes at a rate, in small bursts.
 ///
-/// A bucket that fills at the rate. A burst begins when a quantum is in it, 0.125 ms of the rate, and may take what the bucket holds, twice that: who
-/// comes for it late by up to a quantum gets the rate in full, and after a longer pause there is one burst and no storm.
+/// A burst may begin when the bucket holds a quantum, 0.125 ms of the rate. It may take all that
+/// the bucket holds, at most two quanta. So a caller that is late by up to a quantum still gets the
+/// full rate, and a longer pause is followed by one burst only.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
-    /// Bytes a second; infinite = no pacing.
+    /// Bytes a second; infinite without pacing.
     rate: f64,
     /// Bytes of a full packet.
     packet: f64,
-    /// Bytes that may go now. A double counts bytes exactly up to 2^53, and each refill rounds by a part in 10^16: over a petabyte that is less than a
-    /// packet.
+    /// Bytes that may be sent now. An f64 counts bytes exactly up to 2^53, and each refill rounds
+    /// by a part in 10^16: over a petabyte that is less than a packet.
     tokens: f64,
-    /// When they were counted.
+    /// When `tokens` was updated (ns).
     at_ns: u64,
-    /// A burst is under way.
+    /// Whether a burst is in progress.
     is_open: bool,
 }
 
@@ -38,19 +39,19 @@ impl Pacer {
         self.tokens = self.tokens.min(self.burst());
     }
 
-    /// Full packets have so many bytes from now on.
+    /// Sets the bytes of a full packet.
     pub(crate) fn set_packet(&mut self, packet_bytes: u64) {
         self.packet = packet_bytes as f64;
         self.rate = self.possible(self.rate);
         self.tokens = self.tokens.clamp(-self.burst(), self.burst());
     }
 
-    /// Bytes a second, as they are paced.
+    /// The pacing rate in bytes a second.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
     }
 
-    /// Whether a full packet may go now.
+    /// Whether a full packet may be sent now.
     pub(crate) fn is_ready(&mut self, now: Duration) -> bool {
         if self.rate == f64::INFINITY {
             return true;
@@ -61,7 +62,8 @@ impl Pacer {
         self.is_open
     }
 
-    /// These bytes went. Those of a packet that did not wait for its turn are taken off the next.
+    /// Takes the bytes of a sent packet from the bucket. A packet that did not wait for its turn,
+    /// such as a probe, borrows from the next.
     pub(crate) fn spend(&mut self, bytes: u64) {
         if self.rate < f64::INFINITY {
             self.tokens = (self.tokens - bytes as f64).max(-self.burst());
@@ -72,13 +74,13 @@ impl Pacer {
     pub(crate) fn next(&self) -> Duration {
         let needed = if self.is_open { self.packet } else { self.quantum() };
         let wait_s = ((needed - self.tokens) / self.rate).max(0.0);
-        // A cast from a float saturates; the wait is bounded by `possible`.
+        // A cast from a float saturates. `possible` bounds the wait.
         Duration::from_nanos(self.at_ns.saturating_add((wait_s * 1e9).ceil() as u64))
     }
 
-    /// Packets that go at once at the most, of those that a window does not hold back.
+    /// Most packets in one burst, if the window does not limit.
     pub(crate) fn burst_packets(&self) -> u32 {
-        // Where the rate does not limit, the segments of one system call.
+        // Without a limit of the rate: the segments of one system call.
         let bytes = if self.rate < f64::INFINITY { self.burst() } else { SEGMENTS_BYTES };
         ((bytes / self.packet).ceil() as u32).max(1)
     }
@@ -100,20 +102,22 @@ impl Pacer {
         (self.rate * 2.0 * QUANTUM_S).min(2.0 * SEGMENTS_BYTES).max(2.0 * self.packet)
     }
 
-    /// What a controller may ask for, whatever it computed: infinite, or a packet in [`INTERVAL_MAX_S`] at the least.
+    /// Bounds the rate that a controller computed: infinite, or at least a packet in
+    /// [`INTERVAL_MAX_S`].
     fn possible(&self, rate_bytes_s: f64) -> f64 {
-        // The maximum of a number and of what is none is the number.
+        // `f64::max` of a number and NaN is the number.
         rate_bytes_s.max(self.packet / INTERVAL_MAX_S)
     }
 }
 
-/// Half of 0.25 ms, which is little beside any queue that is measured in milliseconds: a burst is twice that.
+/// Half a burst. A burst of 0.25 ms is short beside any queue that is measured in milliseconds.
 const QUANTUM_S: f64 = 0.125e-3;
-/// What UDP_SEGMENT takes in one call: above 4 Gbit/s a quantum is that.
+/// Bytes that UDP_SEGMENT accepts in one call. Above 4 Gbit/s a quantum is this.
 const SEGMENTS_BYTES: f64 = 65_536.0;
-/// A controller that stops must still hear that the path is back; RFC 5348 §4.3 has 64 s (t_mbi), for a protocol that does not end.
+/// Longest time between packets (s), so that a stopped sender notices when the path works again.
+/// RFC 5348 §4.3 allows 64 s (t_mbi), for a protocol that does not end.
 pub(crate) const INTERVAL_MAX_S: f64 = 4.0;
-/// Times are whole nanoseconds, which a division hits by rounding.
+/// Times are whole nanoseconds, so that tokens are rounded.
 const TOLERANCE_BYTES: f64 = 1e-3;
 
 #[cfg(test)]
@@ -122,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes sent by a caller that comes `late` after it may.
+    /// Sends for a time, `late` each time. Returns the bytes sent and the largest burst.
     fn sent(pacer: &mut Pacer, packet: u64, for_time: Duration, late: Duration) -> (u64, u64) {
         let (mut now, mut sent, mut burst_max) = (Duration::ZERO, 0, 0);
         while now < for_time {
@@ -149,7 +153,8 @@ mod tests {
             let bound = (0.25e-3 * rate).max(65_536.0).max(2.0 * packet as f64);
             prop_assert!(burst as f64 <= bound + 1.0, "a burst of {burst}");
             let expected = rate * for_time.as_secs_f64();
-            // A late caller may lack a burst at the end, and what the bucket held came on top.
+            // A late caller may lack a burst at the end; the initial tokens of the bucket come on
+            // top.
             let is_late = late_us as f64 * 1e-6 * rate > pacer.quantum();
             let least = if is_late { 0.0 } else { expected - pacer.burst() - 2.0 * packet as f64 };
             prop_assert!(sent as f64 <= expected + 2.0 * pacer.burst() && sent as f64 >= least, "{sent} of {expected}");

@@ -1,4 +1,5 @@
-//! What a receiver keeps: which parts of the object it has, which packets came, and what is known of the gaps.
+//! State of a receiver: ranges of the object that it holds, packets that came, and what is known of
+//! the gaps.
 
 mod delay;
 mod drain;
@@ -21,68 +22,71 @@ use held::Held;
 use numbers::{Numbers, Place};
 use schedule::Schedule;
 
-/// What a receiver is made of.
+/// Configuration of a [`Receiver`].
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
-    /// Bytes that a feedback datagram may have, header and seal apart; [`Feedback::BYTES_MIN`] at least, or it is taken for that.
+    /// Most bytes of a feedback datagram, without header and seal. Less than
+    /// [`Feedback::BYTES_MIN`] counts as that.
     pub feedback_bytes_max: usize,
 }
 
-/// A data packet, as it came from the socket.
+/// A data packet that arrived, with what the socket knows of it.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     pub number: u64,
     /// When it was sent, by the sender's clock (µs, wrapping).
     pub sent_us: u32,
-    /// What it carries of the object.
+    /// Range of the object that it carries.
     pub range: Range<u64>,
-    /// What the sender told beside.
+    /// The sender's note, if the packet has one.
     pub note: Option<Note>,
-    /// When it came, by the kernel's timestamp where there is one, as a time since the epoch of all other calls: not later than the next
-    /// `now`, and never before the last packet's.
+    /// Arrival time since the epoch of all other calls; the kernel's timestamp if there is one. It
+    /// is not later than the next `now`, and not before the previous packet's.
     pub at: Duration,
-    /// Whether it was marked as congested (RFC 3168); `None` where that is not seen.
+    /// Whether it was marked with congestion (RFC 3168); `None` if marks are not visible.
     pub is_marked: Option<bool>,
-    /// The kernel's count of what the socket dropped so far (SO_RXQ_OVFL, wrapping); `None` where there is none. Linux tells none while it
-    /// is 0: where the option is set, that is `Some(0)`, or nothing would be known of the first gap.
+    /// The kernel's count of packets that the socket dropped so far (SO_RXQ_OVFL, wrapping); `None`
+    /// if there is none. Linux reports no count while it is 0. If the option is set, pass `Some(0)`
+    /// then; otherwise nothing is known of the first gap.
     pub drops: Option<u32>,
 }
 
-/// What of a packet is to be written.
+/// Which part of a packet is new and must be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fresh {
     All,
-    /// These ranges of the object: the rest is there already.
+    /// Only these ranges of the object; the receiver has the rest.
     Parts(Vec<Range<u64>>),
-    /// Nothing: its bytes came before.
+    /// Nothing: the receiver has all of its bytes.
     Nothing,
 }
 
-/// Why a packet was not taken.
+/// Why a packet was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Its number came before, or is below the floor: a copy, or a replay.
+    /// Its number came before or is below the floor: a copy or a replay.
     #[error("packet {0} came before")]
     Repeated(u64),
-    /// It carries bytes that the object does not have.
+    /// It carries bytes beyond the end of the object.
     #[error("bytes to {end} of an object of {object_bytes}")]
     Beyond {
-        /// Where its bytes end.
+        /// Offset of the end of its bytes.
         end: u64,
-        /// Bytes of the object.
+        /// Length of the object in bytes.
         object_bytes: u64,
     },
-    /// Its number is further ahead than packets can be under way, or there are more gaps than are kept.
+    /// Its number is further ahead than packets can be in flight, or there are too many gaps.
     #[error("packet {0} is too far ahead")]
     TooFar(u64),
-    /// Its bytes touch nothing that is there, and so many separate ranges of the object are kept already.
+    /// Its bytes touch no range that is held, and there are too many separate ranges.
     #[error("more than {0} separate ranges of the object")]
     Scattered(usize),
 }
 
-/// The receiving half, of one object.
+/// The receiving half of the protocol, for one object.
 ///
-/// Its memory is bounded, whatever comes: 2^16 gaps between packets and 2^17 ranges of the object, 12 MiB in all.
+/// Its memory is bounded: at most 2^16 gaps between packets and 2^17 ranges of the object, 12 MiB
+/// in all.
 ///
 /// ```
 /// use std::time::Duration;
@@ -93,8 +97,9 @@ pub enum Refusal {
 /// let config = ReceiverConfig { feedback_bytes_max: 1200 };
 /// let mut receiver = Receiver::new(config, 3000, RangeSet::new())?;
 /// let at = Duration::from_millis(40);
-/// let first =
-///     Arrival { number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0) };
+/// let first = Arrival {
+///     number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0)
+/// };
 /// let third = Arrival { number: 2, range: 2000..3000, drops: Some(1), ..first.clone() };
 /// assert_eq!(receiver.handle_data(&first), Ok(Fresh::All));
 /// assert_eq!(receiver.handle_data(&third), Ok(Fresh::All));
@@ -111,9 +116,9 @@ pub struct Receiver {
     object_bytes: u64,
     held: Held,
     numbers: Numbers,
-    /// The packet of the highest number.
+    /// The packet with the highest number.
     highest: Option<Seen>,
-    /// The packet that came last.
+    /// The packet that arrived last.
     newest: Option<Echo>,
     newest_at: Duration,
     least_delay: LeastDelay,
@@ -123,27 +128,27 @@ pub struct Receiver {
     round: Option<Round>,
 }
 
-/// What a packet tells of the gap before or behind it.
+/// What a packet shows of the gap before or after it.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     drops: Option<u32>,
     is_marked: Option<bool>,
-    /// As [`LeastDelay::learn`] has it.
+    /// The result of [`LeastDelay::learn`] (µs).
     delay_us: u32,
 }
 
-/// Feedback that is being told, in several datagrams.
+/// A round of feedback that is being sent in several datagrams.
 #[derive(Clone, Copy, Debug)]
 struct Round {
-    /// Where the next begins.
+    /// First packet number of the next datagram.
     at: u64,
-    /// What came when it began ends here.
+    /// Number after the highest packet when the round began.
     end: u64,
 }
 
 impl Receiver {
-    /// Waits for an object of `object_bytes`, of which it has `held` already.
-    /// Errors: the object is longer than places in it can say.
+    /// Creates a receiver of an object of `object_bytes`, of which it holds `held` already.
+    /// Errors: the object is too long for offsets ([`TooLong`]).
     pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Result<Self, TooLong> {
         TooLong::check(object_bytes)?;
         Ok(Self {
@@ -162,8 +167,8 @@ impl Receiver {
         })
     }
 
-    /// Takes a packet: what of it is new, to be written at its place.
-    /// Errors: a packet that is to be forgotten; the transfer goes on.
+    /// Handles a packet, and returns which of its bytes are new and must be written.
+    /// Errors: the packet is refused and must be dropped; the transfer continues.
     pub fn handle_data(&mut self, arrival: &Arrival) -> Result<Fresh, Refusal> {
         let Arrival { number, sent_us, ref range, note, at, is_marked, drops } = *arrival;
         let bytes = range.end.saturating_sub(range.start);
@@ -181,7 +186,7 @@ impl Receiver {
         };
         self.count(at, bytes, drops);
         if let Some(Note { floor, rtt_us }) = note {
-            // Whatever it claims, this packet is not settled yet.
+            // This packet is not settled yet, whatever its note claims.
             self.numbers.raise_floor(floor.min(number));
             place = self.numbers.place(number)?;
             if 0 < rtt_us {
@@ -191,7 +196,8 @@ impl Receiver {
         let was_complete = self.held.is_complete();
         let fresh = self.take(number, place, arrival);
         let opens_gap = fresh.is_ok() && place == Place::Ahead;
-        // Also of one that was refused for want of room: its sender has to learn what came, to raise the floor.
+        // This includes packets refused for lack of room: the sender must learn what came, to raise
+        // the floor.
         self.schedule.on_packet(at, opens_gap);
         let fresh = fresh?;
         if !was_complete && self.held.is_complete() {
@@ -202,16 +208,17 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// The way back takes no longer datagrams than with so many bytes, header and seal apart; fewer than [`Feedback::BYTES_MIN`] are taken for
-    /// that.
+    /// Lowers the limit of feedback datagrams, without header and seal, because the return path
+    /// does not carry longer ones. Less than [`Feedback::BYTES_MIN`] counts as that.
     pub fn limit_feedback(&mut self, bytes_max: usize) {
         self.feedback_bytes_max = self.feedback_bytes_max.min(bytes_max.max(Feedback::BYTES_MIN));
     }
 
-    /// The next feedback, if one is due at `now`; call until it gives none.
+    /// Returns the next feedback if one is due at `now`; call it until it returns `None`.
     ///
-    /// Each fits a datagram of the configured size. A round of them tells of all packets from the floor on, or, where more bytes would be sent
-    /// than came, of the first: of one run at least.
+    /// Each feedback fits a datagram of the configured size. A round reports all packets from the
+    /// floor on. If feedback would take more bytes than arrived, the round reports only the first
+    /// of them, but at least one run.
     #[must_use]
     pub fn poll_feedback(&mut self, now: Duration) -> Option<Feedback> {
         let (round, bytes_max) = match self.round {
@@ -234,30 +241,30 @@ impl Receiver {
         Some(feedback)
     }
 
-    /// When feedback is due next, if nothing comes before.
+    /// When feedback is due next if no packet arrives before.
     ///
-    /// Amid a round it is in the past. May change after [`Receiver::handle_data`] and [`Receiver::poll_feedback`].
+    /// Within a round this is in the past. It may change after [`Receiver::handle_data`] and
+    /// [`Receiver::poll_feedback`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.round.is_some() { Some(Duration::ZERO) } else { self.schedule.due() }
     }
 
-    /// What of the object is there.
+    /// Ranges of the object that are held.
     pub fn held(&mut self) -> &RangeSet<u64> {
         self.held.ranges()
     }
 
-    /// Whether all of it is.
+    /// Whether all of the object is held.
     pub fn is_complete(&self) -> bool {
         self.held.is_complete()
     }
 
-    /// Gaps between numbers and ranges of the object that are kept, and the most of both.
+    /// Numbers of gaps and of ranges of the object that are kept, each with its maximum.
     pub(crate) fn kept(&self) -> [(usize, usize); 2] {
         [(self.numbers.gaps(), numbers::GAPS_MAX), (self.held.len(), held::RANGES_MAX)]
     }
 
-    /// A packet was read.
     fn count(&mut self, at: Duration, bytes: u64, drops: Option<u32>) {
         self.totals.packets += 1;
         self.schedule.earn(bytes);
@@ -265,7 +272,7 @@ impl Receiver {
         self.drain.on_read(at, bytes, drops);
     }
 
-    /// Notes a packet and its bytes, or neither.
+    /// Records a packet and its bytes, or neither.
     fn take(&mut self, number: u64, place: Place, arrival: &Arrival) -> Result<Fresh, Refusal> {
         if !self.numbers.has_room(number, place) {
             return Err(Refusal::TooFar(number));
@@ -281,7 +288,8 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// A datagram of feedback from number `at` on, of so many bytes at most but with one run.
+    /// A feedback from packet number `at` on, of at most `bytes_max` bytes, but with at least one
+    /// run.
     fn feedback(&self, now: Duration, at: u64, bytes_max: usize) -> Feedback {
         let held_us = now.saturating_sub(self.newest_at).as_micros();
         let held_us = u32::try_from(held_us).unwrap_or(u32::MAX);
@@ -297,7 +305,7 @@ impl Receiver {
     }
 }
 
-/// What is known of the gap between the highest packet before it and the one that opens it.
+/// What is known of the gap between the highest packet before it and the packet that opens it.
 fn between(before: Option<&Seen>, after: &Seen, least_delay: &LeastDelay) -> Evidence {
     let Some(before) = before else { return Evidence::default() };
     Evidence {

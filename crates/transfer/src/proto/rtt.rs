@@ -1,17 +1,17 @@
-//! Round trips.
+//! Round-trip times of a transfer.
 
 use std::time::Duration;
 
 /// Round-trip times of a transfer (RFC 6298 §2; RFC 9002 §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rtt {
-    /// The last; `None` before the first. The others are presumed until then.
+    /// The last round-trip time; `None` before the first. The other fields are presumed until then.
     pub latest: Option<Duration>,
-    /// Smoothed, by 1/8.
+    /// Smoothed round-trip time; a new sample has a weight of 1/8.
     pub smoothed: Duration,
-    /// Smoothed deviation, by 1/4.
+    /// Smoothed mean deviation; a new sample has a weight of 1/4.
     pub variation: Duration,
-    /// The least so far.
+    /// The least round-trip time so far.
     pub min: Duration,
 }
 
@@ -22,43 +22,48 @@ impl Default for Rtt {
 }
 
 impl Rtt {
-    /// A packet was `elapsed` under way and back, of which the peer says that it held the answer for `held`.
+    /// Adds a sample: `elapsed` from sending to feedback, of which the peer claims to have held the
+    /// feedback for `held`.
     ///
-    /// What the peer says is taken off only as far as a round trip stays that there was (RFC 9002 §5.3): the least one is of measured
-    /// times alone, so that a peer cannot make the path shorter than it is. Nor does it hide a queue of more than a round trip: that much it may
-    /// hold an answer, or 5 ms.
+    /// `held` is subtracted only if the result is not below the least round-trip time (RFC 9002
+    /// §5.3). The least one is taken of unadjusted samples, so a peer cannot make the path shorter
+    /// than it is. At most a round trip or 5 ms is subtracted, so a peer cannot hide a longer
+    /// queue.
     pub fn add(&mut self, elapsed: Duration, held: Duration) {
         let Some(_) = self.latest else {
-            // RFC 9002 §5.3: the first sets them all. It is the whole time: there is no least one yet to hold `held` against.
+            // RFC 9002 §5.3: the first sample sets all fields. It is not adjusted: there is no
+            // least one yet to check `held` against.
             *self = Self { latest: Some(elapsed), smoothed: elapsed, variation: elapsed / 2, min: elapsed };
             return;
         };
         self.min = self.min.min(elapsed);
-        // RFC 9002 §5.3: no more than the peer is allowed to wait; and nothing, if it says what cannot be.
+        // RFC 9002 §5.3: at most what the peer may wait, and nothing if its claim is impossible.
         let held = if elapsed < held { Duration::ZERO } else { held.min(self.smoothed.max(REPORT_WAIT)) };
         let adjusted = elapsed.checked_sub(held).filter(|adjusted| *adjusted >= self.min).unwrap_or(elapsed);
         self.latest = Some(adjusted);
-        // RFC 9002 §5.3: rttvar = 3/4 rttvar + 1/4 |smoothed − sample|, with the smoothed one of before; smoothed = 7/8 smoothed + 1/8 sample.
+        // RFC 9002 §5.3: rttvar = 3/4 rttvar + 1/4 |smoothed − sample|, with the old smoothed one;
+        // smoothed = 7/8 smoothed + 1/8 sample.
         self.variation = self.variation * 3 / 4 + self.smoothed.abs_diff(adjusted) / 4;
         self.smoothed = self.smoothed * 7 / 8 + adjusted / 8;
     }
 
-    /// After how long without an answer a packet is sent to ask for one (RFC 9002 §6.2.1).
+    /// Time without feedback after which a probe packet is sent (RFC 9002 §6.2.1).
     pub(crate) fn probe_timeout(&self) -> Duration {
         self.smoothed + (self.variation * 4).max(GRANULARITY) + self.smoothed.max(REPORT_WAIT)
     }
 
-    /// The longer of the last and the smoothed one (RFC 9002 §6.1.2).
+    /// The larger of the last and the smoothed round-trip time (RFC 9002 §6.1.2).
     pub(crate) fn longer(&self) -> Duration {
         self.latest.unwrap_or_default().max(self.smoothed)
     }
 }
 
-/// RFC 9002 §6.2.2.
+/// Presumed round-trip time before the first sample (RFC 9002 §6.2.2).
 const PRESUMED: Duration = Duration::from_millis(333);
-/// RFC 9002 §6.1.2: what timers can tell apart.
+/// Granularity of timers (RFC 9002 §6.1.2).
 pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
-/// The `max_ack_delay` of RFC 9002 §6.2.1: feedback comes once a round trip at least, and on a short path by a timer of milliseconds.
+/// `max_ack_delay` of RFC 9002 §6.2.1: feedback comes at least once a round trip, and on a short
+/// path by a timer of milliseconds.
 pub(crate) const REPORT_WAIT: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a sender keeps: what is still to be sent, what is under way, and what became of it.
+//! State of a sender: what is still to be sent, what is in flight, and what became of it.
 
 mod book;
 mod causes;
@@ -31,83 +31,85 @@ use crate::proto::controller::{Delivery, Seen};
 use crate::proto::wire::{Feedback, NOTE_BYTES, Note};
 use crate::proto::{Controller, Moment, Rtt, TooLong, nanos};
 
-/// What a sender is made of.
+/// Configuration of a [`Sender`].
 #[derive(Clone, Copy, Debug)]
 pub struct SenderConfig {
     /// Bytes of the object in a full packet; 0 counts as 1.
     pub payload_bytes: u32,
-    /// Bytes that headers, seal, UDP and IP add to it on the way.
+    /// Bytes that headers, seal, UDP and IP add to a packet.
     pub overhead_bytes: u32,
-    /// What the numbers that are left out are drawn from: a receiver that acknowledges one of them lies. Nobody else may know it.
+    /// Seed of the packet numbers that are skipped. A receiver that acknowledges one of them lies,
+    /// so the seed must stay secret.
     pub seed: u64,
-    /// Whether losses are told apart; without it all are the network's.
+    /// Whether losses are classified; if not, all count as network losses.
     pub has_ear: bool,
 }
 
-/// A packet to be sent: the shell reads the range, encodes, seals.
+/// A packet to send: the caller reads the range, encodes and seals it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub number: u64,
-    /// When it is sent (µs since the epoch, wrapping).
+    /// Sending time (µs since the epoch, wrapping).
     pub sent_us: u32,
-    /// What it carries of the object.
+    /// Range of the object that it carries.
     pub range: Range<u64>,
-    /// What to tell beside.
+    /// Note to the receiver, if one is due.
     pub note: Option<Note>,
 }
 
-/// What a receiver did that none of ours does: the transfer ends.
+/// Breach of the protocol by the receiver; it ends the transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// It acknowledged a packet that was not sent.
+    /// The receiver acknowledged a packet that was not sent.
     #[error("the receiver acknowledged packet {0}, which was not sent")]
     NeverSent(u64),
-    /// It took back an acknowledgement, or its totals fell.
+    /// The receiver withdrew an acknowledgement, or its totals fell.
     #[error("the receiver took back what it had said")]
     TakenBack,
 }
 
-/// What keeps a sender from sending more at a moment.
+/// What limits a sender at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
-    /// The controller's rate; where that is infinite, only how often [`Sender::poll_packet`] is called.
+    /// The controller's rate. If that is infinite: how often [`Sender::poll_packet`] is called.
     Rate,
-    /// What the receiver's host drains ([`crate::proto::controller::Governor`]).
+    /// The drain rate of the receiver's host ([`crate::proto::controller::Governor`]).
     Drain,
-    /// The controller's window: so much is under way as it allows.
+    /// The congestion window: no more may be in flight.
     Window,
-    /// The memory for packets under way ([`Sender::PACKETS_MAX`]).
+    /// The memory for packets in flight ([`Sender::PACKETS_MAX`]).
     Memory,
-    /// There is nothing to send: all of the object is under way, or there.
+    /// The object: all of it is in flight or acknowledged.
     Object,
 }
 
-/// What happened so far.
+/// Counts of a sender since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub sent_packets: u64,
-    /// Bytes of the object sent, those sent again among them.
+    /// Bytes of the object sent, including those sent again.
     pub sent_bytes: u64,
-    /// Bytes of the object acknowledged, each once.
+    /// Bytes of the object acknowledged, each counted once.
     pub acked_bytes: u64,
-    /// Packets sent to ask for an answer, for none came.
+    /// Probe packets, sent because no feedback came.
     pub probe_packets: u64,
-    /// Packets taken for lost; whose fault it was is known a round trip later.
+    /// Packets declared lost; the cause is known about a round trip later.
     pub lost_packets: u64,
-    /// Of these, later acknowledged after all.
+    /// Lost packets that were acknowledged later.
     pub spurious_packets: u64,
     /// Packets lost by the receiving host.
     pub lost_host: u64,
     /// Packets lost by the network.
     pub lost_network: u64,
-    /// Packets lost nobody knows where, which count as the network's.
+    /// Packets lost with an unknown cause, which count as network losses.
     pub lost_unknown: u64,
 }
 
-/// The sending half, of one object.
+/// The sending half of the protocol, for one object.
 ///
-/// Its memory is bounded whatever the object's size: [`Sender::PACKETS_MAX`] packets under way, and some bytes for each.
+/// Its memory is bounded at any object size: at most [`Sender::PACKETS_MAX`] packets, and some
+/// bytes for each.
 #[derive(Debug)]
 pub struct Sender {
     object: Object,
@@ -121,26 +123,26 @@ pub struct Sender {
     reports: Reports,
     timers: Timers,
     untold: Untold,
-    /// But for what [`Losses`] and [`Causes`] count.
+    /// All counts except those of [`Losses`] and [`Causes`].
     stats: Stats,
 }
 
-/// What was acknowledged since the controller was told last.
+/// What was acknowledged since the last call of the controller.
 #[derive(Debug, Default)]
 struct Untold {
     packets: u64,
     bytes: u64,
     marked_packets: u64,
-    /// The round trip measured last.
     round_trip: Option<Duration>,
 }
 
 impl Sender {
-    /// Packets under way at the most, with those behind them that came already or were lost a moment ago; 80 bytes are kept for each.
+    /// Most packets that are kept, 80 bytes each: those in flight, and later ones that were
+    /// acknowledged or recently declared lost.
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
-    /// Sends an object of `object_bytes`, of which the receiver has `held` already.
-    /// Errors: the object is longer than places in it can say.
+    /// Creates a sender of an object of `object_bytes`, of which the receiver has `held` already.
+    /// Errors: the object is too long for offsets ([`TooLong`]).
     pub fn new(
         config: SenderConfig,
         object_bytes: u64,
@@ -164,16 +166,18 @@ impl Sender {
         })
     }
 
-    /// From now on a full packet carries so many bytes of the object (0 counts as 1): the path takes less than was thought, or more.
+    /// Sets the bytes of the object in a full packet (0 counts as 1), if the path carries shorter
+    /// packets than was assumed, or longer ones.
     ///
-    /// Packets under way stay as they are; what of them is lost is cut anew. The controller hears of it with the next feedback.
+    /// Packets in flight stay as they are; lost ranges are cut anew. The controller receives the
+    /// new length with the next feedback.
     pub fn set_payload_bytes(&mut self, payload_bytes: u32) {
         self.pacing.set_payload(payload_bytes);
     }
 
     /// Bytes of the object in a full packet.
     pub fn payload_bytes(&self) -> u32 {
-        // A payload has 32 bits.
+        // A payload fits 32 bits.
         self.pacing.payload() as u32
     }
 
@@ -182,7 +186,7 @@ impl Sender {
         self.object.is_there()
     }
 
-    /// What happened so far.
+    /// Returns the counts since the start.
     pub fn stats(&self) -> Stats {
         Stats {
             lost_packets: self.losses.lost_packets,
@@ -194,47 +198,50 @@ impl Sender {
         }
     }
 
-    /// Round trips so far.
+    /// Round-trip times so far.
     pub fn rtt(&self) -> Rtt {
         self.rtt
     }
 
-    /// Bytes a second at which packets are spread, headers included; infinite where the window alone limits.
+    /// Pacing rate in bytes a second, headers included; infinite if only the window limits.
     pub fn rate_bytes_s(&self) -> f64 {
         self.pacing.rate_bytes_s()
     }
 
-    /// Bytes under way, headers included.
+    /// Bytes in flight, headers included.
     pub fn in_flight_bytes(&self) -> u64 {
         self.book.in_flight_bytes()
     }
 
-    /// How long nothing new was heard, since the first packet and until all is done: whether to give up is the caller's to decide.
+    /// Time since the last new feedback, from the first packet until all is acknowledged. The
+    /// caller decides when to give up.
     pub fn silence(&self, now: Duration) -> Duration {
         if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
     }
 
-    /// Bytes of the object that the receiver is known to have, those that it had before among them.
+    /// Bytes of the object that the receiver is known to have, including those that it had before.
     pub fn held_bytes(&self) -> u64 {
         self.object.there_bytes()
     }
 
-    /// What the receiver said that it can take (bytes of the object a second); 0 while it was not the limit.
+    /// Drain rate that the receiver reported (bytes of the object a second); 0 if it was not the
+    /// limit.
     pub fn drain_bytes_s(&self) -> u64 {
         self.reports.totals().drain_bytes_s
     }
 
-    /// When the classifier will look at the window, if it has a reason to.
+    /// When the classifier judges the window next, if a loss waits for it.
     pub fn looks_at(&self) -> Option<Duration> {
         self.causes.due()
     }
 
-    /// How often the classifier looked at the window.
+    /// Number of times that the classifier judged the window.
     pub fn looks(&self) -> u64 {
         self.causes.looks()
     }
 
-    /// Packets and bytes under way, as they are counted and as the packets kept add up to; and how many are kept.
+    /// Packets and bytes in flight, as counted and as summed over the packets kept; and the number
+    /// of packets kept.
     pub(crate) fn kept(&self) -> ([(u64, u64); 2], usize) {
         let kept = (self.book.first()..self.book.end()).filter_map(|index| self.book.get(index));
         let in_flight = kept.filter(|sent| sent.fate == Fate::InFlight).map(|sent| self.book.bytes(sent));
@@ -242,7 +249,7 @@ impl Sender {
         ([(self.book.in_flight_packets(), self.book.in_flight_bytes()), summed], self.book.len())
     }
 
-    /// What keeps it from sending more just now.
+    /// What limits the sender at the moment.
     pub fn limit(&self) -> Limit {
         if !self.object.has_some() {
             Limit::Object
@@ -257,7 +264,7 @@ impl Sender {
         }
     }
 
-    /// The next packet to send at `now`, if there is one and the rate allows it; call until it gives none.
+    /// Returns the next packet if one may be sent at `now`; call it until it returns `None`.
     pub fn poll_packet(&mut self, now: Duration) -> Option<Packet> {
         if self.is_done() {
             return None;
@@ -266,7 +273,7 @@ impl Sender {
             return self.probe(now);
         }
         if !self.object.has_some() || self.book.is_full() {
-            // The path could carry more than there is, or than this memory has room for.
+            // The path could carry more than there is to send, or than fits this memory.
             self.hold_back();
             return None;
         }
@@ -277,27 +284,31 @@ impl Sender {
         Some(self.send(now, range))
     }
 
-    /// What goes next, in one packet or in several, if nothing is lost before: what was lost, or else what was never sent.
+    /// The range that is sent next, in one packet or several, if nothing is lost before: lost bytes
+    /// first, then bytes that were never sent.
     ///
-    /// A caller that reads ahead looks here whether it has it at hand, and where not, calls [`Sender::hold_back`] instead of
-    /// [`Sender::poll_packet`]. Probes may carry something else.
+    /// A caller that reads ahead checks whether it has this range. If not, it calls
+    /// [`Sender::hold_back`] instead of [`Sender::poll_packet`]. Probes may carry other bytes.
     pub fn next_range(&self) -> Option<Range<u64>> {
         self.object.next()
     }
 
-    /// The first range at or behind `from` that was never sent and that the receiver does not have; empty where there is none.
+    /// The first range at or after `from` that was never sent and that the receiver does not have;
+    /// empty if there is none.
     pub fn unsent(&self, from: u64) -> Range<u64> {
         self.object.unsent(from)
     }
 
-    /// What goes next is not at hand: it is not the path that keeps it back.
+    /// Records that the caller does not have the next range yet: the path is not the limit.
     pub fn hold_back(&mut self) {
         self.path.limit(self.book.in_flight_bytes());
     }
 
-    /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else; one that says nothing new
-    /// does not count as heard.
-    /// Errors: the receiver breaks the protocol; what this said may be taken in by half.
+    /// Handles a feedback; `number` is that of its datagram.
+    ///
+    /// An older feedback adds acknowledgements and nothing else. A feedback without new information
+    /// restarts no timer.
+    /// Errors: the receiver breaks the protocol; a part of the feedback may have been processed.
     pub fn handle_feedback(
         &mut self,
         now: Duration,
@@ -311,7 +322,8 @@ impl Sender {
         let acked_before = self.untold.packets;
         self.take_runs(now, feedback, is_newer)?;
         let has_acked = acked_before < self.untold.packets;
-        // What is replayed, or says nothing new, is no sign of life of the path.
+        // Replayed feedback, or feedback without new information, does not show that the path
+        // works.
         let is_news = is_newer && (has_acked || self.reports.totals().packets < feedback.totals.packets);
         if is_newer {
             self.untold.marked_packets += self.reports.count(feedback.totals);
@@ -337,9 +349,10 @@ impl Sender {
         Ok(())
     }
 
-    /// When [`Sender::handle_timeout`] or [`Sender::poll_packet`] has something to do next, if no feedback comes before; `None` once all is done.
+    /// When [`Sender::handle_timeout`] or [`Sender::poll_packet`] must be called next if no
+    /// feedback comes before; `None` once all is acknowledged.
     ///
-    /// It may have passed already.
+    /// It may be in the past.
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.is_done() {
             return None;
@@ -361,7 +374,7 @@ impl Sender {
             self.detect_losses(now, false);
         }
         self.listen(now);
-        // What was taken for lost by time alone makes room, too: else a full memory stays full for ever.
+        // Packets declared lost by time alone also make room; otherwise a full memory stays full.
         self.forget();
         if self.silence_at().is_some_and(|at| at <= now) {
             self.timers.silence_ended(now);
@@ -377,23 +390,23 @@ impl Sender {
         self.pacing.has_room(self.book.in_flight_bytes()) && !self.book.is_full()
     }
 
-    /// When the oldest packet that was overtaken counts as lost.
+    /// When the oldest overtaken packet is declared lost.
     fn loss_at(&self) -> Option<Duration> {
         self.losses.due(&self.book, &self.rtt)
     }
 
-    /// When an answer is asked for.
     fn probe_at(&self) -> Option<Duration> {
         self.timers.probe_at(&self.rtt).filter(|_| 0 < self.book.in_flight_packets())
     }
 
-    /// When the no-feedback timer ends.
+    /// When the no-feedback timer expires.
     fn silence_at(&self) -> Option<Duration> {
         let (packet_bytes, rate) = (self.pacing.full_bytes(), self.pacing.rate_bytes_s());
         (0 < self.book.in_flight_packets()).then(|| self.timers.silence_at(&self.rtt, packet_bytes, rate))
     }
 
-    /// A packet that asks for an answer, in nobody's turn: what waits to be sent, or else the oldest that is under way (RFC 9002 §6.2.4).
+    /// Sends a probe packet, outside pacing and window: bytes that wait to be sent, or else the
+    /// oldest packet in flight (RFC 9002 §6.2.4).
     fn probe(&mut self, now: Duration) -> Option<Packet> {
         if self.book.len() >= PACKETS_MAX {
             self.give_up_oldest(now);
@@ -410,7 +423,8 @@ impl Sender {
                 }
                 let sent = self.book.get_mut(oldest?)?;
                 let range = sent.range();
-                // Of a packet that was longer than packets are now, a part asks as well, and the whole stays to be sent again.
+                // If the packet is longer than packets are now, the probe carries a part of it, and
+                // the whole is still sent again if lost.
                 sent.is_copied = range.end - range.start <= room;
                 range.start..range.end.min(range.start + room)
             }
@@ -431,7 +445,8 @@ impl Sender {
         self.forget();
     }
 
-    /// Bytes of the object in the next packet: fewer beside a note, so that all full packets are of one length (spec §3).
+    /// Bytes of the object in the next packet. A packet with a note carries fewer, so that all full
+    /// packets have one length (spec §3).
     fn room(&self, now: Duration) -> u64 {
         let note_bytes = if self.timers.is_note_due(now, &self.rtt) { NOTE_BYTES as u64 } else { 0 };
         let payload = self.pacing.payload();
@@ -443,7 +458,7 @@ impl Sender {
         let number = self.numbers.take(self.book.end());
         let mut sent = Sent {
             start: range.start,
-            // A payload has 32 bits.
+            // A payload fits 32 bits.
             len: len as u32,
             fate: Fate::InFlight,
             is_copied: false,
@@ -459,7 +474,7 @@ impl Sender {
         Packet { number, sent_us: micros(now), range, note: self.note(now) }
     }
 
-    /// What the receiver is told at least twice a round trip.
+    /// The note of this packet, if one is due: at least twice a round trip.
     fn note(&mut self, now: Duration) -> Option<Note> {
         self.timers.is_note_due(now, &self.rtt).then(|| {
             self.timers.noted(now);
@@ -469,14 +484,14 @@ impl Sender {
         })
     }
 
-    /// Acknowledges what came, and notes what is known of the gaps.
+    /// Acknowledges packets, and records the evidence of gaps.
     fn take_runs(&mut self, now: Duration, feedback: &Feedback, is_newer: bool) -> Result<(), Violation> {
         let (mut at, end) = (feedback.start, self.numbers.end());
         let mut place = self.numbers.seek(at);
         for run in &feedback.runs {
             let came_to = at.saturating_add(u64::from(run.received));
             if run.received > 0 {
-                // Also where the sum of the runs stands still at the highest number there is.
+                // This also refuses runs with a sum that saturates at the highest number.
                 if end <= at || end < came_to {
                     return Err(Violation::NeverSent(at.max(end)));
                 }
@@ -484,7 +499,7 @@ impl Sender {
                 if let Some(left_out) = self.numbers.left_out_to(place, came_to) {
                     return Err(Violation::NeverSent(left_out));
                 }
-                // No number was left out between them.
+                // No number was skipped within this run.
                 self.ack(now, from..from + (came_to - at));
             }
             at = came_to.saturating_add(u64::from(run.missing));
@@ -494,7 +509,7 @@ impl Sender {
                 if !self.book.are_open(gap.clone()) {
                     return Err(Violation::TakenBack);
                 }
-                // Of what is settled nobody asks any more; and a gap of a number left out has no packet to note it at.
+                // Ignore settled gaps, and gaps made only of skipped packet numbers.
                 if self.losses.settled() < gap.end
                     && !gap.is_empty()
                     && let Some(sent) = self.book.get_mut(gap.start)
@@ -506,7 +521,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Acknowledges packets of these indices; those acknowledged before are passed over.
+    /// Acknowledges packets of these indices, except those acknowledged before.
     fn ack(&mut self, now: Duration, indices: Range<u64>) {
         let now_ns = nanos(now);
         let (mut from, mut range) = (indices.start, 0..0);
@@ -524,7 +539,7 @@ impl Sender {
             } else {
                 self.causes.ack();
             }
-            // Packets in a row carry ranges in a row, which are noted as one.
+            // Consecutive packets often carry consecutive ranges, which are recorded as one.
             if range.end == sent.start {
                 range.end = sent.range().end;
             } else {
@@ -534,13 +549,13 @@ impl Sender {
         self.stats.acked_bytes += self.object.ack(range);
     }
 
-    /// Measures a round trip by the packet that the receiver echoes, once for each.
+    /// Measures the round-trip time with the packet that the receiver echoes, once for each packet.
     fn take_echo(&mut self, now: Duration, feedback: &Feedback) -> Result<(), Violation> {
         let Some(echo) = feedback.echo else { return Ok(()) };
         if self.numbers.end() <= echo.number || self.numbers.is_left_out(echo.number) {
             return Err(Violation::NeverSent(echo.number));
         }
-        // Of a packet that is forgotten, or with a time that it did not have, nothing is learned.
+        // Ignore a packet that is forgotten, and an echoed time that the packet did not have.
         let sent = self.book.get(self.numbers.index_of(echo.number)).filter(|sent| sent.fate == Fate::Acked);
         let sent_at = sent.map(|sent| Duration::from_nanos(sent.stamp.sent_ns));
         if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us)
@@ -556,7 +571,8 @@ impl Sender {
         Moment { now, rtt: self.rtt.smoothed, burst: self.pacing.burst_packets() }
     }
 
-    /// Takes packets for lost: with a report that `is_newer` than the others, those that enough packets overtook.
+    /// Declares packets lost. If the report `is_newer` than all others, these include packets that
+    /// enough others overtook.
     fn detect_losses(&mut self, now: Duration, is_newer: bool) {
         let moment = self.moment(now);
         let Self { losses, causes, rtt, book, object, .. } = self;
@@ -574,7 +590,7 @@ impl Sender {
 
     fn tell(&mut self, now: Duration, delivery: Option<Delivery>) {
         let full = self.pacing.full_bytes();
-        // The receiver counts bytes of the object; on the way each packet has more.
+        // The receiver counts bytes of the object; on the wire each packet has more.
         let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
         let untold = std::mem::take(&mut self.untold);
         let (losses, host_lost_packets) = self.causes.untold();

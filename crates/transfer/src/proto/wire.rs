@@ -1,7 +1,8 @@
-//! What travels: datagrams, byte for byte, as `docs/spec/transfer.md` has them.
+//! Encoding of datagrams, byte for byte as in `docs/spec/transfer.md`.
 //!
-//! A datagram is a [`Header`], and a body which is sealed where the transfer is: a [`DataHead`] and bytes of the object, or a [`Feedback`].
-//! There is one way to write each value, and a reader refuses any other.
+//! A datagram is a [`Header`] and a body, which is sealed if the transfer is. The body is a
+//! [`DataHead`] and bytes of the object, or a [`Feedback`]. Each value has one encoding; readers
+//! refuse any other.
 //!
 //! ```
 //! use barograph_transfer::testkit::wire::{DataHead, Header, Kind};
@@ -27,74 +28,76 @@ pub(crate) mod varint;
 
 use thiserror::Error;
 
-/// Version of the protocol: the first nibble of each datagram.
+/// Version of the protocol: the first four bits of each datagram.
 pub const VERSION: u8 = 1;
 
-/// Bytes of a header.
+/// Bytes of a datagram header.
 pub const HEADER_BYTES: usize = 16;
 
-/// Bytes of the seal behind a body: the tag of AES-128-GCM or ChaCha20-Poly1305 (RFC 5116 §5.1, RFC 8439 §2.8).
+/// Bytes of the seal after a body: the tag of AES-128-GCM or ChaCha20-Poly1305 (RFC 5116 §5.1, RFC
+/// 8439 §2.8).
 pub const SEAL_BYTES: usize = 16;
 
 /// Bytes of a data packet's head without a note.
 pub const DATA_HEAD_BYTES: usize = 12;
 
-/// Bytes that a note adds to it.
+/// Bytes that a note adds to the head.
 pub const NOTE_BYTES: usize = 12;
 
-/// The greatest number of a packet and the greatest place in an object: 2^62 − 1, what a variable-length integer holds (RFC 9000 §16).
-/// A million packets a second last 146 000 years.
+/// Highest packet number, and highest offset in an object: 2^62 − 1, the maximum of a
+/// variable-length integer (RFC 9000 §16). At a million packets a second it lasts 146 000 years.
 pub const NUMBER_MAX: u64 = varint::MAX;
 
-/// What is no datagram of this protocol.
+/// Why bytes are not a datagram of this protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum WireError {
     #[error("it ends within {0}")]
     Truncated(&'static str),
-    /// It is of another version, or of another protocol.
+    /// The datagram is of another version or of another protocol.
     #[error("version {0} of the transfer protocol, where {VERSION} is spoken")]
     Version(u8),
     #[error("datagrams of kind {0} are unknown")]
     Kind(u8),
-    /// What must be 0 is not.
+    /// Reserved bits are not 0.
     #[error("reserved bits of {0} are set")]
     Reserved(&'static str),
-    /// It says a number that cannot be.
+    /// A number is larger than is allowed.
     #[error("{0} is {1}, which is too large")]
     TooLarge(&'static str, u64),
     /// An integer takes more bytes than it needs.
     #[error("{0} is not written in its shortest form")]
     NotShortest(&'static str),
-    /// A run without received packets that is not the first, or without missing ones that is not the last.
+    /// A run without received packets is not the first, or one without missing packets is not the
+    /// last.
     #[error("run {0} is empty")]
     EmptyRun(usize),
 }
 
-/// What every datagram begins with, in clear, authenticated where datagrams are sealed.
+/// Start of every datagram: not encrypted, but authenticated if datagrams are sealed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub kind: Kind,
-    /// Which transfer it belongs to, as its receiver chose.
+    /// Identifier of the transfer, chosen by its receiver.
     pub transfer: u32,
-    /// Its number: counted from 0 in each direction, never used twice; it is the nonce.
+    /// Counted from 0 in each direction, and never used twice: it is the nonce.
     pub number: u64,
 }
 
 /// What a datagram carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A part of the object, from the sender.
+    /// Bytes of the object, from the sender.
     Data = 1,
-    /// What came, from the receiver.
+    /// The receiver's report of packets that came.
     Feedback = 2,
 }
 
 impl Header {
-    /// The bytes that a datagram begins with.
+    /// Encodes the header.
     ///
-    /// Numbers above [`NUMBER_MAX`] are for nobody to send: no reader takes them.
+    /// Numbers above [`NUMBER_MAX`] must not be sent: readers refuse them.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = VERSION << 4 | self.kind as u8;
@@ -103,10 +106,11 @@ impl Header {
         bytes
     }
 
-    /// Reads a datagram's header; what follows it is the body, sealed or not.
-    /// Errors: what is no datagram of this version.
+    /// Decodes a datagram's header. The rest is the body, sealed or not.
+    /// Errors: the bytes are not a datagram of this version.
     pub fn decode(datagram: &[u8]) -> Result<(Self, &[u8]), WireError> {
-        // The version comes first, also of what is too short for a header of this one.
+        // The version is checked first, even if the bytes are too short for a header of this
+        // version.
         let first = *datagram.first().ok_or(WireError::Truncated(HEADER))?;
         if first >> 4 != VERSION {
             return Err(WireError::Version(first >> 4));
@@ -132,79 +136,84 @@ impl Header {
 
 const HEADER: &str = "the header";
 
-/// What a data packet says before its bytes.
+/// Head of a data packet, before its bytes of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataHead {
     /// When it was sent (µs of the sender's clock, wrapping).
     pub sent_us: u32,
-    /// Where its bytes belong in the object.
+    /// Offset of its bytes in the object.
     pub offset: u64,
-    /// What the sender tells from time to time, at least once a round trip.
+    /// Sent from time to time, at least once a round trip.
     pub note: Option<Note>,
 }
 
-/// What a sender tells its receiver beside data.
+/// What a sender reports to its receiver, in some data packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Packets below this number need no report any more.
+    /// Packets below this number need no further report.
     pub floor: u64,
-    /// The round trip (µs), which paces the feedback; 0 while it is not known.
+    /// Smoothed round-trip time (µs), which paces the feedback; 0 while it is not known.
     pub rtt_us: u32,
 }
 
-/// Which packets came, and what is known of the gaps between them.
+/// Report of the receiver: packets that came, and what is known of the gaps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Feedback {
-    /// The first packet that the runs speak of.
+    /// The first packet number that the runs cover.
     pub start: u64,
-    /// From `start` on, in turns.
+    /// Runs from `start` on, each after the one before.
     pub runs: Vec<Run>,
-    /// The packet that came last, and what a round trip is computed from.
+    /// The packet that came last, for measuring the round-trip time.
     pub echo: Option<Echo>,
-    /// So far, in all.
+    /// Counts since the start of the transfer.
     pub totals: Totals,
 }
 
-/// Packets that came, and those missing behind them. Only the first may have none received, only the last none missing.
+/// Packets that came, followed by packets that are missing. Only the first run may have none
+/// received, and only the last none missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Run {
     pub received: u32,
-    /// Packets that did not, or not yet.
+    /// Packets that did not come so far.
     pub missing: u32,
-    /// What is known of the missing.
+    /// What is known of the missing packets.
     pub evidence: Evidence,
 }
 
 /// What a receiver knows of one gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
-    /// Whether the kernel's counter of the socket's drops rose over it; `None` where there is no such counter.
+    /// Whether the kernel's counter of packets dropped by the socket rose over the gap; `None` if
+    /// there is no such counter.
     pub host_drops: Option<bool>,
-    /// Whether the packet before or after it was marked as congested; `None` where marks are not seen.
+    /// Whether the packet before or after the gap was marked with congestion; `None` if marks are
+    /// not visible.
     pub is_marked: Option<bool>,
-    /// One-way delay of the packet before it, above the path's minimum (µs); `None` where it is not known.
+    /// One-way delay of the packet before the gap, above the path's minimum (µs); `None` if it is
+    /// not known.
     pub delay_us: Option<u32>,
 }
 
-/// The packet that came last.
+/// The data packet that came last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Echo {
     pub number: u64,
-    /// What it said of when it was sent (µs, wrapping).
+    /// Sending time in its head (µs, wrapping).
     pub sent_us: u32,
-    /// How long ago it came (µs).
+    /// Time since it came (µs).
     pub held_us: u32,
 }
 
-/// What a receiver counted since the start of the transfer.
+/// Counts of a receiver since the start of the transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Packets read, duplicates among them.
+    /// Packets read, including duplicates.
     pub packets: u64,
-    /// Their bytes of the object.
+    /// Bytes of the object in these packets.
     pub bytes: u64,
-    /// Packets marked as congested.
+    /// Packets marked with congestion, without duplicates.
     pub marked: u64,
-    /// Rate at which it can take packets (bytes of the object a second), as measured where it was the limit; 0 while it never was.
+    /// Drain rate (bytes of the object a second), measured while the receiver was the limit; 0 if
+    /// it is not known.
     pub drain_bytes_s: u64,
 }

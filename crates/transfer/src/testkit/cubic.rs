@@ -1,11 +1,13 @@
-//! A window flow by RFC 9438, each packet acknowledged, with selective acknowledgements; slow start ends on a rise of delay (RFC 9406).
+//! A CUBIC flow (RFC 9438) with a selective acknowledgement for each packet. Slow start ends when
+//! the delay rises (RFC 9406).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use libm::{cbrt, pow};
 
-/// One flow of TCP's kind, which sends full packets for ever; whoever has it carries them, and says what became of each.
+/// One TCP-like flow that sends full packets without end. The caller carries the packets, and
+/// reports what became of each.
 #[derive(Debug)]
 pub struct Cubic {
     window: f64,
@@ -20,7 +22,7 @@ pub struct Cubic {
     recover: u64,
     rtt_s: f64,
     rtt_min_s: f64,
-    /// When something was heard last, or it was taken for lost.
+    /// Time of the last acknowledgement or timeout.
     pub heard_at: Duration,
 }
 
@@ -57,7 +59,7 @@ impl Cubic {
         numbers
     }
 
-    /// This packet came, and that is known.
+    /// Records that this packet was acknowledged.
     pub fn acknowledge(&mut self, now: Duration, number: u64) {
         self.heard_at = now;
         let Some(at) = number.checked_sub(self.floor) else { return };
@@ -83,7 +85,7 @@ impl Cubic {
         }
     }
 
-    /// RFC 9438 §4.6 and §4.7.
+    /// Reduces the window after a loss (RFC 9438 §4.6 and §4.7).
     fn back_off(&mut self) {
         self.window_max =
             if self.window < self.window_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
@@ -93,7 +95,7 @@ impl Cubic {
         self.recover = self.floor + self.flight.len() as u64 + 1;
     }
 
-    /// All is lost (RFC 9438 §4.8).
+    /// Declares all packets in flight lost (RFC 9438 §4.8).
     pub fn time_out(&mut self, now: Duration) {
         self.back_off();
         self.window = 2.0;

@@ -1,4 +1,4 @@
-//! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
+//! Entry points of the fuzzers, as plain functions, so that `cargo test` can replay their corpora.
 
 #[cfg(feature = "files")]
 mod files;
@@ -17,19 +17,21 @@ use crate::proto::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
 pub use self::files::{fuzz_journal, fuzz_manifest};
 pub use self::sender::fuzz_sender;
 
-/// Decodes `data` as a frame of the control connection; what is accepted is written again as it was.
+/// Decodes `data` as a frame of the control connection; an accepted frame must encode to the same
+/// bytes.
 #[cfg(feature = "io")]
 pub fn fuzz_control(data: &[u8]) {
     crate::io::control::fuzz(data);
 }
 
-/// Reads `data` as the line that a receiver prints; what is accepted is written again as it was.
+/// Parses `data` as a receiver address; an accepted one must be written as the same text.
 #[cfg(feature = "io")]
 pub fn fuzz_line(data: &[u8]) {
     crate::io::identity::fuzz(data);
 }
 
-/// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
+/// Decodes `data` as a datagram, and as the body of every kind; what is accepted must encode to the
+/// same bytes.
 pub fn fuzz_datagram(data: &[u8]) {
     if let Ok((header, body)) = Header::decode(data) {
         assert_eq!([&header.encode()[..], body].concat(), data, "{header:?}");
@@ -61,7 +63,7 @@ fn assert_feedback(body: &[u8]) {
     }
 }
 
-/// Does with a receiver what `data` says, in steps of a byte and what it needs.
+/// Runs a receiver through the steps that `data` encodes; each is a byte and its arguments.
 pub fn fuzz_receiver(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
@@ -85,19 +87,19 @@ pub fn fuzz_receiver(data: &[u8]) {
     checked.finish();
 }
 
-/// What can be done with a receiver.
+/// One step of a test of a receiver.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// The next packet, behind some that are left out, with the bytes where the last ended.
+    /// The next packet after `left_out` skipped numbers, with the bytes that follow the last ones.
     InOrder {
         left_out: u64,
         /// Bytes that it carries.
         bytes: u64,
     },
-    /// A packet below the next, or a copy.
+    /// A packet `back` numbers below the next one: late, or a copy.
     Late {
         back: u64,
-        /// Where its bytes belong.
+        /// Offset of its bytes in the object.
         offset: u64,
         /// Bytes that it carries.
         bytes: u64,
@@ -105,33 +107,34 @@ pub enum Step {
     /// A packet of any number with any bytes.
     Anywhere {
         number: u64,
-        /// Where its bytes belong.
+        /// Offset of its bytes in the object.
         offset: u64,
         /// Bytes that it carries.
         bytes: u64,
     },
-    /// A packet 2^`shift` beyond the next.
+    /// A packet 2^`shift` numbers above the next one.
     Jump {
-        /// Up to 32.
+        /// Exponent, at most 32.
         shift: u32,
     },
-    /// The next packet has a note; `floor_back` below 128 is so far below it, else above.
+    /// The next packet carries a note. Its floor is `floor_back` below the next number, or above it
+    /// if `floor_back` is at least 128.
     Note {
         floor_back: u64,
-        /// The round trip (µs).
+        /// The round-trip time (µs).
         rtt_us: u32,
     },
     Wait {
-        /// So much (µs).
+        /// Time to wait (µs).
         us: u64,
     },
-    /// The socket drops packets.
+    /// The socket drops `count` packets.
     Drop { count: u32 },
-    /// Feedback is taken if it is due.
+    /// Takes feedback if it is due.
     Report,
 }
 
-/// A receiver beside a plain account of what it was given.
+/// A receiver, with an independent record of what it was given.
 #[derive(Debug)]
 pub struct Checked {
     receiver: Receiver,
@@ -139,7 +142,7 @@ pub struct Checked {
     now: Duration,
     drops: u32,
     note: Option<Note>,
-    /// Where the next packet's bytes belong.
+    /// Offset of the next packet's bytes.
     offset: u64,
     /// Numbers that came, from the floor on.
     came: BTreeSet<u64>,
@@ -147,15 +150,16 @@ pub struct Checked {
     next: u64,
     newest: Option<u64>,
     packets: u64,
-    /// Bytes that came, less those that feedback took.
+    /// Bytes that came minus bytes that feedback took.
     credit: u64,
-    /// Of each byte of the object, whether it is there.
+    /// For each byte of the object, whether it is held.
     held: Vec<bool>,
 }
 
 impl Checked {
-    /// Of an object of which the bytes `held.0..held.1` are there already, as far as it has them.
-    /// Errors: the object is too long for any receiver.
+    /// Creates both for an object of which the bytes `held.0..held.1` are held, as far as it has
+    /// them.
+    /// Errors: the object is too long for a receiver.
     pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
         let mut set = RangeSet::new();
         let mut bits = vec![false; object_bytes as usize];
@@ -181,7 +185,7 @@ impl Checked {
         })
     }
 
-    /// Does it, and looks at what comes of it.
+    /// Runs one step and checks its result.
     pub fn step(&mut self, step: Step) {
         match step {
             Step::InOrder { left_out, bytes } => {
@@ -205,7 +209,7 @@ impl Checked {
         }
     }
 
-    /// What a receiver must have told in the end.
+    /// Checks that all was reported in the end, and that reports stop.
     pub fn finish(&mut self) {
         self.now += Duration::from_secs(2);
         self.report();
@@ -256,7 +260,6 @@ impl Checked {
         }
     }
 
-    /// A packet was read.
     fn count(&mut self, range: &Range<u64>) {
         self.packets += 1;
         self.credit += range.end - range.start + (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
@@ -275,7 +278,7 @@ impl Checked {
         }
     }
 
-    /// Fresh parts were not there, and the rest of the range was.
+    /// Checks that fresh parts were not held, and that the rest of the range was.
     fn write(&mut self, range: &Range<u64>, fresh: Fresh) {
         let parts = match fresh {
             Fresh::All => vec![range.clone()],
@@ -293,7 +296,7 @@ impl Checked {
         assert!(range.clone().all(|at| self.held[at as usize]), "{range:?}");
     }
 
-    /// What is told is what came: all of it, or as much as it may take bytes.
+    /// Checks that feedback reports what came: all of it, or as much as its bytes allow.
     fn report(&mut self) {
         let is_due = self.receiver.poll_timeout().is_some_and(|due| due <= self.now);
         let (mut told, mut at, mut datagrams) = (vec![], self.floor, 0);
@@ -322,7 +325,6 @@ impl Checked {
         }
     }
 
-    /// The numbers that came, as ranges.
     fn runs(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = vec![];
         for number in &self.came {
@@ -335,13 +337,13 @@ impl Checked {
     }
 }
 
-/// Little, so that there are several.
+/// Few bytes, so that a round takes several datagrams.
 const FEEDBACK_BYTES_MAX: usize = 120;
 
-/// More than a receiver sends after the last packet.
+/// More rounds than a receiver sends after the last packet.
 const REPORTS_MAX: usize = 20;
 
-/// As `receiver/numbers.rs` has them, told twice: there they are bounds, here promises.
+/// The same values as in `receiver/numbers.rs`, repeated so that a change of them is noticed.
 const AHEAD_MAX: u64 = 1 << 30;
 const SPAN_MAX: u64 = 1 << 31;
 

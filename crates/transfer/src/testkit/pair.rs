@@ -1,4 +1,5 @@
-//! Both halves over a link that somebody else makes, in virtual time: for tests and the lab.
+//! Both halves of the protocol over a link that the caller provides, in virtual time: for tests and
+//! the lab.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,36 +8,37 @@ use std::time::Duration;
 use crate::proto::wire::Feedback;
 use crate::proto::{Arrival, Packet, Receiver, Sender, Violation};
 
-/// What carries packets both ways, for any number of flows.
+/// Carries packets in both directions, for any number of flows.
 pub trait Link {
-    /// A parcel is sent at `now`, which never decreases: it arrives as often as `arrivals` gets it, not before `now`. One that is pushed to nobody is
-    /// lost, or kept to come by [`Link::pop`].
+    /// Sends a parcel at `now`, which never decreases. The link pushes an arrival, not before
+    /// `now`, for each time that the parcel arrives. A parcel without an arrival is lost, or kept
+    /// for [`Link::pop`].
     fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>);
 
-    /// Until when a flow's sender sends nothing, at `now`; `None` where it sends as it likes.
+    /// Time until which this flow's sender must not send; `None` if it may.
     fn held_until(&mut self, now: Duration, flow: usize) -> Option<Duration> {
         let _ = (now, flow);
         None
     }
 
-    /// When the next parcel that was kept comes, if none is sent before.
+    /// When the next kept parcel arrives, if none is sent before.
     fn next_at(&self) -> Option<Duration> {
         None
     }
 
-    /// The next parcel that was kept and has come by `now`.
+    /// Returns the next kept parcel that arrived by `now`.
     fn pop(&mut self, now: Duration) -> Option<Arrived> {
         let _ = now;
         None
     }
 }
 
-/// The receiving half, or one that lies.
+/// The receiving half of a flow: a [`Receiver`], or one that lies.
 pub trait Taker {
     fn take(&mut self, arrival: &Arrival);
-    /// The next feedback that is due at `now`.
+    /// Returns the next feedback that is due at `now`.
     fn report(&mut self, now: Duration) -> Option<Feedback>;
-    /// When one is due next.
+    /// When the next feedback is due.
     fn due(&self) -> Option<Duration>;
     /// Whether all of the object came.
     fn has_all(&self) -> bool;
@@ -44,7 +46,7 @@ pub trait Taker {
 
 impl Taker for Receiver {
     fn take(&mut self, arrival: &Arrival) {
-        // A packet that is refused is forgotten.
+        // A refused packet is dropped.
         let _ = self.handle_data(arrival);
     }
 
@@ -79,10 +81,10 @@ impl<T: Taker + ?Sized> Taker for Box<T> {
     }
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 #[derive(Clone, Debug)]
 pub struct Parcel {
-    /// Whose it is, as [`Pair::add`] counted.
+    /// Index of its flow, as [`Pair::add`] returned it.
     pub flow: usize,
     /// Bytes on the wire.
     pub bytes: u32,
@@ -92,46 +94,46 @@ pub struct Parcel {
 #[derive(Clone, Debug)]
 pub enum Load {
     Data(Packet),
-    /// From the receiver, with the datagram's number.
+    /// A feedback, and the number of its datagram.
     Feedback(u64, Feedback),
 }
 
-/// A datagram that came.
+/// A datagram that arrived.
 #[derive(Clone, Debug)]
 pub struct Arrived {
-    /// When it is read.
+    /// When the receiving end reads it.
     pub at: Duration,
-    /// When it came to the host, as its kernel stamps it; `None` where that is when it is read.
+    /// Arrival time by the kernel's timestamp; `None` if it is the time of reading.
     pub stamped: Option<Duration>,
     pub parcel: Parcel,
-    /// Whether it was marked as congested; `None` where marks are not seen.
+    /// Whether it was marked with congestion; `None` if marks are not visible.
     pub is_marked: Option<bool>,
-    /// The receiving host drops it: its counter rises instead.
+    /// Whether the receiving host drops it; then the drop counter rises.
     pub is_dropped: bool,
 }
 
-/// What a flow is made of.
+/// Configuration of a flow, with both of its ends.
 #[derive(Debug)]
 pub struct Flow<T> {
     pub start: Duration,
     pub sender: Sender,
     pub taker: T,
-    /// Bytes that a packet has beside those of the object.
+    /// Bytes of a packet in addition to those of the object.
     pub overhead_bytes: u32,
-    /// Whether the receiving host tells how many packets it dropped.
+    /// Whether the receiving host has a counter of dropped packets.
     pub has_drops: bool,
 }
 
-/// How a flow fares.
+/// A flow and its progress.
 #[derive(Debug)]
 pub struct Flight<T> {
-    /// What it is made of.
+    /// Configuration and both ends.
     pub flow: Flow<T>,
-    /// When the sender knew that all had come.
+    /// When the sender learned that all bytes came.
     pub done: Option<Duration>,
-    /// What ended it otherwise.
+    /// The breach of the protocol that ended it.
     pub violation: Option<Violation>,
-    /// Packets that the host dropped.
+    /// Packets that the receiving host dropped.
     pub drops: u32,
     feedbacks: u64,
     wakes: Option<Duration>,
@@ -143,7 +145,7 @@ pub enum Ended {
     /// Every flow is done, or broke the protocol.
     Done,
     Time,
-    /// So many steps were made: somebody makes no progress.
+    /// The limit of steps was reached: a flow makes no progress.
     Steps,
 }
 
@@ -170,7 +172,7 @@ impl<L: Link, T: Taker> Pair<L, T> {
         }
     }
 
-    /// One more, which begins in its time; its number.
+    /// Adds a flow, which begins at its start time; returns its index.
     pub fn add(&mut self, flow: Flow<T>) -> usize {
         let (index, start) = (self.flights.len(), flow.start.max(self.now));
         let (done, violation) = (None, None);
@@ -183,12 +185,13 @@ impl<L: Link, T: Taker> Pair<L, T> {
         self.now
     }
 
-    /// How the flows fare.
+    /// All flows with their progress.
     pub fn flights(&self) -> &[Flight<T>] {
         &self.flights
     }
 
-    /// Lets time pass until all is done, at `until` or after so many steps at the latest: a step is a datagram or a timer.
+    /// Advances time until all flows are done, `until` is reached, or `steps_max` steps were made.
+    /// A step is a datagram or a timer.
     pub fn run(&mut self, until: Duration, steps_max: u64) -> Ended {
         for _ in 0..steps_max {
             if self.flights.iter().all(|flight| flight.done.is_some() || flight.violation.is_some()) {
@@ -277,10 +280,10 @@ impl<L: Link, T: Taker> Pair<L, T> {
             flight.feedbacks += 1;
             link.carry(*now, Parcel { flow: index, bytes, load }, arrivals);
         }
-        // Who is held is not woken by a pace.
+        // The pacing of a held sender does not wake it.
         let own = held.or_else(|| flow.sender.poll_timeout());
         let next = [own, flow.taker.due()].into_iter().flatten().min();
-        // A timer that stands in the past rings at once; one that rings for ever uses up the steps.
+        // A timer in the past fires at once. A timer that fires for ever uses up the steps.
         let next = next.map(|at| at.max(*now));
         let rings = next.filter(|at| flight.wakes.is_none_or(|wakes| *at < wakes));
         flight.wakes = rings.or(flight.wakes);
@@ -298,7 +301,7 @@ impl<L: Link, T: Taker> Pair<L, T> {
     }
 }
 
-/// About what a feedback has on the wire: IP, UDP, header, echo and totals, and each run.
+/// Approximate bytes of a feedback on the wire: IP, UDP, header, echo and totals, and each run.
 fn feedback_bytes(feedback: &Feedback) -> u32 {
     u32::try_from(feedback.runs.len()).unwrap_or(u32::MAX).saturating_mul(5).saturating_add(100)
 }
@@ -306,7 +309,7 @@ fn feedback_bytes(feedback: &Feedback) -> u32 {
 #[derive(Debug)]
 struct Event {
     at: Duration,
-    /// Of events at one time, the first pushed comes first.
+    /// Order of events at the same time: the first pushed comes first.
     count: u64,
     what: What,
 }

@@ -1,4 +1,5 @@
-//! A link of two models, a receiver that only counts, and controllers that only send.
+//! Parts of tests: a link of two models, a receiver that only counts, and a controller that only
+//! sends.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses some of it")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,14 +15,15 @@ use rangemap::RangeSet;
 pub const MS: Duration = Duration::from_millis(1);
 pub const OVERHEAD: u32 = 60;
 
-/// Two directions, which may carry a packet twice and whose far host may drop it.
+/// A link with two directions. It may carry a packet twice, and the receiving host may drop it.
 #[derive(Debug)]
 pub struct Line {
     pub there: Model,
     pub back: Model,
     chance: Chance,
     pub twice: f64,
-    /// The receiving host stalls for a part of each period: it drops what comes then.
+    /// (stall, period): the receiving host drops what arrives in the first `stall` of each
+    /// `period`.
     pub stall: Option<(Duration, Duration)>,
     /// Nothing passes in this time.
     pub outage: Option<(Duration, Duration)>,
@@ -76,7 +78,7 @@ impl Link for Line {
     }
 }
 
-/// A queue that all share, with a discipline of its own, and a way back that only takes time.
+/// A queue that all flows share, with its own discipline, and a return path that only adds delay.
 #[derive(Debug)]
 pub struct Shared {
     pub queue: barograph_sim::Line<Parcel>,
@@ -109,7 +111,8 @@ impl Link for Shared {
     }
 }
 
-/// A receiver that keeps what came and reports it, a quarter of a round trip after something came.
+/// A receiver that records what came, and reports it a quarter of a round trip after the first
+/// packet.
 #[derive(Debug)]
 pub struct Counter {
     pub object_bytes: u64,
@@ -125,7 +128,8 @@ pub struct Counter {
     due: Option<Duration>,
     pending: Vec<Feedback>,
     pub runs_max: usize,
-    /// Says of every gap that the host lost it, or nothing.
+    /// What it claims of every gap: whether the host dropped packets. With `None` it reports what
+    /// it knows.
     pub claims: Option<bool>,
 }
 
@@ -235,7 +239,7 @@ impl Taker for Counter {
     }
 }
 
-/// Sends at a rate and in a window whatever happens, and keeps what it was told.
+/// A controller with a fixed rate and window, which records its input.
 #[derive(Debug, Default)]
 pub struct Fixed {
     pub rate: f64,
@@ -243,7 +247,7 @@ pub struct Fixed {
     pub told: std::sync::Arc<std::sync::Mutex<Heard>>,
 }
 
-/// What a controller was told.
+/// The input that a controller got.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
     pub losses: Vec<barograph_transfer::controller::Loss>,

@@ -1,4 +1,4 @@
-//! Ends that fail, stop, or say nothing.
+//! Ends that fail, stop, or stay silent.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use barograph_transfer::testkit::io::flow::{FlowError, Origin, Sink, Watch};
 
 use super::world::{Checked, Known, World, receive};
 
-/// Fails at a place.
+/// Fails from the offset `at` on.
 struct Failing<T> {
     inner: T,
     at: u64,
@@ -79,7 +79,7 @@ fn an_origin_that_fails_ends_the_flow_with_its_error() {
         assert!(is_full(&error), "{error}");
         theirs.stop.store(true, Ordering::Relaxed);
         assert!(matches!(came.join().unwrap(), Err(FlowError::Stopped)));
-        // What came is durable, so that it need not come again.
+        // What arrived is durable, so that it need not be sent again.
         let got = sink.got.lock().unwrap();
         assert_eq!(got.durable, got.bytes);
     }
@@ -89,7 +89,7 @@ fn an_origin_that_fails_ends_the_flow_with_its_error() {
 fn who_hears_nothing_gives_up() {
     let sink = Checked::default();
     let silence_max = Duration::from_millis(300);
-    // Nobody reads the socket that it sends to.
+    // No program reads the socket that it sends to.
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = silent.local_addr().unwrap();
     let (outflow, inflow) = World { silence_max, ..World::new(1_000_000, &sink) }.ends(|_| to);
@@ -125,7 +125,8 @@ fn a_flow_ends_soon_after_it_is_stopped() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
-/// Writes nothing until the sender is as far as memory lasts.
+/// Writes nothing until `bytes` are acknowledged at the sender, which fills most of the receiver's
+/// memory.
 struct Stuck {
     inner: Checked,
     until: Arc<Watch>,
@@ -168,11 +169,11 @@ fn a_sink_that_is_slow_loses_nothing_and_is_read_for_until_memory_is_full() {
     assert!(waited.load(Ordering::Relaxed));
     let got = sink.got.lock().unwrap();
     assert_eq!((got.bytes, got.durable), (bytes, bytes));
-    // Gathered: in order they would be a hundred of 1 MiB.
+    // Bytes are gathered: in order, there would be a hundred writes of 1 MiB.
     assert!(got.writes < 5_000, "{} writes", got.writes);
 }
 
-/// Panics at once.
+/// An origin that panics at once.
 struct Broken;
 
 impl Origin for Broken {
@@ -203,7 +204,7 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
     let mut to = None;
     let (_outflow, mut inflow) = World::new(1 << 20, &sink).ends(|address| *to.insert(address));
     let to = to.unwrap();
-    // Longer than any path takes, and as many gaps as fill it.
+    // Longer than any path accepts, and with as many gaps as fill it.
     let config = ReceiverConfig { feedback_bytes_max: 200_000 };
     inflow.receiver = Receiver::new(config, 1 << 20, rangemap::RangeSet::new()).unwrap();
     let (came, watch) = receive(inflow);
@@ -212,7 +213,8 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
     let mut sealer = Sealer::new(Suite::fastest(), &super::world::SECRETS[0]);
     let (began, mut number, mut at_last) = (Instant::now(), 0, 0);
     let mut buffer = vec![0; 1 << 16];
-    // Every other number, a byte each, until it is heard again behind more gaps than 65,507 bytes can tell.
+    // Every other number, with a byte each, until feedback arrives again after there are more gaps
+    // than fit into 65,507 bytes.
     while at_last < 100 {
         assert!(!came.is_finished() && began.elapsed() < Duration::from_secs(60), "{at_last} after {number}");
         let mut datagram =

@@ -1,4 +1,4 @@
-//! Datagrams of others.
+//! Datagrams of senders that do not belong to the flow.
 
 use std::net::UdpSocket;
 
@@ -13,7 +13,7 @@ fn forged(secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> 
     forged_at(0, secret, transfer, kind, number)
 }
 
-/// For a place in the object.
+/// The same at an offset of the object.
 fn forged_at(offset: u64, secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> {
     let mut sealer = Sealer::new(Suite::fastest(), secret);
     let mut datagram = Header { kind, transfer, number }.encode().to_vec();
@@ -31,7 +31,7 @@ fn what_others_send_is_refused_and_counted() {
     let to = to.unwrap();
     let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
     let foreign = UdpSocket::bind("127.0.0.2:0").unwrap();
-    // All of it waits in the socket before the flow begins.
+    // All of them wait in the socket before the flow begins.
     let whole = forged(&SECRETS[0], TRANSFER, Kind::Data, 3);
     foreign.send_to(&whole, to).unwrap();
     let bad = [
@@ -40,11 +40,11 @@ fn what_others_send_is_refused_and_counted() {
         forged(&SECRETS[0], TRANSFER + 1, Kind::Data, 2),
         forged(&SECRETS[0], TRANSFER, Kind::Feedback, 2),
         forged(&SECRETS[0], TRANSFER, Kind::Data, 1 << 40),
-        // A sender that lies about sizes: bytes behind the object's end, and across it.
+        // A sender with wrong lengths: bytes beyond the object's end, and across it.
         forged_at(1 << 40, &SECRETS[0], TRANSFER, Kind::Data, 0),
         forged_at(2_000_000 - 499, &SECRETS[0], TRANSFER, Kind::Data, 0),
         whole[..40].to_vec(),
-        // As long as IPv4 takes.
+        // The longest datagram of IPv4.
         vec![0x11; 65_507],
         b"GET / HTTP/1.1".to_vec(),
         Vec::new(),
@@ -54,12 +54,13 @@ fn what_others_send_is_refused_and_counted() {
     outflow.run(&Watch::default()).unwrap_or_else(|error| panic!("{error}"));
     came.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(sink.got.lock().unwrap().bytes, 2_000_000);
-    // An empty datagram may be nothing at all.
+    // An empty datagram may not be reported.
     let refused = watch.seen.lock().unwrap().refused_datagrams;
     assert!((bad.len() as u64..=bad.len() as u64 + 1).contains(&refused), "{refused} refused");
 }
 
-/// A copy of a packet that seems to come from where nothing can be sent to; only who may make packets of any kind can try it.
+/// A copy of a packet that seems to come from a port to which nothing can be sent. Only a process
+/// with raw sockets can try this.
 #[test]
 fn a_packet_from_no_port_turns_nothing() {
     let Ok(raw) = socket2::Socket::new(socket2::Domain::IPV4, 3.into(), Some(socket2::Protocol::UDP)) else {
@@ -88,7 +89,7 @@ fn a_packet_from_no_port_turns_nothing() {
 #[test]
 fn feedback_of_others_is_refused_and_counted() {
     let sink = Checked::default();
-    // The only one whom a connected socket hears, and he does not know the secret.
+    // The only peer of the connected socket, without the secret.
     let liar = UdpSocket::bind("127.0.0.1:0").unwrap();
     let (outflow, _inflow) =
         World { silence_max: std::time::Duration::from_millis(300), ..World::new(2_000_000, &sink) }

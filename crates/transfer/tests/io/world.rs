@@ -1,4 +1,4 @@
-//! Two ends of a flow over loopback, and what may be between them.
+//! Two ends of a flow over loopback, and a relay between them.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,12 +18,12 @@ pub(crate) const TRANSFER: u32 = 7;
 pub(crate) const SECRETS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
 pub(crate) const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// An object of which the bytes are known at each place.
+/// The byte of the test object at an offset.
 pub(crate) fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// Reads them.
+/// Reads the test object.
 pub(crate) struct Known {
     pub(crate) is_immediate: bool,
 }
@@ -39,7 +39,7 @@ impl Origin for Known {
     }
 }
 
-/// What a sink got: bytes that are there once, and those that are durable.
+/// Ranges that a sink received, and how many bytes are durable.
 #[derive(Default)]
 pub(crate) struct Got {
     pub(crate) ranges: RangeSet<u64>,
@@ -48,7 +48,7 @@ pub(crate) struct Got {
     pub(crate) writes: u64,
 }
 
-/// Checks what it gets.
+/// Checks the bytes that it receives.
 #[derive(Clone, Default)]
 pub(crate) struct Checked {
     pub(crate) got: Arc<Mutex<Got>>,
@@ -77,7 +77,7 @@ impl Sink for Checked {
     }
 }
 
-/// What a flow is made of.
+/// The parts of a flow, and its options.
 pub(crate) struct World {
     pub(crate) suite: Suite,
     pub(crate) address: IpAddr,
@@ -103,10 +103,10 @@ impl World {
         }
     }
 
-    /// Both ends; the sender sends to `via`, or to the receiver.
+    /// Both ends. The sender sends to the address that `via` returns for the receiver's.
     pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (Outflow, Inflow) {
         let config = SocketConfig { buffer_bytes: 4 << 20, trains: true, ecn: true };
-        // The tests of the portable sockets are these once more.
+        // The tests of the portable sockets include this file.
         let bind = match env!("CARGO_CRATE_NAME") {
             "portable" => Socket::bind_portable,
             _ => Socket::bind,
@@ -145,14 +145,14 @@ impl World {
 
 pub(crate) type Came = JoinHandle<Result<(), FlowError>>;
 
-/// Starts the receiving end.
+/// Starts the receiving end in a thread.
 pub(crate) fn receive(inflow: Inflow) -> (Came, Arc<Watch>) {
     let watch = Arc::new(Watch::default());
     let theirs = Arc::clone(&watch);
     (std::thread::spawn(move || inflow.run(&theirs).map(|_| ())), watch)
 }
 
-/// How often a relay does what to a datagram.
+/// Share of datagrams that a relay damages, by kind of damage.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Harm {
     pub(crate) lost: f64,
@@ -160,11 +160,11 @@ pub(crate) struct Harm {
     pub(crate) doubled: f64,
     pub(crate) flipped: f64,
     pub(crate) cut: f64,
-    /// Bytes above which it swallows datagrams without a word; 0 for none.
+    /// Most bytes of a datagram: longer ones are dropped silently. 0 means no limit.
     pub(crate) longest: usize,
 }
 
-/// Between two ends: harms what goes either way.
+/// A relay between two ends, which damages datagrams in both directions.
 pub(crate) struct Relay {
     pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
@@ -181,7 +181,7 @@ impl Relay {
         Self { address, stop, thread: Some(thread) }
     }
 
-    /// How many datagrams were changed or doubled on their way.
+    /// Ends it; returns how many datagrams were changed or doubled.
     pub(crate) fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
@@ -199,7 +199,7 @@ fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &Atomi
     let mut kept: Vec<(usize, Vec<u8>, SocketAddr)> = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let came = socket.recv_from(&mut buffer).ok();
-        // What was held back goes after some others, or when nothing else comes.
+        // A datagram that was held back is sent after some others, or when no other arrives.
         for (left, bytes, to) in &mut kept {
             *left = if came.is_none() { 0 } else { left.saturating_sub(1) };
             if *left == 0 {

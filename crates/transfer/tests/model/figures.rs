@@ -1,5 +1,8 @@
-//! What the controller reaches, as figures with their bounds. Constants were chosen on seeds 1 to 5, and looked at on 11 to 13; what a flow may
-//! keep in a standing queue was chosen on seeds 11 to 15 and 41 to 45 of the lab's paths. These are others.
+//! Figures that the controller reaches, with their bounds.
+//!
+//! Constants were chosen on seeds 1 to 5 and checked on 11 to 13. What a flow may keep in a
+//! standing queue was chosen on seeds 11 to 15 and 41 to 45 of the lab's paths. The seeds here are
+//! others.
 
 use std::time::Duration;
 
@@ -26,7 +29,7 @@ fn at_most(what: String, value: f64, most: f64) -> Figure {
     Figure { what, value, least: 0.0, most }
 }
 
-/// One flow alone, queue of one product, with random loss.
+/// One flow alone, with a queue of one product and random loss.
 pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (mbit, rtt, seconds) in
@@ -48,7 +51,7 @@ pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
                 0.85,
             ));
             if rtt == 20 && loss == 0.0 {
-                // What a probe leaves in the queue is its own, and no reason to yield.
+                // What a probe leaves in the queue is its own, so it is no reason to yield.
                 let least = (2..=58).map(|half| f64::from(half) / 2.0);
                 let least = least.map(|from| run.share(&path, 0, from, from + 0.5)).fold(1.0, f64::min);
                 figures.push(at_least(
@@ -62,7 +65,8 @@ pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// One flow alone: the queue it leaves where there is much room, and its losses where there is little.
+/// One flow alone: the queue that it leaves where there is much room, and its losses where there is
+/// little.
 pub(crate) fn queues(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (mbit, rtt, seconds) in [(100, 100, 30.0), (100, 20, 30.0), (1000, 1, 9.0)] {
@@ -88,7 +92,7 @@ pub(crate) fn queues(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// A token bucket, and no queue.
+/// A token bucket without a queue.
 pub(crate) fn policer(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -103,7 +107,7 @@ pub(crate) fn policer(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Beside one cubic flow: what we get of an equal share.
+/// Beside one CUBIC flow: our part of an equal share.
 pub(crate) fn beside_cubic(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -124,8 +128,11 @@ pub(crate) fn beside_cubic(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// Four of ours that start 2 s apart. The goal is 0.95 within 30 s: at 20 ms it is reached, in some runs only between 30 and 40 s; at 100 ms
-/// the mean of runs reaches it between 30 and 40 s, where the queue holds a quarter of a product later. The bounds only guard against worse.
+/// Four of our flows that start 2 s apart.
+///
+/// The goal is an index of 0.95 within 30 s. At 20 ms it is reached, in some runs only between 30
+/// and 40 s. At 100 ms the mean of the runs reaches it between 30 and 40 s, or later if the queue
+/// holds a quarter of a product. The bounds only detect a decline.
 pub(crate) fn among_ours(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (rtt, products, early, late) in
@@ -151,7 +158,8 @@ pub(crate) fn changes(seed: u64) -> Vec<Figure> {
         let path = Path { changes, ..Path::new(100, rtt, seed) };
         let run = Run::new(&path).ours(0.0).go(45.0);
         let rtts = |seconds: f64| seconds * 1000.0 / rtt as f64;
-        // The queue of the higher rate is gone, for half a second: a quarter of the new product is what a probe leaves.
+        // The queue of the higher rate is gone when it stays below a quarter of the new product,
+        // which a probe leaves, for half a second.
         let limit = path.product_bytes() / 8.0;
         let calm = (0..1400)
             .find(|&at| run.backlog[1500 + at..1550 + at].iter().all(|&bytes| (bytes as f64) < limit));
@@ -178,7 +186,8 @@ pub(crate) fn changes(seed: u64) -> Vec<Figure> {
     figures
 }
 
-/// What may not harm: too little to send, an outage, marks, feedback once a round trip, bursts.
+/// Conditions that must do no harm: too little to send, an outage, marks, feedback once a round
+/// trip, jitter, bursts.
 pub(crate) fn nuisances(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for rtt in [20, 100] {
@@ -219,7 +228,8 @@ pub(crate) fn nuisances(seed: u64) -> Vec<Figure> {
             share,
             0.85,
         ));
-        // Packets keep their order, so that a delay that varies by 5 ms lies 15 ms above the least: at 20 ms it looks like a queue.
+        // Packets keep their order, so a delay that varies by 5 ms lies 15 ms above the least. At
+        // 20 ms that looks like a queue.
         for (jitter_ms, least) in [(1, 0.85), (5, if rtt == 20 { 0.5 } else { 0.85 })] {
             let jitter = Jitter::Normal { deviation: Duration::from_millis(jitter_ms) };
             let jittery = Path { jitter, loss: 0.01, ..path.clone() };

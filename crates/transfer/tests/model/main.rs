@@ -50,7 +50,9 @@ fn nuisances_do_no_harm() {
     check(figures::nuisances(SEEDS[0]));
 }
 
-/// Every figure on all seeds: `cargo test -p barograph-transfer --test model -- --ignored --nocapture`.
+/// Prints every figure on all seeds.
+///
+/// `cargo test -p barograph-transfer --features testkit --test model -- --ignored --nocapture`
 #[test]
 #[ignore = "a table to read"]
 fn table() {

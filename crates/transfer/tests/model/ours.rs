@@ -1,4 +1,5 @@
-//! A bulk sender and its receiver around a controller: feedback some times a round trip, each of many packets.
+//! A bulk sender and its receiver around a controller: some feedbacks a round trip, each of many
+//! packets.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use barograph_transfer::testkit::controller::model::Model;
 
 pub(crate) const PACKET: u32 = 1500;
 
-/// Packets after a gap before it counts as lost.
+/// Packets after a gap at which it counts as lost.
 const REORDER: u64 = 3;
 
 #[derive(Clone, Copy)]
@@ -31,7 +32,7 @@ pub(crate) struct Report {
 
 pub(crate) struct Ours {
     pub(crate) controller: Box<Model>,
-    /// Times of no more than so many bytes a second to send.
+    /// (from, to, rate): between these times there are only `rate` bytes a second to send.
     pub(crate) limited: Option<(Duration, Duration, f64)>,
     pub(crate) feedbacks_per_rtt: f64,
     pub(crate) burst_packets: u32,
@@ -79,7 +80,8 @@ impl Ours {
         }
     }
 
-    /// Sends what may be sent at `now`; returns the packets' numbers and when to call again, if the window does not hold.
+    /// Sends what may be sent at `now`. Returns the packets' numbers, and when to call again,
+    /// unless the window is full.
     pub(crate) fn poll(&mut self, now: Duration) -> (Vec<u64>, Option<Duration>) {
         let mut numbers = Vec::new();
         if now < self.next_send {
@@ -120,7 +122,7 @@ impl Ours {
         self.arrivals.push_back((at, number, is_marked));
     }
 
-    /// The receiver reports what came by `now`; returns bytes that came, and when it reports next.
+    /// Reports what came by `now`. Returns the bytes that came, and when the receiver reports next.
     pub(crate) fn report(&mut self, now: Duration) -> (u64, Duration) {
         let mut packets = Vec::new();
         let mut last = now;
@@ -148,7 +150,7 @@ impl Ours {
             let Some(at) = number.checked_sub(self.floor) else { continue };
             let sent = &mut self.flight[at as usize];
             sent.is_acked = true;
-            // What silence gave up came after all: it is no longer under way.
+            // Packets that a silence gave up are not counted in flight any more.
             if !sent.is_lost {
                 self.in_flight -= u64::from(PACKET);
             }
@@ -192,7 +194,7 @@ impl Ours {
             packet_bytes: PACKET,
         };
         self.controller.on_feedback(now, &seen);
-        // A new rate counts from the last burst on.
+        // A new rate applies from the last burst on.
         let gap = f64::from(self.burst_packets * PACKET) / self.controller.rate_bytes_s();
         self.next_send = self.next_send.min(now + Duration::from_secs_f64(gap.min(60.0)));
     }
@@ -236,7 +238,8 @@ impl Ours {
         losses
     }
 
-    /// Nothing came: the no-feedback timer ends after four round trips, or two packets at the rate (RFC 5348 §4.3).
+    /// Nothing came. The no-feedback timer expires after four round trips, or two packets at the
+    /// rate if that is longer (RFC 5348 §4.3).
     fn wait(&mut self, now: Duration) {
         let round_trips = self.rtt.map_or(1.0, |rtt| 4.0 * rtt.smoothed.as_secs_f64());
         let packets = 2.0 * f64::from(PACKET) / self.controller.rate_bytes_s();

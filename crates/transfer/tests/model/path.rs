@@ -1,10 +1,10 @@
-//! The bottleneck: a link of the emulator's, with what it lacks around it.
+//! The bottleneck: an emulated link, with what the emulator lacks added.
 
 use std::time::Duration;
 
 use barograph_sim::{Fate, Jitter, LinkSpec, Loss, Model as Link, Queue};
 
-/// A path with the same delay in both directions and a bottleneck on the way there.
+/// A path with equal delay in both directions and a bottleneck on the way to the receiver.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) rate_bps: u64,
@@ -12,13 +12,13 @@ pub(crate) struct Path {
     pub(crate) queue: Queue,
     pub(crate) loss: f64,
     pub(crate) jitter: Jitter,
-    /// Packets that find more bytes than this waiting are marked.
+    /// Packets are marked if more than this many bytes wait.
     pub(crate) mark_above_bytes: Option<u64>,
-    /// A token bucket instead of the queue: bytes it holds.
+    /// Bytes of a token bucket that replaces the queue.
     pub(crate) policer_bytes: Option<u64>,
-    /// From then on the rate is another.
+    /// (time, rate): from this time on the path has this rate (bit/s).
     pub(crate) changes: Vec<(Duration, u64)>,
-    /// Nothing passes.
+    /// (from, to): nothing passes in this time.
     pub(crate) outage: Option<(Duration, Duration)>,
     pub(crate) seed: u64,
 }
@@ -44,7 +44,7 @@ impl Path {
     }
 
     fn spec(&self) -> LinkSpec {
-        // The queue stays as long as it was when the rate changes.
+        // The queue keeps its length when the rate changes.
         let queue = match self.queue {
             Queue::Bdp(products) => Queue::Bytes(((products * self.product_bytes()) as u64).max(3000)),
             other => other,
@@ -83,7 +83,7 @@ impl Bottleneck {
         }
     }
 
-    /// When a packet arrives, and whether it is marked.
+    /// Returns when a packet arrives and whether it is marked; `None` if it is lost.
     pub(crate) fn carry(&mut self, now: Duration, bytes: u32) -> Option<(Duration, bool)> {
         self.change(now);
         if self.path.outage.is_some_and(|(from, to)| (from..to).contains(&now)) {
@@ -119,7 +119,7 @@ impl Bottleneck {
         let queue = self.path.spec().queue;
         self.path.rate_bps = rate_bps;
         self.link = Link::new(LinkSpec { queue, ..self.path.spec() }).unwrap();
-        // What waited waits on: an idle link takes a packet of any size.
+        // What waited keeps waiting: an idle link takes a packet of any size.
         if waiting > 0 {
             let _ = self.link.carry(now, waiting as usize);
         }

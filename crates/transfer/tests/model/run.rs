@@ -17,7 +17,8 @@ pub(crate) enum Flow {
     Cubic(Box<Cubic>),
 }
 
-/// What came of a run: bytes by flow and tenth of a second, bytes that waited at each hundredth.
+/// Results of a run. `delivered` (bytes), `sent` and `lost` (packets) are by flow and tenth of a
+/// second. `backlog` has the bytes in the queue at each hundredth of a second.
 pub(crate) struct Outcome {
     pub(crate) delivered: Vec<Vec<u64>>,
     pub(crate) sent: Vec<Vec<u64>>,
@@ -40,7 +41,7 @@ pub(crate) struct Run {
     flows: Vec<(Duration, Flow)>,
     events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     order: u64,
-    /// When the flow's `Send` is due.
+    /// When each flow's `Send` is due.
     due: Vec<Option<Duration>>,
     outcome: Outcome,
 }
@@ -58,7 +59,6 @@ impl Run {
         }
     }
 
-    /// One more of our flows.
     pub(crate) fn ours(self, start_s: f64) -> Self {
         self.ours_with(start_s, |_| {})
     }
@@ -77,7 +77,7 @@ impl Run {
         self
     }
 
-    /// Runs for so long.
+    /// Runs for this many seconds.
     pub(crate) fn go(mut self, seconds: f64) -> Outcome {
         let end = Duration::from_secs_f64(seconds);
         let bins = end.as_nanos().div_ceil(BIN.as_nanos()) as usize + 1;
@@ -124,7 +124,7 @@ impl Run {
                 }
             }
             Event::Send(flow) => {
-                // Feedback may have moved it.
+                // Feedback may have changed the time.
                 if self.due[flow] == Some(now) {
                     self.due[flow] = None;
                     self.send(now, flow);
@@ -179,17 +179,17 @@ impl Run {
 }
 
 impl Outcome {
-    /// Bits a second that a flow got from `from_s` to `to_s`.
+    /// Bits a second that a flow delivered from `from_s` to `to_s`.
     pub(crate) fn bps(&self, flow: usize, from_s: f64, to_s: f64) -> f64 {
         sum(&self.delivered[flow], from_s, to_s) * 8.0 / (to_s - from_s)
     }
 
-    /// Lost of sent.
+    /// Share of the sent packets that were lost.
     pub(crate) fn loss(&self, flow: usize, from_s: f64, to_s: f64) -> f64 {
         sum(&self.lost[flow], from_s, to_s) / sum(&self.sent[flow], from_s, to_s)
     }
 
-    /// Mean bytes that waited.
+    /// Mean bytes in the queue.
     pub(crate) fn queue_bytes(&self, from_s: f64, to_s: f64) -> f64 {
         let part = &self.backlog[(from_s * 100.0) as usize..(to_s * 100.0) as usize];
         part.iter().sum::<u64>() as f64 / part.len() as f64

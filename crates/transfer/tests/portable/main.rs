@@ -1,4 +1,5 @@
-//! The portable sockets: datagrams over the loopback, and the tests of flows and of sessions once more.
+//! The portable sockets: datagrams over the loopback interface, and the tests of flows and sessions
+//! again.
 
 #[path = "../io/main.rs"]
 mod flow;

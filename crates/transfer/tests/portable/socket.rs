@@ -1,4 +1,4 @@
-//! Datagrams over the loopback, by the sockets that all systems have.
+//! Datagrams over the loopback interface, with the calls that all systems have.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may fail, and bounds waits")]
 
 use std::io::ErrorKind;
@@ -18,7 +18,8 @@ fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// Datagrams, and whether each was marked and from whom it came, until there are so many or 5 s have passed.
+/// Receives until there are `count` datagrams, or 5 s have passed; returns each with its mark and
+/// its source.
 fn arrived(socket: &mut Socket, count: usize) -> Vec<(Vec<u8>, Option<bool>, SocketAddr)> {
     let mut inbox = Inbox::new(8);
     let mut all = vec![];
@@ -115,7 +116,7 @@ fn datagrams_are_as_long_as_on_ethernet_and_too_long_ones_are_told() {
         assert!(max == 1200 || max == ethernet, "{max}");
         from.send(&one(&vec![7; max]), None).unwrap();
         assert_eq!(arrived(&mut to, 1)[0].0.len(), max);
-        // Of no packet of IP.
+        // Longer than any packet of IP.
         let error = from.send(&one(&[0; 65_530]), None).unwrap_err();
         assert!(is_too_large(&error), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Peers that are no good.
+//! Peers that break the protocol, or vanish.
 
 use std::fs;
 use std::mem::ManuallyDrop;
@@ -74,7 +74,7 @@ fn who_vanishes_before_it_hears_that_all_is_there_is_told_when_it_comes_again() 
         channel.send(&digests).unwrap();
         channel
     };
-    // It dies without a word, once the file is there: whether before or after Done was said.
+    // The sender dies silently once the file exists, whether before or after Done was sent.
     let dying = begin();
     let mut looks = 0..PATIENCE.as_millis();
     while !file.exists() && looks.next().is_some() {
@@ -149,7 +149,8 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     drop(gone);
     assert!(matches!(served.ended(), Err(SessionError::Lost(_))));
 
-    // It neither reads nor pings; the host gives up on it, after some 26 s, and has its place free again.
+    // The sender neither reads nor pings. The host ends the session after about 26 s, and has its
+    // slot free again.
     let mut silent = connect(&served);
     silent.send(&offer(manifest(6000))).unwrap();
     assert!(matches!(silent.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
@@ -157,18 +158,18 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     assert!(matches!(&ended, Err(SessionError::Lost(ControlError::Late { .. }))), "{ended:?}");
 }
 
-/// To read it takes hours, whether as data or as a hole.
+/// Takes hours to read, as data or as a hole.
 const SPARSE_BYTES: u64 = 4 << 40;
 
-/// A receiver that compares the file that it has, of nothing but a hole, with one of these extents;
-/// and its sender.
+/// A receiver that compares the file that it has, which is one hole, with a file of these extents;
+/// and the connection of the sender.
 fn comparing(
     extents: Option<Vec<std::ops::Range<u64>>>,
 ) -> (tempfile::TempDir, ManuallyDrop<Served>, Channel) {
     let into = tempdir().unwrap();
     fs::File::create(into.path().join("file")).unwrap().set_len(SPARSE_BYTES).unwrap();
     let (verifying, verifies) = mpsc::channel();
-    // Not waited for if the test fails: it may read for hours.
+    // Not joined if the test fails: it may read for hours.
     let served = ManuallyDrop::new(Served::watched(config(into.path()), false, move |event| {
         if matches!(event, Event::Verifying) {
             verifying.send(()).unwrap();

@@ -20,7 +20,7 @@ use barograph_transfer::testkit::io::control::{Channel, Connector, Message};
 use barograph_transfer::testkit::io::seal::Suite;
 use tempfile::{TempDir, tempdir};
 
-/// Nothing here takes so long; what does hangs.
+/// Longest wait for anything in these tests.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A host in a thread.
@@ -31,7 +31,7 @@ pub(crate) struct Served {
     ends: Receiver<Result<Summary, SessionError>>,
 }
 
-/// The tests of the portable sockets are these once more.
+/// Whether the tests of the portable sockets include this file.
 fn is_portable() -> bool {
     env!("CARGO_CRATE_NAME") == "portable"
 }
@@ -49,7 +49,7 @@ impl Served {
         Self::watched(config, once, |_| {})
     }
 
-    /// `on_event` hears of all transfers.
+    /// `on_event` is called with the events of all transfers.
     pub(crate) fn watched(
         config: HostConfig,
         once: bool,
@@ -81,7 +81,7 @@ impl Served {
         self.ends.recv_timeout(PATIENCE).unwrap()
     }
 
-    /// Its end, which is its own (`once`) or follows from [`Served::stop`].
+    /// Waits for its end, after one transfer (`once`) or after [`Served::stop`].
     pub(crate) fn join(mut self) {
         let thread = self.thread.take().unwrap();
         thread.join().unwrap().unwrap();
@@ -92,7 +92,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A test that fails has said why.
+            // A test that failed has reported the reason.
             let _ = thread.join();
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn sent(config: SendConfig) -> Result<Summary, SessionError> {
     send(config, &AtomicBool::new(false), &mut |_| {})
 }
 
-/// A sender by hand, let in.
+/// A sender that sends its messages by hand, after Welcome.
 pub(crate) fn connect(served: &Served) -> Channel {
     let To::Line(line) = served.to() else { panic!("it has a line") };
     let connector = Connector::to_line(&line, "test");
@@ -126,7 +126,7 @@ pub(crate) fn offer(manifest: Vec<u8>) -> Message {
     Message::Offer { id, manifest, suites: vec![Suite::fastest()], datagram_bytes_max: 1200 }
 }
 
-/// Of one file, `file`.
+/// The manifest of one file, `file`.
 pub(crate) fn manifest(bytes: usize) -> Vec<u8> {
     let from = tempdir().unwrap();
     let path = from.path().join("file");
@@ -135,7 +135,7 @@ pub(crate) fn manifest(bytes: usize) -> Vec<u8> {
     source.manifest().encode()
 }
 
-/// Bytes that differ from place to place, the same for each seed.
+/// Pseudo-random bytes, the same for each seed.
 pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut next = || {
@@ -147,7 +147,7 @@ pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(bytes).collect()
 }
 
-/// What is to be the same at both ends.
+/// What must be the same at both ends.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Found {
     kind: char,
@@ -156,7 +156,8 @@ pub(crate) struct Found {
     contents: Vec<u8>,
 }
 
-/// All that is below a directory: kind, permissions, time and contents of each by its path, times of links apart.
+/// All that is below a directory: kind, permissions, time and contents of each path, without the
+/// times of links.
 pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, Found> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
@@ -183,7 +184,7 @@ pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, Found> {
     found
 }
 
-/// A tree of all that travels.
+/// Creates a tree with everything that can be sent.
 pub(crate) fn tree(root: &Path) {
     use std::ffi::OsStr;
     use std::fs::{File, FileTimes, Permissions};

@@ -13,14 +13,14 @@ use super::common::*;
 
 const BYTES: usize = 12 << 20;
 
-/// What a sender was told.
+/// What the sender's events reported.
 #[derive(Debug, Default)]
 struct Told {
     held_bytes: Vec<u64>,
     whys: Vec<String>,
 }
 
-/// Slowly enough to be seen on the way, where that matters.
+/// Slow enough for tests that act during the transfer.
 fn to_both(path: &std::path::Path, first: To, second: To) -> SendConfig {
     SendConfig {
         controller: Kind::Fixed,
@@ -55,7 +55,8 @@ fn the_rest_goes_to_the_other_when_one_is_stopped() {
     let [0, again] = told.held_bytes[..] else { panic!("{told:?}") };
     assert!(BYTES as u64 / 3 <= again && again < BYTES as u64, "{told:?}");
     assert_eq!((told.whys.len(), is_back), (1, false), "{told:?}");
-    // Both are counted, and what the first one had is not sent again: what was under way is.
+    // Both sessions are counted. What the first receiver had is not sent again, but what was in
+    // flight is.
     let stats = last.seen.stats;
     assert_eq!(last.held_bytes, 0, "{last:?}");
     assert!(stats.acked_bytes <= BYTES as u64 && BYTES as u64 <= stats.sent_bytes, "{stats:?}");
@@ -97,7 +98,7 @@ fn what_another_would_refuse_as_well_ends_it() {
     assert_eq!(fs::read(into.path().join("file")).unwrap(), b"old");
 }
 
-/// As on another host, where a lock of the directory is not seen: that of the file in it is.
+/// Like another host, which does not see a lock of the directory: it sees that of the file in it.
 #[test]
 fn the_lock_of_a_file_alone_keeps_others_out() {
     use rustix::fs::{FlockOperation, flock};

@@ -1,4 +1,4 @@
-//! Transfers that somebody stops, and that go on.
+//! Transfers that are stopped, and resume.
 
 use std::fs;
 use std::path::Path;
@@ -16,19 +16,20 @@ use super::common::*;
 
 const BYTES: usize = 12 << 20;
 
-/// What a session began with, and what it is known to have brought.
+/// Bytes that the receiver had when a session began, and bytes acknowledged in it.
 #[derive(Debug, Default)]
 struct Session {
     held_bytes: u64,
     acked_bytes: u64,
 }
 
-/// Slowly enough to be seen on the way: 0.6 s or more for all.
+/// Slow enough to be stopped on the way: 0.6 s or more for all.
 fn slowly(path: &Path, to: To) -> SendConfig {
     SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(2e7), ..to_send(path, to) }
 }
 
-/// Sends until the receiver has `enough` bytes; then `stop` is set.
+/// Sends until the receiver has `enough` bytes, and then sets `stop`; with [`NEVER`], stops the
+/// sender.
 fn send_until(
     config: SendConfig,
     enough: u64,
@@ -51,7 +52,8 @@ fn send_until(
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// At three moments each, in order: within the first two fifths, so that enough is left for whoever stops it late.
+/// Three amounts of bytes, in order, within the first two fifths, so that enough is left if the
+/// stop comes late.
 fn moments(seed: u64) -> Vec<u64> {
     let mut moments: Vec<u64> =
         noise(seed, 3).into_iter().map(|byte| u64::from(byte) * BYTES as u64 / 640).collect();
@@ -78,7 +80,7 @@ fn check(from: &Path, into: &Path, sessions: &[Session], last: &Summary) {
 fn a_sender_that_was_stopped_goes_on() {
     for seed in 1..=2 {
         let ([_from, into], path) = file_to_send(&noise(seed, BYTES));
-        // Each with a line of its own.
+        // Each session has another receiver address.
         let mut sessions = vec![];
         for enough in moments(seed) {
             let served = Served::new(config(into.path()), false);

@@ -1,4 +1,4 @@
-//! What a host does not take, and what it does.
+//! What a host refuses, and what it accepts.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -64,7 +64,7 @@ fn a_receiver_of_few_files_reads_no_manifest_of_many() {
         let mut connected = connector.connect(&line.host, line.port, &never).unwrap();
         let told = connected.manifest_bytes_max;
         assert_eq!(told < 17 << 20, is_short, "{told} bytes");
-        // Refused by its length alone.
+        // Refused for its length alone.
         connected.channel.send(&offer(vec![0; 17 << 20])).unwrap();
         let ended = connected.channel.wait(&never);
         assert!(matches!(ended, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{ended:?}");

@@ -46,7 +46,7 @@ fn what_is_there_already_is_compared_and_not_sent_again() {
     let summary = again().unwrap();
     assert_eq!((summary.held_bytes, summary.seen.stats.acked_bytes), (summary.bytes, 0));
     assert_eq!(listing(into.path()).len(), listing(from.path()).len(), "and nothing else is left");
-    // As long as before; a hole that is none any more; one file less.
+    // A file of the same length; a hole that has data now; a file that is a byte shorter.
     let changed = [("deep/er/large", Some(100)), ("sparse", Some(1 << 20)), ("deep/9", None)];
     for (name, at) in changed {
         let path = into.path().join("tree").join(name);

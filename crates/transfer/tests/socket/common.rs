@@ -1,4 +1,4 @@
-//! Addresses and datagrams of tests with sockets.
+//! Addresses and datagrams for tests with sockets.
 #![allow(unreachable_pub, reason = "two tests use it")]
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -8,7 +8,7 @@ use barograph_transfer::testkit::io::socket::{SocketConfig, Train};
 pub const CONFIG: SocketConfig = SocketConfig { buffer_bytes: 1 << 20, trains: true, ecn: true };
 pub const PLAIN: SocketConfig = SocketConfig { trains: false, ..CONFIG };
 
-/// The loopback's addresses that there are here.
+/// The loopback addresses that this host has.
 pub fn loopbacks() -> Vec<SocketAddr> {
     let mut all = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {

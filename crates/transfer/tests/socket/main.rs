@@ -1,4 +1,4 @@
-//! Datagrams over the loopback, and what the kernel tells of them.
+//! Datagrams over the loopback interface, and what the kernel reports of them.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a test reads the clock")]
 
@@ -18,7 +18,7 @@ fn bound(at: SocketAddr, config: SocketConfig) -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// A socket that is connected to the other.
+/// A socket that is connected to the second one.
 fn pair(at: SocketAddr, config: SocketConfig) -> (Socket, Socket) {
     let (to, address) = bound(at, config);
     let (mut from, _) = bound(at, config);
@@ -26,7 +26,7 @@ fn pair(at: SocketAddr, config: SocketConfig) -> (Socket, Socket) {
     (from, to)
 }
 
-/// What came of one train.
+/// What was received of one train.
 #[derive(Debug)]
 struct Came {
     bytes: Vec<u8>,
@@ -44,7 +44,7 @@ impl From<Received<'_>> for Came {
     }
 }
 
-/// What comes until it is so many bytes, or 5 s have passed.
+/// Receives until there are `length` bytes, or 5 s have passed.
 fn arrived(socket: &mut Socket, length: usize) -> Vec<Came> {
     let mut inbox = Inbox::new(8);
     let mut trains = Vec::new();
@@ -66,7 +66,7 @@ fn datagrams(came: &[Came]) -> Vec<&[u8]> {
     came.iter().flat_map(|train| train.bytes.chunks(train.segment)).collect()
 }
 
-/// What there is at once.
+/// Receives what there is at once.
 fn drained(socket: &mut Socket) -> Vec<Came> {
     let mut all = Vec::new();
     loop {
@@ -107,7 +107,7 @@ fn long_trains_are_cut_for_the_kernel() {
         let sent = bytes(150_000);
         assert_eq!(from.send(&[Train { bytes: &sent, segment: 1000 }], None).unwrap(), 1);
         assert_eq!(datagrams(&arrived(&mut to, sent.len())), sent.chunks(1000).collect::<Vec<_>>());
-        // More than 64 to a train, as short ones would be.
+        // More than 64 datagrams in a train, as short ones would be.
         assert_eq!(from.send(&[Train { bytes: &sent[..20_000], segment: 100 }], None).unwrap(), 1);
         assert_eq!(datagrams(&arrived(&mut to, 20_000)), sent[..20_000].chunks(100).collect::<Vec<_>>());
     }
@@ -166,7 +166,7 @@ fn an_unspecified_address_takes_both_families() {
     v4.send(&one(b"hello"), None).unwrap();
     let came = arrived(&mut to, 5);
     assert_eq!((came[0].from, came[0].is_marked, came[0].drops), (v4_address, Some(false), Some(0)));
-    // And answers, by the address that it saw.
+    // The reply goes to the address that the socket reported.
     to.send(&one(b"hello yourself"), Some(v4_address)).unwrap();
     assert_eq!(arrived(&mut v4, 14)[0].from.port(), address.port());
     to.connect(v4_address).unwrap();
@@ -246,7 +246,7 @@ fn buffers_are_told_as_they_are() {
     let (small, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 10_000, ..CONFIG });
     let (large, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: 100_000, ..CONFIG });
     assert_eq!([small, large].map(|socket| socket.abilities().receive_buffer_bytes), [20_000, 200_000]);
-    // More than any system grants: it is bound all the same.
+    // More than any system gives: it is bound all the same.
     let (huge, _) = bound(loopbacks()[0], SocketConfig { buffer_bytes: usize::MAX, ..CONFIG });
     assert!(huge.abilities().receive_buffer_bytes >= 200_000);
 }

@@ -1,4 +1,4 @@
-//! What the kernel tells of datagrams: drops, marks, times.
+//! What the kernel reports of datagrams: drops, marks, times.
 
 use std::os::fd::AsRawFd;
 
@@ -6,7 +6,7 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use super::*;
 
-/// What is dropped is known by the next datagram that is not.
+/// A drop is reported with the next datagram that is not dropped.
 #[test]
 fn drops_are_counted() {
     for at in loopbacks() {
@@ -26,7 +26,8 @@ fn drops_are_counted() {
     }
 }
 
-/// A train that the socket drops whole counts as one: what tells how many datagrams were in it is their numbers.
+/// A train that the socket drops counts as one; only the numbers of packets show how many there
+/// were.
 #[test]
 fn a_dropped_train_counts_once() {
     let small = SocketConfig { buffer_bytes: 200_000, ..CONFIG };
@@ -78,7 +79,7 @@ fn marks_of_ipv4_are_seen_by_both_families() {
     assert_eq!(arrived(&mut to, 6)[0].is_marked, Some(true));
 }
 
-/// ECT(0), of either family and through IPv6 to IPv4, and none where it is off.
+/// ECT(0) in both families and from IPv6 to IPv4, and none if it is off.
 #[test]
 fn packets_can_be_marked() {
     let v4: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
@@ -118,7 +119,7 @@ fn times_are_of_now() {
         let before = SystemTime::now();
         from.send(&one(b"now"), None).unwrap();
         let came = arrived(&mut to, 3)[0].at.unwrap();
-        // The kernel's clock for stamps and the one that is read may differ by a tick.
+        // The kernel's clock for timestamps and the clock that is read may differ by a tick.
         let slack = Duration::from_millis(10);
         assert!(before - slack <= came && came <= SystemTime::now() + slack, "{before:?} {came:?}");
     }

@@ -1,4 +1,4 @@
-//! What was written is made to outlast a crash.
+//! Makes written data durable.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -12,13 +12,15 @@ use super::super::kept::ITEMS_MAX;
 use super::super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, FileError, partial_name};
 
-/// Of a file (bytes): so much is written to the disk as soon as it came, that there is little to wait for when it is synced. Large enough
-/// for any disk's queue, and small beside what is synced at once.
+/// Bytes of a file after which its write-back starts, so that a sync has little to wait for. Large
+/// enough for the queue of any disk, and small beside what is synced at once.
 const BEGUN_BYTES: u64 = 16 << 20;
 
 impl Destination {
-    /// Makes what was written durable, and then says so in the journal. How often it is called is how much is sent again after a crash.
-    /// Errors: what the system refuses. After that nothing is taken any more, as it is not known what was lost: open it again.
+    /// Makes written data durable, and then records it in the journal. The time between calls
+    /// decides how much is sent again after a crash.
+    /// Errors: of the system. If the data could not be synced, nothing more is accepted, because it
+    /// is unknown what was lost: open the destination again.
     pub fn sync(&mut self) -> Result<(), FileError> {
         self.check_failed()?;
         if self.fresh.is_empty() && self.nodes.is_empty() && self.dirty.is_empty() {
@@ -29,7 +31,8 @@ impl Destination {
         synced?;
         let mut records: Vec<Record> =
             self.fresh.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
-        // Behind the ranges: what a torn journal says of subtrees is held.
+        // Nodes follow the ranges: then a torn journal has the ranges of every subtree that it
+        // names.
         records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| Record::Nodes(some.to_vec())));
         self.journal.append(&records)?;
         self.fresh.clear();
@@ -40,13 +43,14 @@ impl Destination {
         Ok(())
     }
 
-    /// Makes all that was written, and the names in the partial directory, durable.
+    /// Makes all written files, and the names in the partial directory, durable.
     fn sync_data(&mut self) -> Result<(), FileError> {
         let io = |error| FileError::io(&self.path, "made durable", error);
         if SYNCED_ALONE_MAX < self.dirty.len() {
             system::sync_all(&self.partial).map_err(io)?;
         } else {
-            // All are begun before the first is waited for: so they share the file system's journal. Large ones were, as they came.
+            // Start write-back of all files before the first wait, so that they share a commit of
+            // the file system's journal. Large files were started when they were written.
             for entry in self.dirty.iter().filter(|_| 1 < self.dirty.len()) {
                 let of = self.manifest.range(*entry);
                 if of.end - of.start < BEGUN_BYTES {
@@ -65,7 +69,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Does something with a file that was written to, whether it is still open or not.
+    /// Calls `sync` with a file that was written to, whether it is still open or not.
     fn with_dirty(
         &self,
         entry: usize,
@@ -73,7 +77,8 @@ impl Destination {
     ) -> Result<(), FileError> {
         let synced = match self.open.peek(&entry) {
             Some(file) => sync(file.as_fd()),
-            // An error of writing that nobody was told of is told to who opens it next (errseq_t in Linux).
+            // Linux reports an unreported write error to the process that opens the file next
+            // (errseq_t).
             None => {
                 let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 openat(&self.partial, partial_name(entry), flags, Mode::empty())
@@ -83,7 +88,8 @@ impl Destination {
         synced.map_err(|error| FileError::io(self.shown(entry), "made durable", error))
     }
 
-    /// Begins to write to the disk what came of a large file, once it is enough; `piece` is at `at` in it.
+    /// Starts write-back of a large file once enough of it was written. `at` is the range of the
+    /// file that was written just now.
     pub(super) fn begin_writing(&mut self, entry: usize, at: Range<u64>) -> Result<(), FileError> {
         let (of, begun) = match self.begun.take() {
             Some((of, begun)) if of == entry => (of, begun.start.min(at.start)..begun.end.max(at.end)),

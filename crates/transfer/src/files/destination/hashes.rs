@@ -1,4 +1,4 @@
-//! What is there of each file, and its BLAKE3.
+//! Received parts of each file, and their BLAKE3 hashes.
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -12,14 +12,15 @@ use super::super::Kind;
 use super::{Destination, FileError, GROUP_BYTES, Kept, Node, Tree, partial_name};
 
 impl Destination {
-    /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) once all is there. Groups whose hash was not kept are read.
-    /// Errors: what the system refuses; [`FileError::Incomplete`].
+    /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) when all of
+    /// it was written. Groups without a kept hash are read.
+    /// Errors: of the system; [`FileError::Incomplete`].
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
         self.digest_unless(entry, &AtomicBool::new(false))
     }
 
-    /// As [`digest`](Self::digest); [`FileError::Stopped`] before the next group is read once
-    /// `stop` is set.
+    /// Like [`digest`](Self::digest), but returns [`FileError::Stopped`] before the next group is
+    /// read once `stop` is set.
     pub(in super::super) fn digest_unless(
         &mut self,
         entry: usize,
@@ -42,7 +43,7 @@ impl Destination {
             .ok_or_else(|| FileError::Incomplete { missing: missing() })
     }
 
-    /// Forgets a file, on the disk too: it comes anew.
+    /// Discards a file, in the journal too: it is received again.
     pub(in super::super) fn forget(&mut self, entry: usize) -> Result<(), FileError> {
         let of = self.manifest.range(entry);
         if of.start < of.end {
@@ -55,7 +56,7 @@ impl Destination {
         self.journal.replace(&self.kept())
     }
 
-    /// All that the journal may say after a sync.
+    /// The durable state, for the journal.
     pub(super) fn kept(&self) -> Kept {
         let mut held = self.written.clone();
         self.fresh.iter().for_each(|range| held.remove(range.clone()));
@@ -73,7 +74,8 @@ impl Destination {
         Kept { nodes: nodes.collect(), placing: self.placing.clone(), held }
     }
 
-    /// Goes on with what the journal says. A file that is not there as it was left, by whatever hand, comes anew.
+    /// Restores the state of the journal. A file that is not as it was left, for whatever reason,
+    /// is received again.
     pub(super) fn take_up(&mut self, kept: Kept) -> Result<(), FileError> {
         self.written = self.manifest.within(kept.held);
         self.placing = kept.placing;
@@ -90,7 +92,8 @@ impl Destination {
             if lost.is_empty() {
                 return Ok(());
             }
-            // Somebody took away, or changed, what had its name: it comes anew, as if it had never been here.
+            // A file that had its name was removed or changed: it is received again, as if it had
+            // never been here.
             self.placing = None;
             for entry in lost {
                 let of = self.manifest.range(entry);
@@ -124,7 +127,7 @@ impl Destination {
         if is_less { self.journal.replace(&self.kept()) } else { Ok(()) }
     }
 
-    /// Hashes the groups that `object`, which was written with `bytes`, makes whole.
+    /// Hashes the groups that became complete when `bytes` was written at `object`.
     pub(super) fn hash(&mut self, entry: usize, object: &Range<u64>, bytes: &[u8]) -> Result<(), FileError> {
         let of = self.manifest.range(entry);
         let (first, last) =
@@ -140,7 +143,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Hashes a group if it is whole and was not hashed; from `at_hand`, or from its file.
+    /// Hashes a group if it is complete and not hashed yet, from `at_hand` or from its file.
     fn hash_group(&mut self, entry: usize, group: u64, at_hand: Option<&[u8]>) -> Result<(), FileError> {
         let of = self.manifest.range(entry);
         let start = of.start + group * GROUP_BYTES;
@@ -180,7 +183,7 @@ fn covers(set: &RangeSet<u64>, range: &Range<u64>) -> bool {
     set.get(&range.start).is_some_and(|found| range.end <= found.end)
 }
 
-/// What of `range` is before and behind `of`.
+/// Parts of `range` before and after `of`.
 fn outside(range: &Range<u64>, of: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     [range.start..range.end.min(of.start), range.start.max(of.end)..range.end]
         .into_iter()

@@ -1,4 +1,4 @@
-//! Whether what is to come may, and fits.
+//! Checks whether a transfer is allowed and fits.
 
 use std::collections::HashSet;
 
@@ -26,8 +26,9 @@ impl Destination {
         Ok(())
     }
 
-    /// Two names that are one to the file system: the second would take the first's place. (What it may hold alike beside capitals shows
-    /// when names are given.)
+    /// Refuses two names that differ only in case if the file system ignores case: the second file
+    /// would replace the first. Other names that it treats as equal are found when files get their
+    /// names.
     fn check_alike(&self) -> Result<(), FileError> {
         if statat(&self.partial, journal::NAME.to_uppercase(), AtFlags::SYMLINK_NOFOLLOW).is_err() {
             return Ok(());
@@ -41,7 +42,7 @@ impl Destination {
         Ok(())
     }
 
-    /// Bytes that the file system has to find yet: a session before may have taken them all.
+    /// Bytes that the file system must still allocate: an earlier session may have allocated all.
     fn needed(&self) -> Result<u64, FileError> {
         let mut needed = 0;
         for (entry, found) in self.manifest.files() {
@@ -59,7 +60,7 @@ impl Destination {
         if !self.config.allocate {
             return Ok(());
         }
-        // fallocate(2) takes all there is before it says that this is too little.
+        // fallocate(2) takes all free space before it reports that this is too little.
         let system = fstatvfs(&self.partial).map_err(|error| FileError::io(&self.path, "measured", error))?;
         let (needed, free) = (self.needed()?, system.f_bavail.saturating_mul(system.f_frsize));
         if free < needed {
@@ -71,7 +72,7 @@ impl Destination {
                 let path = self.shown(entry);
                 let length = piece.object.end - piece.object.start;
                 match system::allocate(self.file(entry)?, piece.at, length) {
-                    // Not every file system can.
+                    // Not every file system can allocate.
                     Ok(()) | Err(Errno::NOTSUP) => {}
                     Err(error) => return Err(FileError::io(path, "given its room", error)),
                 }
@@ -81,7 +82,7 @@ impl Destination {
     }
 }
 
-/// Whether a receiver of `config` takes `manifest` at all.
+/// Checks that `config` allows `manifest`.
 pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> Result<(), FileError> {
     let (names, blocks) = taken(manifest);
     for (what, asked, allowed) in [
@@ -104,31 +105,31 @@ pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> 
     Ok(())
 }
 
-/// Names that a manifest makes, and blocks that they and the data take. A directory that leads to
-/// an entry counts, whether it has an entry of its own or not.
+/// Names that a manifest creates, and blocks that the names and the data take. A directory that
+/// leads to an entry counts, with or without an entry of its own.
 fn taken(manifest: &Manifest) -> (u64, u64) {
     let entries = manifest.entries();
     let befores = std::iter::once(&b""[..]).chain(entries.iter().map(|entry| &entry.path[..]));
     let names = entries.iter().zip(befores).map(|(entry, before)| names_added(before, &entry.path)).sum();
     let of_entries: u64 = entries.iter().map(blocks).sum();
-    // Directories without an entry take one each.
+    // Directories without an entry take one block each.
     (names, of_entries + (names - entries.len() as u64))
 }
 
-/// Names that `path` adds in a manifest where it follows `before`: entries are in the order of a
-/// tree, so what leads to both is at the beginning of both.
+/// Names that `path` adds to a manifest in which it follows `before`. Entries are in the order of a
+/// tree, so the directories that both share are at the start of both paths.
 fn names_added(before: &[u8], path: &[u8]) -> u64 {
     let names = |path| <[u8]>::split(path, |byte| *byte == b'/');
     let shared = names(path).zip(names(before)).take_while(|(name, before)| name == before).count();
     (names(path).count() - shared) as u64
 }
 
-/// Blocks that an entry takes: one at least, for what names it.
+/// Blocks that an entry takes: at least one, for its name.
 fn blocks(entry: &Entry) -> u64 {
     let of_data = match &entry.kind {
         Kind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
         Kind::File { extents: Some(extents), .. } => {
-            // Extents ascend: two in one block take it once.
+            // Extents ascend: two extents in one block take it once.
             let mut end = 0;
             let each = extents.iter().map(|data| {
                 let first = (data.start / BLOCK_BYTES).max(end);
@@ -142,9 +143,9 @@ fn blocks(entry: &Entry) -> u64 {
     of_data.max(1)
 }
 
-/// The block of common file systems (ext4, XFS, Btrfs, APFS): a directory takes one at least, and
-/// data take whole ones.
+/// Bytes of a block of common file systems (ext4, XFS, Btrfs, APFS). A directory takes at least one
+/// block, and data take whole blocks.
 const BLOCK_BYTES: u64 = 4096;
 
-/// What they are called where there are too many.
+/// Name of the blocks in an error message.
 const BLOCKS: &str = "blocks of 4 KiB (one at least for each file, directory and link)";

@@ -1,13 +1,14 @@
-//! A manifest as bytes: one way to write each, bounded, in proportion to what is read (`docs/spec/transfer.md`).
+//! Encoding of a manifest: one encoding for each manifest, with limits, and work in proportion to
+//! what is read (`docs/spec/transfer.md`).
 
 use super::super::path::{PATH_BYTES_MAX, shown};
 use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, Entry, Kind, Manifest, ManifestError, Modified};
 use crate::proto::wire::{WireError, varint};
 
-/// What it begins with; the last byte is the version.
+/// First bytes of a manifest; the last of them is the version.
 const MAGIC: [u8; 4] = *b"BGM\x01";
 
-/// Bytes before the first of so many entries.
+/// Bytes before the first of `entries` entries.
 pub(super) fn head_len(entries: usize) -> usize {
     MAGIC.len() + varint::len(entries as u64)
 }
@@ -17,21 +18,21 @@ const SPARSE: u8 = 1;
 const DIRECTORY: u8 = 2;
 const LINK: u8 = 3;
 
-/// Magic and the number of entries.
+/// Most bytes of magic and number of entries.
 const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
 
-/// The most that an entry takes beside its extents: kind, path, mode, time, size, number of extents,
-/// or, longer than both, a link's target.
+/// Most bytes of an entry without its extents: kind, path, mode, time, and size and number of
+/// extents or, longer than both, a link's target.
 const ENTRY_BYTES_MAX: usize = 1 + 2 * (2 + PATH_BYTES_MAX) + 2 + 8 + 4;
 
-/// The hole before it and its length, of 62 bits each.
+/// Most bytes of an extent: the hole before it and its length, of 62 bits each.
 const EXTENT_BYTES_MAX: usize = 16;
 
-/// The least that an entry takes: kind, length of the path and a byte of it, mode, time.
+/// Fewest bytes of an entry: kind, length of the path and one byte of it, mode, time.
 const ENTRY_BYTES_MIN: usize = 1 + 2 + 1 + 9;
 
 impl Manifest {
-    /// Bytes of the longest manifest of so many entries.
+    /// Most bytes of a manifest with `entries` entries.
     pub fn encoded_bytes_max(entries: u64) -> u64 {
         let extents = (EXTENTS_MAX * EXTENT_BYTES_MAX) as u64;
         let of_entries = entries.saturating_mul(ENTRY_BYTES_MAX as u64);
@@ -47,7 +48,8 @@ impl Manifest {
         out
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, and nothing else: other bytes for the same manifest are refused.
+    /// Decodes what [`encode`](Self::encode) wrote, and refuses any other encoding of the same
+    /// manifest.
     pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
         if ENCODED_BYTES_MAX < bytes.len() {
             let (asked, allowed) = (bytes.len() as u64, ENCODED_BYTES_MAX as u64);
@@ -58,7 +60,7 @@ impl Manifest {
         if ENTRIES_MAX as u64 <= count.saturating_sub(1) {
             return Err(ManifestError::TooMany(count, "entries", ENTRIES_MAX as u64));
         }
-        // Not what it says, but what it can be.
+        // Memory for as many entries as the bytes can hold, not for as many as they claim.
         let mut entries = Vec::with_capacity((count as usize).min(rest.len() / ENTRY_BYTES_MIN + 1));
         let mut extents_all = 0;
         for _ in 0..count {
@@ -71,7 +73,7 @@ impl Manifest {
     }
 }
 
-/// Bytes of an entry.
+/// Bytes of an encoded entry.
 pub(super) fn entry_len(entry: &Entry) -> usize {
     let text = |bytes: &[u8]| varint::len(bytes.len() as u64) + bytes.len();
     let head = 1 + text(&entry.path) + varint::len(u64::from(entry.mode)) + 8;
@@ -120,8 +122,8 @@ fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     }
 }
 
-/// Reads an entry. `extents_all` counts the extents of all entries so far: their number is checked
-/// before they are kept.
+/// Reads an entry. `extents_all` counts the extents of all entries so far; it is checked before
+/// memory for them is taken.
 fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, ManifestError> {
     let (kind, after) = rest.split_first().ok_or(WireError::Truncated("an entry"))?;
     *rest = after;
@@ -141,11 +143,11 @@ fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, Manifest
             if *extents_all > EXTENTS_MAX as u64 {
                 return Err(ManifestError::TooMany(*extents_all, "extents", EXTENTS_MAX as u64));
             }
-            // Each takes two bytes at least.
+            // An extent takes at least two bytes.
             let mut extents = Vec::with_capacity((count as usize).min(rest.len() / 2));
             let mut end: u64 = 0;
             for _ in 0..count {
-                // Numbers of 62 bits: the sums cannot overflow while `end` is within the size.
+                // Numbers have 62 bits: the sums cannot overflow while `end` is within the size.
                 let start = end + varint::take(rest, "an extent")?;
                 end = start + varint::take(rest, "an extent")?;
                 if size < end {

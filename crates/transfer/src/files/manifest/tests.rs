@@ -145,7 +145,8 @@ fn a_number_of_entries_takes_no_memory() {
     assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
 }
 
-/// A sparse file with `extents`, two bytes each: a hole of a byte, and a byte of data.
+/// Appends a sparse file with `extents` extents of two bytes each: a hole of a byte, and a byte of
+/// data.
 fn put_sparse(bytes: &mut Vec<u8>, name: u8, extents: usize) {
     use crate::proto::wire::varint;
     bytes.extend([1, 1, name, 0]);
@@ -167,7 +168,7 @@ fn extents_beyond_the_most_are_refused_before_they_take_memory() {
             let most = EXTENTS_MAX as u64;
             assert_eq!(Manifest::decode(&bytes), Err(ManifestError::TooMany(all as u64, "extents", most)));
         });
-        // 16 bytes each of as many as may be.
+        // 16 bytes for each extent of the limit.
         assert!(taken.bytes_max <= 17 << 20, "{extents:?}: {} bytes", taken.bytes_max);
     }
     let mut bytes = b"BGM\x01\x02".to_vec();
@@ -176,22 +177,22 @@ fn extents_beyond_the_most_are_refused_before_they_take_memory() {
     assert_eq!(Manifest::decode(&bytes).unwrap().bytes(), EXTENTS_MAX as u64);
 }
 
-/// In a thousand directories, of a byte each.
+/// Files of one byte each, in a thousand directories.
 fn many(entries: usize) -> Manifest {
     let path = |number: usize| format!("directory-{:03}/file-{number:07}", number % 1000);
     let all = (0..entries).map(|number| file(path(number).as_bytes(), 1, None)).collect();
     Manifest::new(all).unwrap()
 }
 
-/// What a receiver does with each.
+/// Encodes and decodes a manifest, and finds each file by its offset, as a receiver does.
 fn is_read_and_found(manifest: &Manifest) {
     let entries = manifest.entries().len();
     let bytes = manifest.encode();
-    // Each its path, of 26 bytes, and 17 of all else; a head.
+    // Each entry has a path of 26 bytes and 17 other bytes; the head has 8.
     assert!(bytes.len() <= 43 * entries + 8, "{} bytes", bytes.len());
     let read = Manifest::decode(&bytes).unwrap();
     assert!(read == *manifest);
-    // A search for each: one that looked at all entries would look at 10^10.
+    // One search for each file: if a search read all entries, they would read 10^10.
     for at in 0..entries as u64 {
         assert_eq!(read.pieces(at..at + 1).map(|piece| piece.entry as u64).collect::<Vec<_>>(), [at]);
     }
@@ -202,7 +203,8 @@ fn a_hundred_thousand_files_are_read_and_found() {
     is_read_and_found(&many(100_000));
 }
 
-/// `cargo test --release -p barograph-transfer --features files -- --ignored --nocapture a_million_files`
+/// Shows the memory of a million files. To run it:
+/// `cargo test --release -p barograph-transfer --features files -- --ignored --nocapture a_million`
 #[test]
 #[ignore = "what it shows, a hundred thousand show; it tells the memory"]
 fn a_million_files() {
@@ -246,7 +248,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn what_is_written_is_read(entries in prop::collection::vec(any_entry(), 0..12), at in 0u64..1 << 40, more in 0u64..1 << 30) {
-        // Some make none: one below another, a name twice.
+        // Some lists are not a manifest: an entry below a file, or a path twice.
         let Ok(manifest) = Manifest::new(entries) else { return Ok(()) };
         let bytes = manifest.encode();
         prop_assert_eq!(&Manifest::decode(&bytes).unwrap(), &manifest);

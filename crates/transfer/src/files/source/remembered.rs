@@ -1,4 +1,4 @@
-//! Hashes of what was read outlive the sender.
+//! Hashes of read files that outlive the sender.
 
 use std::collections::HashSet;
 use std::fs::DirBuilder;
@@ -18,11 +18,12 @@ use super::super::walk::State;
 use super::super::{FileError, Journal, Kept, Kind, Node, Record, TransferId, journal, system};
 use super::Source;
 
-/// A file whose status changed less than this before (seconds) may change again with no other time to show for it: FAT counts two seconds,
-/// others a tick of the kernel's clock. Nothing of it is remembered (as git does with its index).
+/// Seconds for which a file counts as fresh after its status changed: it may change again without a
+/// new time, because FAT counts in steps of two seconds and other file systems in ticks of the
+/// kernel's clock. Hashes of a fresh file are not kept (as in git's index).
 const FRESH_S: i64 = 2;
 
-/// The journal of a sender: groups that were read and their hashes.
+/// The journal of a sender: groups that were read, and their hashes.
 #[derive(Debug)]
 pub(super) struct Remembered {
     root: OwnedFd,
@@ -30,9 +31,9 @@ pub(super) struct Remembered {
     shown: PathBuf,
     directory: OwnedFd,
     journal: Journal,
-    /// Not in the journal yet.
+    /// Nodes that are not in the journal yet.
     nodes: Vec<Node>,
-    /// Of these entries nothing is kept.
+    /// Entries of which nothing is kept.
     excluded: HashSet<usize>,
 }
 
@@ -56,25 +57,29 @@ impl Remembered {
 }
 
 impl Drop for Remembered {
-    /// What cannot be kept is read again.
+    /// Hashes that cannot be kept are computed again.
     fn drop(&mut self) {
         let _ = self.append();
     }
 }
 
 impl Source {
-    /// Keeps hashes of what is read below `directory`, the sender's own (made if it is not there, and not among what is sent), so that a
-    /// sender that is started again reads for its [`digest`](Self::digest)s only what it did not read before. Takes up what an earlier one
-    /// kept for `id` if every file is still as it was then (device, inode, size, times of modification and of status).
+    /// Keeps hashes of what is read below `directory`, so that a restarted sender reads for its
+    /// [`digest`](Self::digest)s only what it did not read before. The directory is the sender's
+    /// own, is created if it does not exist, and must not be among what is sent. Hashes that an
+    /// earlier sender kept for `id` are used if every file is still as it was then (device, inode,
+    /// size, times of modification and of status).
     ///
-    /// Each 256 MiB are made durable, and the rest when this is dropped. Where that fails nothing more is kept: it costs a second reading.
-    /// To be [forgotten](Self::forget) when the transfer is done, or when the receiver says that a digest is wrong.
-    /// Errors: what the system refuses; [`FileError::Busy`] if another sender keeps them; [`FileError::Foreign`]. The source is as before then.
+    /// The hashes of each 256 MiB are made durable, and the rest when this is dropped. If that
+    /// fails, no more are kept, which costs a second reading. [Forget](Self::forget) them when the
+    /// transfer is done, or when the receiver reports a wrong digest.
+    /// Errors: of the system; [`FileError::Busy`] if another sender keeps them;
+    /// [`FileError::Foreign`]. The source has no kept hashes then.
     pub fn remember(&mut self, directory: &Path, id: TransferId) -> Result<(), FileError> {
         self.remember_older(directory, id, FRESH_S)
     }
 
-    /// Removes what was [remembered](Self::remember).
+    /// Removes hashes that were [remembered](Self::remember).
     pub fn forget(&mut self) -> Result<(), FileError> {
         let Some(mut remembered) = self.remembered.take() else { return Ok(()) };
         remembered.nodes.clear();
@@ -88,7 +93,7 @@ impl Source {
         unlinkat(&remembered.root, &remembered.name, AtFlags::REMOVEDIR).map_err(io)
     }
 
-    /// [`remember`](Self::remember), where a file is fresh for `fresh_s` seconds.
+    /// Like [`remember`](Self::remember), with a file fresh for `fresh_s` seconds.
     pub(in super::super) fn remember_older(
         &mut self,
         directory: &Path,
@@ -124,11 +129,11 @@ impl Source {
             Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(shown)),
             other => other.map_err(io("locked"))?,
         }
-        // Who had the lock may have forgotten it meanwhile.
+        // The process that held the lock may have removed the directory meanwhile.
         if system::is_gone(&own, &root, &name).map_err(io("opened"))? {
             return Err(FileError::Busy(shown));
         }
-        // What time it is to the file system: this module has no clock.
+        // The file system's present time: this module has no clock.
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         futimens(&own, &Timestamps { last_access: now, last_modification: now }).map_err(io("written"))?;
         let now = State::of(&fstat(&own).map_err(io("read"))?).changed.0;
@@ -136,7 +141,7 @@ impl Source {
         let (tie, bytes) = (self.tie(), self.manifest.bytes());
         let open = || Journal::open(own.as_fd(), &shown, id, &tie, bytes);
         let (journal, kept) = match open() {
-            // Of files that changed since; it does not go on.
+            // The journal is of files that changed since: start a new one.
             Err(FileError::Journal(_)) => {
                 unlinkat(&own, journal::NAME, AtFlags::empty()).map_err(io("removed"))?;
                 open()?
@@ -160,7 +165,7 @@ impl Source {
         Ok(())
     }
 
-    /// From time to time: appends what is new, and writes all anew where that has grown long.
+    /// Appends new hashes once there are enough, and rewrites the journal when it is long.
     pub(super) fn keep(&mut self) {
         let Some(remembered) = self.remembered.as_mut().filter(|some| ITEMS_MAX <= some.nodes.len()) else {
             return;
@@ -184,7 +189,7 @@ impl Source {
         }
     }
 
-    /// What hashes are of: the manifest, and which files there were.
+    /// Digest of what the hashes belong to: the manifest, and the state of each file.
     fn tie(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"barograph sender's hashes 1").update(&self.manifest.digest());

@@ -1,4 +1,4 @@
-//! A disk that fills.
+//! A disk that becomes full.
 
 use std::process::Command;
 
@@ -14,7 +14,7 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
     if let Some(disk) = std::env::var_os(DISK) {
         return on_a_small_disk(Path::new(&disk));
     }
-    // A file system of its own in a namespace of its own, for ordinary users too.
+    // A file system in a namespace of its own works for ordinary users too.
     let root = tempdir().unwrap();
     let disk = root.path().join("disk");
     fs::create_dir(&disk).unwrap();
@@ -35,7 +35,7 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// What a session before allocated is not asked of the disk again.
+/// Space that an earlier session allocated is not required again.
 fn goes_on_in_what_it_allocated(disk: &Path) {
     let from = tempdir().unwrap();
     let mut source = source(&make(from.path(), "file", 5 << 18));
@@ -48,7 +48,7 @@ fn goes_on_in_what_it_allocated(disk: &Path) {
     Destination::open(disk, ID, manifest, early).unwrap().discard().unwrap();
 }
 
-/// No file could get its name on another file system: that is told before anything comes.
+/// Files cannot be renamed to another file system: this is reported before anything is received.
 fn refuses_what_is_mounted_below(disk: &Path) {
     let root = disk.parent().unwrap();
     let name = disk.file_name().unwrap().to_str().unwrap();
@@ -93,7 +93,7 @@ fn on_a_small_disk(disk: &Path) {
     assert!(1 << 18 < at && at < 1 << 20);
     drop(first);
 
-    // Still full: what is there is known.
+    // The disk is still full, and what was synced is known.
     let mut second = destination(disk, &manifest).unwrap();
     let held: u64 = second.held().iter().map(|range| range.end - range.start).sum();
     assert_eq!(held, at & !0xFFFF, "all that was synced");

@@ -1,4 +1,4 @@
-//! Nothing leads out of the directory, and nothing there is lost.
+//! No path leads out of the directory, and nothing in it is lost.
 
 use std::os::unix::fs::symlink;
 
@@ -32,7 +32,7 @@ fn links_on_the_way_are_not_followed() {
     assert!(matches!(destination(root.path(), &manifest), Err(FileError::Jailed(_))));
     assert!(is_clean(&root), "what is refused leaves nothing");
 
-    // One that comes after the transfer began.
+    // A link that appears after the transfer began.
     let manifest = Manifest::new(vec![file(b"late/in", 3)]).unwrap();
     let mut late = destination(root.path(), &manifest).unwrap();
     late.write(0, b"abc").unwrap();
@@ -80,7 +80,7 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
     let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
     let mut destination_before = destination(root.path(), &manifest).unwrap();
     destination_before.write(0, b"new").unwrap();
-    // It comes in the meantime.
+    // The file appears in the meantime.
     fs::write(&there, "old").unwrap();
     assert!(matches!(destination_before.finish(&[digest(b"new")]), Err(FileError::Exists(_))));
     assert_eq!(fs::read(&there).unwrap(), b"old");
@@ -91,7 +91,7 @@ fn what_is_there_stays_unless_it_is_to_be_replaced() {
     assert_eq!(fs::read(&there).unwrap(), b"new");
     assert!(matches!(destination(root.path(), &manifest), Err(FileError::Exists(_))));
 
-    // A link is replaced, not what it leads to.
+    // A link is replaced, not its target.
     let kept = make(root.path(), "kept", 10);
     fs::remove_file(&there).unwrap();
     symlink(&kept, &there).unwrap();
@@ -146,7 +146,7 @@ fn quotas_and_room_are_told_before_anything_comes() {
     assert!(matches!(allocated.write(1 << 20, b"x"), Err(FileError::Beyond { .. })));
 }
 
-/// What a receiver of `config` answers to an Offer of `entries`.
+/// The reply of a receiver with `config` to an offer of `entries`.
 fn offered(entries: &[Entry], config: DestinationConfig) -> Result<(), FileError> {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(entries.to_vec()).unwrap();
@@ -175,7 +175,7 @@ fn directories_that_only_lead_to_others_count_as_entries() {
             other => panic!("{other:?}"),
         }
     }
-    // Where nobody said how many, there are as many as a manifest has entries.
+    // Without a configured limit, the limit is that of a manifest's entries.
     let deep = |name: usize| file(&[&b"d/".repeat(250)[..], name.to_string().as_bytes()].concat(), 0);
     let apart = |name: usize| {
         let path = [name.to_string().as_bytes(), &b"/d".repeat(250)].concat();
@@ -199,7 +199,7 @@ fn a_quota_counts_blocks_and_one_for_each_name() {
         (vec![file(b"f", 4097)], 2),
         (vec![directory(b"d"), file(b"d/f", 5000)], 3),
         (vec![file(b"d/e/f", 1)], 3),
-        // Two bytes of one block, two of two, and one that is nothing but a hole.
+        // Two bytes in one block, two bytes in two blocks, and a file that is only a hole.
         (vec![sparse(b"a", &[0, 4095]), sparse(b"b", &[4095, 4097]), sparse(b"c", &[])], 4),
         ((0..100).map(|name| link(format!("{name:03}").as_bytes(), b"x")).collect(), 100),
     ] {
@@ -208,7 +208,7 @@ fn a_quota_counts_blocks_and_one_for_each_name() {
         let few = offered(&entries, quota((blocks - 1) * 4096));
         assert!(matches!(few, Err(FileError::Quota { .. })), "{entries:?}: {few:?}");
     }
-    // A part of a block allows all of it: a file as long as the quota is taken.
+    // The limit is rounded up to whole blocks: a file as long as the quota is accepted.
     let exact = DestinationConfig { bytes_max: 5000, ..Default::default() };
     offered(&[file(b"f", 5000)], exact).unwrap();
 }
@@ -243,7 +243,7 @@ fn links_that_came_since_a_path_was_resolved_are_not_followed() {
     assert_eq!(fs::read_dir(top.join("secret")).unwrap().count(), 2, "nothing came");
 }
 
-/// By its number, as its name may have others that a file system holds for the same.
+/// The directory is known by its inode, because a file system may treat other names as equal.
 #[test]
 fn no_path_leads_into_a_closed_directory() {
     let root = tempfile::tempdir().unwrap();

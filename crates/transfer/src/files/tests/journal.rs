@@ -1,4 +1,4 @@
-//! A journal says what is durable, whatever was torn.
+//! The journal records what is durable, whatever was torn.
 
 #![allow(clippy::single_range_in_vec_init)]
 
@@ -54,7 +54,7 @@ proptest! {
             last = record.put(&mut bytes, &last);
             ends.push(bytes.len());
         }
-        // Torn at any byte, a bit turned anywhere behind the head, something else behind that.
+        // Torn at any byte, bits flipped anywhere after the head, and other bytes after that.
         let mut torn = head + cut.index(bytes.len() - head + 1);
         bytes.truncate(torn);
         if let Some((at, bits)) = flip && head < bytes.len() {
@@ -68,7 +68,7 @@ proptest! {
         records[..whole].iter().for_each(|record| add(&mut expected, record));
         let (kept, length, _) = Kept::read(&bytes, ID, &DIGEST, OBJECT_BYTES).unwrap();
         prop_assert_eq!((&kept, length), (&expected, ends[whole]));
-        // Written anew it says the same.
+        // The rewritten journal has the same contents.
         let mut anew = Kept::head(ID, &DIGEST);
         let mut last = *anew.last_chunk().unwrap();
         for record in kept.records() {
@@ -111,7 +111,7 @@ fn it_goes_on_behind_a_torn_record_and_is_kept_short() {
     fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
     let (mut journal, kept) = open();
     assert_eq!(held(&kept), [0..10]);
-    // Shorter than what was torn: nothing of that comes to life again.
+    // The new record is shorter than the torn one: nothing of that may be read again.
     journal.append(&[Record::Held(vec![])]).unwrap();
     journal.append(&[Record::Held(vec![40..50])]).unwrap();
     assert_eq!(held(&open().1), [0..10, 40..50]);
@@ -134,14 +134,14 @@ fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
     let root = tempdir().unwrap();
     let directory = fs::File::open(root.path()).unwrap();
     let open = || Journal::open(directory.as_fd(), root.path(), ID, &DIGEST, OBJECT_BYTES).unwrap();
-    // As a lossy path leaves them: every other packet.
+    // Ranges as a lossy path leaves them: every other packet.
     let ranges: Vec<_> = (0..100_000_u64).map(|index| index * 3000..index * 3000 + 1452).collect();
     let (mut journal, _) = open();
     for some in ranges.chunks(10_000) {
         let records: Vec<_> = some.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
         journal.append(&records).unwrap();
     }
-    // Two varints each, of 4 and of 2 bytes.
+    // Each range has two varints, of 4 and of 2 bytes.
     assert!(journal.bytes() < 700_000, "{}", journal.bytes());
     let (mut journal, kept) = open();
     assert!(kept.held.iter().eq(&ranges));
@@ -149,7 +149,7 @@ fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
     assert!(journal.bytes() < 700_000 && open().1 == kept);
 }
 
-/// Run by hand where records change: writes the corpus of `fuzz_journal`, whose checks have to fit.
+/// Writes the corpus of `fuzz_journal`, with valid checks. Run it by hand when records change.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

@@ -1,4 +1,4 @@
-//! Large files are begun to be written while they come.
+//! Write-back of large files starts while they are received.
 
 use tempfile::tempdir;
 
@@ -16,7 +16,7 @@ fn what_is_begun_to_be_written_is_still_hashed_and_goes_on() {
     let digest = source.digest(0).unwrap();
     assert_eq!(digest, *blake3::hash(&fs::read(&path).unwrap()).as_bytes());
     let mut first = destination(to.path(), &manifest).unwrap();
-    // Groups are whole in part when the disk is told to write them, and it may drop them from memory.
+    // Groups are incomplete when write-back starts, and the system may then drop them from memory.
     let part = 300_000;
     let parts = || (0..bytes).step_by(part).map(|at| at..bytes.min(at + part));
     let at = |range: &std::ops::Range<usize>| range.clone().map(|at| noise[at % (1 << 20)]);

@@ -1,4 +1,4 @@
-//! A sender that is started again reads what it read before only where it may have changed.
+//! A restarted sender reads again only what may have changed.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -9,7 +9,7 @@ use super::*;
 
 const BYTES: usize = 5 * GROUP_BYTES as usize + 7;
 
-/// A file's bytes become others, and its size and time of modification are set back.
+/// Changes a file's bytes, and restores its size and time of modification.
 fn rewrite(path: &Path) {
     let file = File::options().read(true).write(true).open(path).unwrap();
     let metadata = file.metadata().unwrap();
@@ -18,7 +18,7 @@ fn rewrite(path: &Path) {
     file.set_modified(metadata.modified().unwrap()).unwrap();
 }
 
-/// The status of a file changes, and shows it: its clock has a tick.
+/// Changes a file's status until its time shows it: the file system's clock has ticks.
 fn touch(path: &Path) {
     use std::os::unix::fs::MetadataExt;
     let changed = || fs::metadata(path).map(|now| (now.ctime(), now.ctime_nsec())).unwrap();
@@ -46,14 +46,14 @@ fn a_file_rewritten_with_its_size_and_time_is_hashed_anew() {
     let now = *blake3::hash(&fs::read(&path).unwrap()).as_bytes();
     assert_ne!(now, before);
     assert_eq!(source.digest(0).unwrap(), now);
-    // Its permissions alone change nothing.
+    // A change of its permissions does not change the digest.
     touch(&path);
     let (mut all, mut all_at_once) = (vec![0; BYTES], vec![0; BYTES]);
     all.chunks_mut(999).enumerate().for_each(|(at, out)| source.read(at as u64 * 999, out).unwrap());
     source.read(0, &mut all_at_once).unwrap();
     assert!(all == all_at_once && all == fs::read(&path).unwrap());
     assert_eq!(source.digest(0).unwrap(), now);
-    // But there is an end.
+    // But the number of attempts is limited.
     let end = (0..100).find_map(|_| {
         touch(&path);
         source.digest(0).err()
@@ -79,7 +79,7 @@ fn hashes_are_kept_for_the_next_sender() {
     assert!(matches!(source(&tree).remember(&keeping, ID), Err(FileError::Busy(_))));
     drop(first);
 
-    // Where it is read nevertheless, this shows.
+    // Shows which groups are known without reading.
     let entry = 1;
     let digest = *blake3::hash(&fs::read(&path).unwrap()).as_bytes();
     let mut second = remembering();
@@ -91,7 +91,7 @@ fn hashes_are_kept_for_the_next_sender() {
     assert_eq!(read(&third), [true; 6]);
     drop(third);
 
-    // Cut, or with a bit turned: what is whole counts.
+    // The journal is cut or has a flipped bit: its whole records count.
     let journal = keeping.join(ID.directory()).join("journal");
     let whole = fs::read(&journal).unwrap();
     for at in (0..whole.len()).step_by(7) {
@@ -103,7 +103,7 @@ fn hashes_are_kept_for_the_next_sender() {
         fs::write(&journal, &whole).unwrap();
     }
 
-    // Of another file in its place, or one rewritten, nothing is believed.
+    // Nothing is used for a file that was replaced or rewritten.
     fs::write(&journal, &whole).unwrap();
     touch(&path);
     rewrite(&path);
@@ -122,12 +122,12 @@ fn of_files_that_have_just_changed_nothing_is_kept() {
     let path = make(from.path(), "file", BYTES);
     for _ in 0..2 {
         let mut source = source(&path);
-        // A day is what they are fresh for.
+        // Files are fresh for a day.
         source.remember_older(state.path(), ID, 86_400).unwrap();
         assert!(!source.is_hashed(0, 0));
         source.digest(0).unwrap();
     }
-    // Nor of one that changed while it was sent.
+    // Nothing is kept of a file that changed while it was sent, either.
     let mut touched = source(&path);
     touched.remember_older(state.path(), ID, -1).unwrap();
     touched.digest(0).unwrap();
@@ -148,7 +148,7 @@ fn what_is_kept_stays_short() {
     let mut source = source(&tree);
     source.remember_older(state.path(), ID, -1).unwrap();
     let digests = source.digests().unwrap();
-    // Written at once, without waiting for its end.
+    // The journal is written during the reading, not only at its end.
     let journal = state.path().join(ID.directory()).join("journal");
     assert!(4096 * 34 < fs::metadata(&journal).unwrap().len());
     drop(source);

@@ -1,4 +1,4 @@
-//! What is sent arrives, and what changes is noticed.
+//! What is sent arrives, and changes are detected.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -163,7 +163,7 @@ fn what_cannot_be_sent_is_told() {
     assert!(matches!(Source::walk(&[tree.join("absent")], refuse), Err(FileError::Io { .. })));
     let twice = Source::walk(&[tree.join("file"), tree.join("file")], refuse);
     assert!(matches!(twice, Err(FileError::Manifest(ManifestError::Order(_)))));
-    // What is named is followed, and keeps the name that was said.
+    // A named link is followed, and keeps the given name.
     let (named, _) = Source::walk(&[tree.join("link")], refuse).unwrap();
     assert_eq!(named.manifest().entries()[0].path, b"link");
 }
@@ -187,7 +187,7 @@ proptest! {
         tree.nodes().for_each(|(level, index, value)| assert!(again.insert(level, index, *value)));
         let root = Some(*blake3::hash(&file).as_bytes());
         prop_assert_eq!((tree.root(), again.root()), (root, root));
-        // As few as the file has ones in binary, and one more for its end.
+        // As few as the binary number of groups has ones, and one for the end of the file.
         prop_assert!(tree.nodes().count() <= 7);
     }
 }

@@ -1,4 +1,4 @@
-//! What comes between: crashes at each step, hands that meddle, modes that lock out.
+//! Crashes at each step, files that other programs change, and permissions that deny access.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
@@ -21,7 +21,8 @@ fn digest(bytes: &[u8]) -> [u8; 32] {
     *blake3::hash(bytes).as_bytes()
 }
 
-/// Runs the test of this name once more as an ordinary user; `true` there.
+/// Runs the test of this name as an ordinary user if this user is root; `true` for an ordinary
+/// user.
 fn is_ordinary(name: &str) -> bool {
     if !rustix::process::geteuid().is_root() {
         return true;
@@ -42,7 +43,7 @@ fn is_ordinary(name: &str) -> bool {
     false
 }
 
-/// What the journal says of hashes is lost, as by a crash between its records.
+/// Removes the hashes from the journal, like a crash between its records.
 fn lose_nodes(root: &Path, manifest: &Manifest) {
     use std::os::fd::AsFd;
     let path = root.join(ID.directory());
@@ -191,7 +192,7 @@ fn names_are_given_whatever_was_done_when_it_was_killed() {
                     let from = root.path().join(ID.directory()).join(format!("{index:08x}"));
                     let to = root.path().join(entry.shown());
                     fs::create_dir_all(to.parent().unwrap()).unwrap();
-                    // Where a rename may replace, some file systems have it in two steps.
+                    // A file system without an exclusive rename takes two steps: link, then unlink.
                     if has_both { fs::hard_link(from, to) } else { fs::rename(from, to) }.unwrap();
                 }
                 open().finish(&[digest(b"abc"); 4]).unwrap();
@@ -219,7 +220,7 @@ fn partial_files_that_are_gone_or_cut_come_anew() {
     let partial = to.path().join(ID.directory());
     fs::remove_file(partial.join("00000001")).unwrap();
     fs::File::options().write(true).open(partial.join("00000002")).unwrap().set_len(5).unwrap();
-    // And again: the journal says so, too.
+    // Twice: the journal records the loss, too.
     for _ in 0..2 {
         let second = destination(to.path(), &manifest).unwrap();
         assert!(second.held().iter().eq([&(600_000..900_000)]));
@@ -235,16 +236,16 @@ fn a_directory_of_something_else_is_left_alone() {
     let root = tempdir().unwrap();
     let manifest = Manifest::new(vec![file(b"f", 3, 0o644)]).unwrap();
     let partial = root.path().join(ID.directory());
-    // Somebody gave one of the user's own directories this name.
+    // The user gave a directory this name.
     let there = make(&partial, "00000000", 10);
     fs::set_permissions(&partial, fs::Permissions::from_mode(0o700)).unwrap();
     assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
     assert_eq!(fs::read(&there).unwrap().len(), 10);
     fs::remove_file(there).unwrap();
-    // Killed before it had a journal.
+    // Killed before there was a journal.
     fs::write(partial.join("journal.new"), "half").unwrap();
     let mut opened = destination(root.path(), &manifest).unwrap();
-    // A FIFO is opened without waiting, and not taken.
+    // A FIFO is opened without waiting, and refused.
     let fifo = partial.join("00000000");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     assert!(matches!(opened.write(0, b"abc"), Err(FileError::Foreign(_))));

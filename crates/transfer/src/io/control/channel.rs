@@ -1,4 +1,4 @@
-//! One control connection: TLS 1.3 over TCP, messages both ways.
+//! One control connection: messages in both directions over TLS 1.3 and TCP.
 
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpStream};
@@ -15,21 +15,23 @@ use super::{Message, Reason};
 use crate::io::identity::{ALPN, Fingerprint};
 use crate::io::seal::Secrets;
 
-/// How long things may take.
+/// Time limits of a control connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// TLS, Hello and Welcome, however slowly bytes drip; and then from Welcome until an Offer begins to come.
+    /// Longest time for TLS, Hello and Welcome, however slowly bytes arrive; and then from Welcome
+    /// until an Offer starts to arrive.
     pub entry_max: Duration,
-    /// A message, from its first byte on, may take this and its length at [`PACE`].
+    /// Longest time for a message from its first byte on, beside its length at [`PACE`].
     pub message_max: Duration,
-    /// A Ping after this long without another message.
+    /// A Ping is sent after this long without another message.
     pub ping_every: Duration,
-    /// Nothing came for this long: nobody is there.
+    /// After this long without any bytes, the other end counts as gone.
     pub silence_max: Duration,
 }
 
 impl Default for Times {
-    /// Ten seconds are three retransmissions of TCP (RFC 6298 §2: after 1, 3 and 7 s); silence is five pings and a second.
+    /// Ten seconds are three retransmissions of TCP (RFC 6298 §2: after 1, 3 and 7 s). The silence
+    /// is five pings and a second.
     fn default() -> Self {
         Self {
             entry_max: Duration::from_secs(10),
@@ -40,47 +42,47 @@ impl Default for Times {
     }
 }
 
-/// Bytes a second at which a long message must come or go: 1 Mbit/s, at which the greatest manifest takes 17 minutes.
+/// Least rate of a long message, in bytes a second: 1 Mbit/s, at which the largest manifest takes
+/// 17 minutes.
 const PACE: u32 = 1 << 17;
 
-/// Whoever waits looks this often whether it should stop.
+/// How often a waiting thread checks whether to stop.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Nobody waits longer at once: what is added to a clock is to be within its numbers.
+/// Longest single wait: added to a clock, it must stay within the clock's range.
 pub(super) const DAY: Duration = Duration::from_secs(86_400);
 
 /// Label of the exporter (RFC 5705 §4: this prefix needs no registration).
 const LABEL: &[u8] = b"EXPERIMENTAL barograph-transfer/1";
 
-/// One end of a control connection, for one thread, which calls [`Channel::receive`] again and again: that sends what waits to be sent,
-/// and the pings.
+/// One end of a control connection, for one thread. The thread calls [`Channel::receive`]
+/// repeatedly, which also sends queued bytes and pings.
 #[derive(Debug)]
 pub struct Channel {
     pipe: Pipe,
     peer: SocketAddr,
     local: SocketAddr,
-    /// Which end this is.
     end: End,
     phase: Phase,
     times: Times,
     manifest_bytes_max: u64,
-    /// What came of messages that are not whole yet.
+    /// Bytes of messages that are not complete yet.
     inbox: Vec<u8>,
-    /// Of the message that is coming: since when, and its kind and length once they are known.
+    /// When the message that is arriving now began.
     coming: Option<Instant>,
-    /// What came: at most one Ping, one Durable and one of each other kind.
+    /// Received messages: no Ping, and of several Durables in a row only the last.
     came: VecDeque<Message>,
-    /// Since when something waits to be sent, and how many bytes were said since.
+    /// Since when bytes wait to be sent, and how many were queued since.
     out: Option<(Instant, usize)>,
     began: Instant,
-    /// When Welcome was said, or came.
+    /// When this end sent Welcome.
     let_in: Option<Instant>,
     heard: Instant,
     spoke: Instant,
 }
 
 impl Channel {
-    /// Over a connected socket; the handshake comes with the first message.
+    /// Creates a channel over a connected socket. The handshake runs with the first message.
     pub(super) fn new(
         stream: TcpStream,
         tls: Connection,
@@ -108,7 +110,8 @@ impl Channel {
         })
     }
 
-    /// The other end's address: the handshake showed that it is there (RFC 9000 §8.1), so datagrams may be sent to it.
+    /// The other end's address. The handshake validated it (RFC 9000 §8.1), so datagrams may be
+    /// sent to it.
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
@@ -118,7 +121,7 @@ impl Channel {
         self.local
     }
 
-    /// The other end's certificate, if it showed one.
+    /// Fingerprint of the other end's certificate, if that end sent one.
     pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
         self.pipe
             .tls
@@ -127,7 +130,8 @@ impl Channel {
             .map(|certificate| Fingerprint::of(certificate))
     }
 
-    /// The secrets of a transfer's datagrams: the exporter (RFC 8446 §7.5) with the transfer's identifier as context; equal at both ends.
+    /// The secrets of a transfer's datagrams, equal at both ends: the exporter (RFC 8446 §7.5) with
+    /// the transfer's identifier as context.
     /// Errors: the handshake is not complete.
     pub fn secrets(&self, transfer: u32) -> Result<Secrets, ControlError> {
         let both = self.pipe.tls.export_keying_material([0; 64], LABEL, Some(&transfer.to_be_bytes()))?;
@@ -138,8 +142,9 @@ impl Channel {
         Ok(secrets)
     }
 
-    /// Says a message, without waiting: what the socket does not take at once is sent by [`Channel::receive`] and [`Channel::flush`].
-    /// Errors: it is out of order, or too long; or the connection is over.
+    /// Queues a message without waiting. What the socket does not accept at once is sent by
+    /// [`Channel::receive`] and [`Channel::flush`].
+    /// Errors: the message is out of order or too long; the connection is over.
     pub fn send(&mut self, message: &Message) -> Result<(), ControlError> {
         let kind = message.kind();
         let next = self.phase.after(kind, self.end).ok_or(ControlError::Misuse(kind))?;
@@ -156,10 +161,12 @@ impl Channel {
         self.push()
     }
 
-    /// The next message; `None` if none came within `within`, or a day.
+    /// Returns the next message; `None` if none arrived within `within`, or within a day.
     ///
-    /// A Ping is kept to itself: it shows that the other end is there. So are all but the last [`Message::Durable`].
-    /// Errors: [`ControlError::Refused`] if the other end refuses; what it does wrong, or too slowly; the end of the connection.
+    /// A Ping is not returned: it only shows that the other end is alive. Of several
+    /// [`Message::Durable`]s in a row only the last is returned.
+    /// Errors: [`ControlError::Refused`] if the other end refuses; a message that is wrong or too
+    /// slow; the end of the connection.
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -180,8 +187,9 @@ impl Channel {
         }
     }
 
-    /// As [`Channel::receive`], for as long as the protocol lets the other end take, or until `stop` is set.
-    /// Errors: those, and [`ControlError::Stopped`], within 0.1 s.
+    /// Like [`Channel::receive`], for as long as the protocol allows the other end, or until `stop`
+    /// is set.
+    /// Errors: the same, and [`ControlError::Stopped`] within 0.1 s.
     pub fn wait(&mut self, stop: &AtomicBool) -> Result<Message, ControlError> {
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -193,7 +201,8 @@ impl Channel {
         }
     }
 
-    /// Waits until all is sent that was said, or `stop` is set; takes in what comes meanwhile.
+    /// Waits until all queued messages are sent, or `stop` is set. Messages that arrive meanwhile
+    /// are kept.
     /// Errors: as [`Channel::wait`].
     pub fn flush(&mut self, stop: &AtomicBool) -> Result<(), ControlError> {
         while self.pipe.has_more() && self.over().is_none() {
@@ -210,44 +219,45 @@ impl Channel {
         self.times = times;
     }
 
-    /// As when the process dies.
+    /// Shuts the socket down, as when the process dies.
     #[cfg(test)]
     pub(super) fn shut_socket(&self) {
         let _ = self.pipe.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Whether a part of a message came.
+    /// Whether part of a message has arrived.
     #[cfg(test)]
     pub(super) fn is_amid(&self) -> bool {
         !self.inbox.is_empty()
     }
 
-    /// Messages that came and were not asked for.
+    /// Number of received messages that were not returned yet.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.came.len()
     }
 
-    /// Sends bytes that may be no message.
+    /// Sends bytes that may not be a message.
     #[cfg(test)]
     pub(super) fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
         self.pipe.put(bytes);
         self.push()
     }
 
-    /// Whether the other end has not answered the handshake.
+    /// Whether the TLS handshake is not complete.
     pub(super) fn is_handshaking(&self) -> bool {
         self.pipe.tls.is_handshaking()
     }
 
-    /// Says why it ends here, and ends it: see [`Channel::close`].
+    /// Sends the reason why the connection ends here, and ends it: see [`Channel::close`].
     pub fn refuse(mut self, reason: Reason, text: &str) {
-        // If the other end cannot be told, it will see that the connection is gone.
+        // If this cannot be sent, the other end will see that the connection is gone.
         let _ = self.send(&Message::Refuse { reason, text: text.into() });
         self.close();
     }
 
-    /// Ends it in order: sends what waits and TLS's close_notify (RFC 8446 §6.1), and gives the other end up to a second to read it.
+    /// Ends the connection in order: sends queued bytes and TLS's close_notify (RFC 8446 §6.1), and
+    /// gives the other end up to a second to read them.
     pub fn close(mut self) {
         let until = Instant::now() + CLOSING_MAX;
         while self.pipe.has_more() && Instant::now() < until && self.over().is_none() {
@@ -258,14 +268,14 @@ impl Channel {
         self.pipe.close(until);
     }
 
-    /// Sends and receives what can be, once; waits for it until `until` at most.
+    /// Sends and receives once what is possible; waits for it until `until` at most.
     fn turn(&mut self, until: Instant) -> Result<(), ControlError> {
         self.push()?;
         let now = Instant::now();
         let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
         let ping = self.times.ping_every.saturating_sub(now.duration_since(self.spoke)).max(LOOK_EVERY);
         self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
-        // What came meanwhile counts, however late it is asked for.
+        // Bytes that arrived in time count, however late this is called.
         self.pull()?;
         self.push()?;
         self.ping()?;
@@ -284,7 +294,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Takes in what came, up to a share that leaves others their turn.
+    /// Reads what arrived, up to a limit, so that the caller's other work is not delayed.
     fn pull(&mut self) -> Result<(), ControlError> {
         for _ in 0..READS_MAX {
             let before = self.inbox.len();
@@ -305,7 +315,7 @@ impl Channel {
         while let Some((kind, length)) =
             head(self.inbox.get(taken..).unwrap_or_default(), self.manifest_bytes_max)?
         {
-            // Before its body: nothing is held that should not come.
+            // Checked before the body: no bytes are kept of a message that must not come.
             let from = if self.end == End::Sender { End::Receiver } else { End::Sender };
             let next = self.phase.after(kind, from).ok_or(ControlError::Order(kind))?;
             if self.pipe.tls.alpn_protocol() != Some(ALPN) {
@@ -320,7 +330,7 @@ impl Channel {
             match (&message, self.came.back_mut()) {
                 (Message::Ping, _) => {}
                 (Message::Durable(_), Some(last @ Message::Durable(_))) => *last = message,
-                // The first says why. Who says no for ever fills no memory.
+                // The first Refuse has the reason. Others are dropped, so that they fill no memory.
                 (Message::Refuse { .. }, Some(Message::Refuse { .. })) => {}
                 _ => self.came.push_back(message),
             }
@@ -335,7 +345,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What a message of so many bytes may take.
+    /// Longest time for a message of `bytes`.
     fn allowance(&self, bytes: usize) -> Duration {
         self.times.message_max + Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX) / PACE
     }
@@ -346,7 +356,7 @@ impl Channel {
         if is_due && may { self.send(&Message::Ping) } else { Ok(()) }
     }
 
-    /// What is waited for, since when, and for how long.
+    /// What is awaited, since when, and for how long at most.
     fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 5] {
         let coming = self.coming.map(|since| {
             let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
@@ -361,21 +371,21 @@ impl Channel {
         [coming, entry, offer, silence, out]
     }
 
-    /// How it ended; within a message, it was cut off.
+    /// How the connection ended; within a message it was cut off.
     fn over(&self) -> Option<Over> {
         let is_whole = self.inbox.is_empty();
         self.pipe.over.map(|over| if is_whole { over } else { Over::CutOff })
     }
 }
 
-/// An IPv4 address that came to a socket of both families is one of IPv4 (RFC 4291 §2.5.5.2).
+/// Maps an IPv4 address on a socket of both families back to IPv4 (RFC 4291 §2.5.5.2).
 fn canonical(mut address: SocketAddr) -> SocketAddr {
     address.set_ip(address.ip().to_canonical());
     address
 }
 
-/// Reads in a row, of at most 4 KiB to 16 KiB each, before others get their turn.
+/// Most reads in a row, of at most 4 KiB to 16 KiB each.
 const READS_MAX: usize = 64;
 
-/// For the other end to read why, and to close as well.
+/// Time for the other end to read the reason, and to close as well.
 const CLOSING_MAX: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Bytes of messages: a length, a kind, a body; one way to write each.
+//! Encoding of messages: length, kind, body; one encoding for each message.
 
 mod fields;
 
@@ -11,28 +11,29 @@ use self::fields::{
 use super::{Message, Token};
 use crate::proto::wire::{WireError, varint};
 
-/// Version of the control connection, and of what it speaks of.
+/// Version of the control connection, and of all that is negotiated on it.
 pub const VERSION: u64 = 1;
 
-/// Bytes of a manifest at most, whatever the host allows (`docs/spec/transfer.md` §7).
+/// Most bytes of a manifest, whatever the host allows (`docs/spec/transfer.md` §7).
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 27;
 
-/// Bytes before a body: its length (4) and its kind.
+/// Bytes before a body: its length (4) and its kind (1).
 pub(super) const HEAD_BYTES: usize = 5;
 
-/// A program's name and version: enough for any, and little to hold for strangers.
+/// Most bytes of a program's name and version: enough for any, and little memory for a peer that is
+/// not authenticated.
 const SOFTWARE_BYTES_MAX: usize = 64;
 
-/// A sentence or two.
+/// Most bytes of a text: a sentence or two.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// As many ranges as a receiver keeps (`docs/spec/transfer.md` §5.1).
+/// Most ranges: as many as a receiver keeps (`docs/spec/transfer.md` §5.1).
 const RANGES_MAX: usize = 1 << 17;
 
-/// As many digests as a manifest has entries (`docs/spec/transfer.md` §7).
+/// Most digests: as many as a manifest has entries (`docs/spec/transfer.md` §7).
 const DIGESTS_MAX: usize = 1 << 20;
 
-/// What is no message.
+/// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
@@ -49,36 +50,27 @@ pub enum FrameError {
     Kind(u8),
     #[error("version {0} of the control connection, where {VERSION} is spoken")]
     Version(u64),
-    /// A value that nothing is agreed for.
+    /// A value without a meaning in the protocol.
     #[error("{0} cannot be {1}")]
     Value(&'static str, u64),
-    /// Text with what would move a terminal's cursor, or that is not UTF-8.
+    /// Text that is not UTF-8, or contains characters that control a terminal.
     #[error("{0} is no plain text")]
     Text(&'static str),
     #[error("a message {kind} of {bytes} bytes, where {bytes_max} are read")]
     TooLong { kind: Kind, bytes: u64, bytes_max: u64 },
 }
 
-/// A message without what it says.
+/// Kind of a message, without its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// [`Message::Hello`].
     Hello = 1,
-    /// [`Message::Welcome`].
     Welcome = 2,
-    /// [`Message::Offer`].
     Offer = 3,
-    /// [`Message::Accept`].
     Accept = 4,
-    /// [`Message::Durable`].
     Durable = 5,
-    /// [`Message::Ping`].
     Ping = 6,
-    /// [`Message::Digests`].
     Digests = 7,
-    /// [`Message::Done`].
     Done = 8,
-    /// [`Message::Refuse`].
     Refuse = 9,
 }
 
@@ -104,13 +96,13 @@ impl Kind {
         })
     }
 
-    /// Bytes of its body at most.
+    /// Most bytes of a body of this kind.
     fn body_bytes_max(self, manifest_bytes_max: u64) -> u64 {
         match self {
             // Version, flags, token, length of a text, text.
             Self::Hello => 8 + 1 + 16 + 2 + SOFTWARE_BYTES_MAX as u64,
             Self::Welcome => 8 + 2 + SOFTWARE_BYTES_MAX as u64 + 8,
-            // Identity, datagrams, count, three suites, manifest.
+            // Identifier, largest datagram, count, three suites, manifest.
             Self::Offer => 16 + 4 + 1 + 3 + manifest_bytes_max.min(MANIFEST_BYTES_MAX),
             Self::Accept => 4 + 2 + 1 + 4 + 16 * RANGES_MAX as u64,
             Self::Durable => 8,
@@ -137,8 +129,9 @@ impl Message {
     }
 }
 
-/// Reads the head of a frame: what follows and how many bytes of it; `None` while there are too few bytes.
-/// Errors: nothing of this protocol, or more than is read of it.
+/// Reads the head of a frame: the kind of its body and the length; `None` while there are too few
+/// bytes.
+/// Errors: an unknown kind, or a body that is too long.
 pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind, usize)>, FrameError> {
     let [a, b, c, d, code, ..] = *bytes else { return Ok(None) };
     let kind = Kind::of(code)?;
@@ -150,8 +143,8 @@ pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind
     Ok(Some((kind, length as usize)))
 }
 
-/// The frame of a message; its texts are cut, and made plain, as needed.
-/// Errors: a manifest, ranges, digests or seals that no reader takes.
+/// Encodes a message. Texts are cut, and unsafe characters in them replaced, as needed.
+/// Errors: a manifest, ranges, digests or suites that no reader accepts.
 pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
     check(message)?;
     let kind = message.kind();
@@ -206,8 +199,8 @@ pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
     Ok(out)
 }
 
-/// Reads a body.
-/// Errors: whatever differs from what [`encode`] writes.
+/// Decodes the body of a message.
+/// Errors: any difference from what [`encode`] writes.
 pub(super) fn decode(kind: Kind, mut body: &[u8]) -> Result<Message, FrameError> {
     let bytes = &mut body;
     let message = match kind {
@@ -259,7 +252,7 @@ pub(super) fn decode(kind: Kind, mut body: &[u8]) -> Result<Message, FrameError>
     if body.is_empty() { Ok(message) } else { Err(FrameError::Excess(body.len())) }
 }
 
-/// Reads `data` as a frame; what is accepted is written again as it was.
+/// Decodes `data` as a frame. What is accepted must be encoded to the same bytes.
 pub(crate) fn fuzz(data: &[u8]) {
     let Ok(Some((kind, length))) = head(data, MANIFEST_BYTES_MAX) else { return };
     let Some(frame) = data.get(..HEAD_BYTES + length) else { return };

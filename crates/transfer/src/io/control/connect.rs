@@ -1,4 +1,4 @@
-//! The end that connects.
+//! The end that connects to a listener.
 
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -15,30 +15,30 @@ use super::order::End;
 use super::{Message, Token};
 use crate::io::identity::{Identity, Line, Trust, client};
 
-/// How the sending end connects.
+/// How a sender connects to a receiver.
 #[derive(Clone, Debug)]
 pub struct Connector {
-    /// Whom it takes for the receiver.
+    /// Which certificates the receiver may have.
     pub trust: Trust,
-    /// What it shows if the receiver asks.
+    /// Certificate for a receiver that requests one.
     pub identity: Option<Identity>,
-    /// What the receiver's line says.
+    /// Token of the receiver address, if there is one.
     pub token: Option<Token>,
     /// Name and version of the program.
     pub software: String,
 }
 
-/// The receiver let this end in.
+/// A connection on which the receiver sent Welcome.
 #[derive(Debug)]
 pub struct Connected {
     pub channel: Channel,
     pub software: String,
-    /// The greatest manifest it reads (bytes).
+    /// Most bytes of a manifest that the receiver reads.
     pub manifest_bytes_max: u64,
 }
 
 impl Connector {
-    /// To who printed this line; an identity is of no use there.
+    /// A connector to the receiver with this address. No identity is needed there.
     pub fn to_line(line: &Line, software: &str) -> Self {
         Self {
             trust: Trust::Pinned(vec![line.fingerprint]),
@@ -48,13 +48,15 @@ impl Connector {
         }
     }
 
-    /// Connects to a name or address (without brackets), and is let in.
-    /// Errors: nobody is there, or not who should be, or it does not let this end in; within a minute, or 0.1 s after `stop` is set.
-    // Twice: the name (10 s), four addresses (5 s each), TLS and Hello (10 s), where the first try ends within 5 s; see `RETRY_MAX`.
+    /// Connects to a name or address (without brackets), and waits for Welcome.
+    /// Errors: no host answers, it is not the expected one, or it refuses; within a minute, or 0.1
+    /// s after `stop` is set.
+    // A try takes up to 40 s: the name (10 s), four addresses (5 s each), TLS and Hello (10 s).
+    // Another try begins only if the ones before ended within 5 s; see `RETRY_MAX`.
     pub fn connect(&self, host: &str, port: u16, stop: &AtomicBool) -> Result<Connected, ControlError> {
         let config = Arc::new(client(&self.trust, self.identity.as_ref())?);
         let name = match &self.trust {
-            // Pins know no names.
+            // A pinned certificate is not checked for names.
             Trust::Pinned(_) => ServerName::IpAddress(IpAddr::from([0, 0, 0, 0]).into()),
             Trust::Authorities(_) => ServerName::try_from(host.to_owned())
                 .map_err(|error| ControlError::Name(host.into(), error.to_string()))?,
@@ -68,7 +70,7 @@ impl Connector {
                 Ok((software, manifest_bytes_max)) => {
                     return Ok(Connected { channel, software, manifest_bytes_max });
                 }
-                // A host with a crowd at its door closes at once.
+                // A host with too many handshakes closes the connection at once.
                 Err(ControlError::CutOff) if channel.is_handshaking() && Instant::now() < until => {}
                 Err(error) => return Err(error),
             }
@@ -88,7 +90,7 @@ impl Connector {
     }
 }
 
-/// Tries each address in turn.
+/// Connects to the first address that answers.
 fn dial(host: &str, port: u16, stop: &AtomicBool) -> Result<TcpStream, ControlError> {
     let mut last = None;
     for address in resolve(host, port, stop)? {
@@ -101,7 +103,8 @@ fn dial(host: &str, port: u16, stop: &AtomicBool) -> Result<TcpStream, ControlEr
     Err(last.unwrap_or_else(|| ControlError::Name(host.into(), "it has none".into())))
 }
 
-/// The system's resolver cannot be interrupted, so a thread waits for it; it ends when the resolver gives up.
+/// Resolves a name in a thread, because the system's resolver cannot be interrupted. The thread
+/// ends when the resolver gives up.
 fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, ControlError> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
@@ -110,7 +113,7 @@ fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, 
     let name = host.to_owned();
     std::thread::Builder::new().name("resolver".into()).spawn(move || {
         let found = (name.as_str(), port).to_socket_addrs().map(|found| found.take(ADDRESSES_MAX).collect());
-        // Nobody waits any more, then.
+        // Fails if the caller no longer waits.
         let _ = answer.send(found);
     })?;
     let until = Instant::now() + Times::default().entry_max;
@@ -157,14 +160,15 @@ fn dial_one(address: SocketAddr, stop: &AtomicBool) -> Result<TcpStream, Control
     Err(failed(std::io::ErrorKind::TimedOut.into()))
 }
 
-/// Of one name, so that a long list of dead addresses has an end.
+/// Most addresses of one name that are tried, so that a long list of dead addresses has an end.
 const ADDRESSES_MAX: usize = 4;
 
-/// For one address: three tries of TCP (RFC 6298 §2: after 1 and 3 s).
+/// Longest time for one address: three tries of TCP (RFC 6298 §2: after 1 and 3 s).
 const DIAL_MAX: Duration = Duration::from_secs(5);
 
-/// How long a host is asked again that closes before it says anything, and how often: its door is free again after a second.
+/// How long to retry a host that closes the connection before the handshake is complete: a slot for
+/// handshakes is free again after a second.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// See [`RETRY_MAX`].
+/// Wait before a retry; see [`RETRY_MAX`].
 const RETRY_AFTER: Duration = Duration::from_millis(300);

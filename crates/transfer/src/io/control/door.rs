@@ -1,19 +1,21 @@
-//! Who waits at a listener's door: bounds in all and of one address.
+//! Limits of handshakes at a listener: in total, and for one address.
 
 use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// At the door at once: a thread and about 100 KiB each.
+/// Most handshakes at once, of a thread and about 100 KiB each.
 pub(super) const WAITING_MAX: usize = 64;
 
-/// Of them from one address, or one /64 of IPv6 (what one host usually has, RFC 4291 §2.5.4).
+/// Most handshakes of one address, or of one /64 of IPv6 (what one host usually has, RFC 4291
+/// §2.5.4).
 pub(super) const WAITING_OF_ONE_MAX: usize = 16;
 
-/// So long a place is safe from others of the same address: five round trips of 200 ms.
+/// Age from which a newer handshake may take the slot of one of its address, or of the oldest of
+/// all: five round trips of 200 ms.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// The places at a door.
+/// The slots of handshakes at a listener.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<State>);
 
@@ -21,7 +23,7 @@ pub(super) struct Places(Mutex<State>);
 struct State {
     waiting: Vec<Waiting>,
     next: u64,
-    /// Places that are kept, those among them who were sent away and have not noticed.
+    /// Slots in use, also by handshakes that were cut off and have not noticed yet.
     kept: usize,
 }
 
@@ -34,17 +36,20 @@ struct Waiting {
 }
 
 impl Places {
-    /// A place for who comes from there; `None` if it has to go away. Where all places are taken, another may have to:
+    /// Takes a slot for a connection from this address; `None` if there is none. If slots are
+    /// short, an older handshake may be cut off for it:
     ///
-    /// - one of the same address, if that has its share and the oldest of them is more than a second old;
-    /// - the oldest of the address with the most places, if all are taken, and that address has two more than this;
-    /// - the oldest of all, if all are taken by as many addresses (of IPv6 one host may have thousands of networks), and it is more than a
-    ///   second old.
+    /// - the oldest one of the same address, if that address has its share and the handshake is at
+    ///   least a second old;
+    /// - the oldest one of the address with the most slots, if all slots are taken and that address
+    ///   has at least two more than this one;
+    /// - otherwise the oldest of all, if all slots are taken and it is at least a second old: one
+    ///   host may have thousands of IPv6 networks.
     pub(super) fn take(self: &Arc<Self>, stream: &TcpStream, from: IpAddr, now: Instant) -> Option<Place> {
         let of = neighbourhood(from);
         let stream = stream.try_clone().ok()?;
         let mut state = self.state();
-        // Who was sent away ends within moments; if not, nobody else is taken in.
+        // A handshake that was cut off ends within moments; if not, no other is accepted.
         if 2 * WAITING_MAX <= state.kept {
             return None;
         }
@@ -76,26 +81,26 @@ impl State {
         self.waiting.iter().filter(|one| one.of == of).count()
     }
 
-    /// The oldest of the address that has the most places, if that is at least `least`.
+    /// The oldest handshake of the address with the most slots, if those are at least `least`.
     fn oldest_of_most(&self, least: usize) -> Option<usize> {
-        // The oldest of equals: max_by_key takes the last.
+        // Of equals, the one with the oldest handshake: max_by_key returns the last.
         let places = self.waiting.iter().enumerate().rev().map(|(place, one)| (place, self.count(one.of)));
         places.max_by_key(|(_, count)| *count).filter(|(_, count)| least <= *count).map(|(place, _)| place)
     }
 
-    /// The oldest, if no grace is left to it.
+    /// The oldest handshake, if its grace is over.
     fn oldest(&self, now: Instant) -> Option<usize> {
         let first = self.waiting.first()?;
         (GRACE <= now.duration_since(first.since)).then_some(0)
     }
 
     fn send_away(&mut self, place: usize) {
-        // Its thread reads the end, and gives its place back.
+        // Its thread reads the end of the connection, and frees the slot.
         let _ = self.waiting.remove(place).stream.shutdown(Shutdown::Both);
     }
 }
 
-/// A place at the door, for as long as this is kept.
+/// A slot of a handshake, until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -103,9 +108,9 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Gives it back, to who was let in: `false` if it was sent away before.
+    /// Frees the slot of a sender that was accepted; `false` if its handshake was cut off before.
     pub(super) fn leave(self) -> bool {
-        // At once, so that nobody sends it away after this was said.
+        // Under the lock, so that it cannot be cut off after this returned.
         let mut state = self.places.state();
         let place = state.waiting.iter().position(|one| one.id == self.id);
         place.map(|place| state.waiting.remove(place)).is_some()
@@ -120,7 +125,7 @@ impl Drop for Place {
     }
 }
 
-/// What one host can easily have all of: an address, or a /64.
+/// The addresses that one host can easily have: one, or a /64.
 fn neighbourhood(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
@@ -135,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection to nobody in particular.
+    /// A connection that stands for any handshake.
     fn stream() -> TcpStream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         TcpStream::connect(listener.local_addr().unwrap()).unwrap()
@@ -147,10 +152,10 @@ mod tests {
         let a = IpAddr::from([10, 0, 0, 1]);
         let held: Vec<_> = (0..WAITING_OF_ONE_MAX).map(|_| places.take(&stream, a, now).unwrap()).collect();
         assert!(places.take(&stream, a, now).is_none());
-        // As IPv4 in IPv6, it is the same.
+        // The same address, as IPv4 in IPv6.
         assert!(places.take(&stream, "::ffff:10.0.0.1".parse().unwrap(), now).is_none());
         assert!(places.take(&stream, IpAddr::from([10, 0, 0, 2]), now).is_some());
-        // After a second its oldest has to go.
+        // After a second its oldest handshake is cut off.
         let later = places.take(&stream, a, now + GRACE).unwrap();
         assert!(places.take(&stream, a, now + GRACE).is_some());
         let stay: Vec<_> = held.into_iter().map(Place::leave).collect();
@@ -191,7 +196,7 @@ mod tests {
         assert_eq!(held.len(), WAITING_MAX);
         assert!(places.take(&stream, IpAddr::from([10, 0, 0, 9]), now).is_some());
         assert!(!held.remove(0).leave());
-        // Those who were sent away and do not go are bounded as well.
+        // Handshakes that were cut off and do not end are bounded as well.
         let all: Vec<_> =
             (0..200).filter_map(|host| places.take(&stream, IpAddr::from([10, 0, 1, host]), now)).collect();
         assert!(held.len() + all.len() <= 2 * WAITING_MAX);

@@ -1,4 +1,4 @@
-//! What ends a control connection.
+//! Errors that end a control connection.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use super::Reason;
 use super::codec::{FrameError, Kind};
 use crate::io::identity::IdentityError;
 
-/// What ends a control connection.
+/// Why a control connection ended, or did not begin.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ControlError {
-    /// A host of this name is not known.
+    /// The name of the host cannot be resolved.
     #[error("no address is known for {0}: {1}")]
     Name(String, String),
     #[error("cannot connect to {0}: {1}")]
@@ -24,23 +24,23 @@ pub enum ControlError {
     Listen(SocketAddr, io::Error),
     #[error("the connection broke: {0}")]
     Io(#[from] io::Error),
-    /// TLS was refused by either end.
+    /// Either end refused the TLS connection.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
-    /// The other end's TLS refuses this end's certificate.
+    /// The other end refused this end's certificate.
     #[error("the other end does not take this end's certificate: {0}")]
     Unwelcome(rustls::Error),
-    /// The other end is no end of a transfer.
+    /// The other end does not speak this protocol.
     #[error("the other end does not speak barograph-transfer/1")]
     Alpn,
-    /// The other end is not who it should be.
+    /// The other end is not the expected one.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     #[error("what the other end says cannot be read: {0}")]
     Frame(#[from] FrameError),
     #[error("the other end breaks the protocol: {0} is out of order")]
     Order(Kind),
-    /// This end said something out of order.
+    /// This end sent a message out of order.
     #[error("{0} cannot be said here")]
     Misuse(Kind),
     #[error("{what} took longer than {limit:?}")]
@@ -48,7 +48,7 @@ pub enum ControlError {
     /// The other end closed the connection in order.
     #[error("the other end closed the connection")]
     Closed,
-    /// The connection ended without TLS's word that it should.
+    /// The connection ended without TLS's close_notify.
     #[error("the connection was cut off")]
     CutOff,
     #[error("the other end says: {text}")]

@@ -1,4 +1,4 @@
-//! The end that listens, and whom it lets in.
+//! The end that listens, and authenticates senders.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -20,38 +20,38 @@ use super::order::End;
 use super::{Message, Reason};
 use crate::io::identity::{Identity, Line, Token, Trust, server};
 
-/// How the receiving end listens.
+/// How a receiver listens for senders.
 #[derive(Clone, Debug)]
 pub struct ListenerConfig {
     pub identity: Identity,
-    /// Who has it is let in.
+    /// A sender with this token is accepted.
     pub token: Token,
-    /// Whose certificate lets in.
+    /// Certificates of senders that are accepted without the token.
     pub trust: Option<Trust>,
     /// Name and version of the program.
     pub software: String,
-    /// The greatest manifest that is read (bytes), 2^27 at most.
+    /// Most bytes of a manifest that is read, 2^27 at most.
     pub manifest_bytes_max: u64,
 }
 
-/// A sender that was let in.
+/// A sender that was authenticated and accepted.
 #[derive(Debug)]
 pub struct Guest {
-    /// To it; an Offer comes next.
+    /// Connection to the sender; an Offer comes next.
     pub channel: Channel,
     pub software: String,
-    /// Whether it has the token; else it has a certificate that is trusted.
+    /// Whether the sender has the token; otherwise it has a trusted certificate.
     pub has_token: bool,
 }
 
-/// Who was not let in so far, counted.
+/// Connections that were not accepted so far, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turned {
-    /// There were too many at the door.
+    /// There were too many handshakes.
     pub crowd: u64,
     /// No TLS, no Hello, another protocol, or too slow.
     pub strange: u64,
-    /// A wrong token, or none.
+    /// A wrong token or none, and no trusted certificate.
     pub wrong: u64,
 }
 
@@ -62,11 +62,11 @@ pub struct Listener {
     door: Arc<Door>,
     guests: Mutex<Receiver<Guest>>,
     guest: Sender<Guest>,
-    /// Readable when there is a guest.
+    /// Readable when a sender was accepted.
     bell: UnixStream,
 }
 
-/// What threads of the door share.
+/// State that the handshake threads share.
 #[derive(Debug)]
 struct Door {
     tls: Arc<ServerConfig>,
@@ -77,16 +77,17 @@ struct Door {
     crowd: AtomicU64,
     strange: AtomicU64,
     wrong: AtomicU64,
-    /// The listener is gone.
+    /// Set when the listener is dropped.
     is_shut: AtomicBool,
 }
 
-/// Before a wrong token is answered. With [`WAITING_MAX`] at once, 64 guesses a second are 2^31 a year, of 2^128.
+/// Delay before a wrong token is refused. With [`WAITING_MAX`] at once, 64 guesses a second are
+/// 2^31 a year, of 2^128.
 const WRONG_DELAY: Duration = Duration::from_secs(1);
 
 impl Listener {
-    /// Listens; port 0 is any.
-    /// Errors: the address is not to be had, or TLS cannot use the identity or the trust.
+    /// Starts to listen at an address; port 0 means any free port.
+    /// Errors: the address cannot be used; TLS cannot use the identity or the trust.
     pub fn bind(at: SocketAddr, config: ListenerConfig) -> Result<Self, ControlError> {
         Self::bind_with(at, config, Times::default())
     }
@@ -124,14 +125,14 @@ impl Listener {
         self.local
     }
 
-    /// The line for senders that reach it by the name or address `host`.
+    /// The receiver address for senders that reach this host by the name or address `host`.
     pub fn line(&self, host: &str) -> Line {
         let ListenerConfig { identity, token, .. } = &self.door.config;
         let fingerprint = identity.fingerprint();
         Line { host: host.into(), port: self.local.port(), fingerprint, token: *token }
     }
 
-    /// Who was not let in so far.
+    /// Connections that were not accepted so far.
     pub fn turned(&self) -> Turned {
         Turned {
             crowd: self.door.crowd.load(Ordering::Relaxed),
@@ -140,9 +141,9 @@ impl Listener {
         }
     }
 
-    /// The next sender that is let in; `None` if none was within `within`, or a day. Connections are taken only while this is called, so call it
-    /// again and again.
-    /// Errors: the socket fails; whatever senders do is none.
+    /// Returns the next accepted sender; `None` if there was none within `within`, or within a day.
+    /// Connections are accepted only during this call, so call it repeatedly.
+    /// Errors: the socket fails. Nothing that a sender does is an error.
     pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
         let until = Instant::now() + within.min(DAY);
         loop {
@@ -157,7 +158,8 @@ impl Listener {
         }
     }
 
-    /// Takes connections in, until there is a guest or `within` is over.
+    /// Waits for connections, `within` at most, and starts their handshakes; returns early when a
+    /// sender was accepted.
     fn take(&self, within: Duration) -> Result<(), ControlError> {
         let wait = PollTimeout::try_from(within + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
         let came = |fd| PollFd::new(fd, PollFlags::POLLIN);
@@ -166,16 +168,16 @@ impl Listener {
             Ok(_) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
-        // One who rings for each guest, and all are looked for.
+        // One byte for each accepted sender; the caller finds all of them.
         let _ = (&self.bell).read(&mut [0; WAITING_MAX]);
         for _ in 0..WAITING_MAX {
             match self.listener.accept() {
                 Ok((stream, from)) => self.admit(stream, from),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Errors of that connection (accept(2)).
+                // An error of that connection only (accept(2)).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    // For want of descriptors, mostly: it may get better, but not at once.
+                    // Usually for want of descriptors: it may pass, but not at once.
                     std::thread::sleep(within.min(LOOK_EVERY));
                     break;
                 }
@@ -196,7 +198,7 @@ impl Listener {
     }
 }
 
-/// A handshake needs a tenth of it.
+/// Bytes of a thread's stack; a handshake needs a tenth of them.
 const STACK_BYTES: usize = 1 << 19;
 
 impl Drop for Listener {
@@ -206,13 +208,13 @@ impl Drop for Listener {
 }
 
 impl Door {
-    /// Lets one in, or not.
+    /// Runs one handshake, and passes on an accepted sender.
     fn open(&self, stream: TcpStream, place: Place, guests: &Sender<Guest>) {
         match self.greet(stream, place) {
             Ok(Some(guest)) => {
-                // Where nobody looks for guests any more, this one sees the connection end.
+                // Without a listener, the connection is dropped here.
                 if guests.send(guest).is_ok() {
-                    // A full pipe has rung already.
+                    // A full pipe wakes the listener already.
                     let _ = (&self.bell).write(&[1]);
                 }
             }
@@ -221,7 +223,7 @@ impl Door {
         }
     }
 
-    /// TLS, Hello and Welcome; `None` for who may not come in.
+    /// TLS, Hello and Welcome; `None` for a sender with neither token nor trusted certificate.
     fn greet(&self, stream: TcpStream, place: Place) -> Result<Option<Guest>, ControlError> {
         let tls = ServerConnection::new(Arc::clone(&self.tls))?;
         let mut channel =
@@ -236,7 +238,7 @@ impl Door {
             Err(error) => return Err(error),
         };
         let has_token = token == Some(self.config.token);
-        // TLS took no certificate that is not trusted.
+        // TLS accepts trusted certificates only.
         if !has_token && channel.peer_fingerprint().is_none() {
             self.wrong.fetch_add(1, Ordering::Relaxed);
             let until = Instant::now() + WRONG_DELAY;

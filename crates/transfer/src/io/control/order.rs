@@ -1,22 +1,22 @@
-//! Which message may follow which, and from whom.
+//! Order of messages: which may follow which, and from which end.
 
 use super::codec::Kind;
 
-/// How far both ends are.
+/// How far the exchange of messages is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Start,
-    /// The sender said Hello.
+    /// The sender sent Hello.
     Greeted,
-    /// The sender is let in.
+    /// The receiver sent Welcome.
     LetIn,
-    /// The sender said what is to be sent.
+    /// The sender sent its Offer.
     Offered,
-    /// The receiver takes it; datagrams are under way.
+    /// The receiver sent Accept; datagrams are in flight.
     Moving,
-    /// The sender said what should have come.
+    /// The sender sent its Digests.
     Checking,
-    /// Nothing more is to be said.
+    /// Done or Refuse was sent.
     Ended,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum End {
 }
 
 impl Phase {
-    /// What follows when `from` says a message of `kind`; `None` if it may not.
+    /// The phase after a message of `kind` from the end `from`; `None` if it is out of order.
     pub(super) fn after(self, kind: Kind, from: End) -> Option<Self> {
         use End::{Receiver, Sender};
         Some(match (self, kind, from) {
@@ -38,9 +38,9 @@ impl Phase {
             (Self::Moving, Kind::Digests, Sender) => Self::Checking,
             (Self::Checking, Kind::Done, Receiver) => Self::Ended,
             (Self::Moving | Self::Checking, Kind::Durable, Receiver) => self,
-            // The last ones may cross what ends it.
+            // A Ping may cross the message that ends the connection.
             (_, Kind::Ping, _) if Self::LetIn <= self => self,
-            // Strangers have nothing to refuse.
+            // A sender without Hello has nothing to refuse.
             (_, Kind::Refuse, Receiver) => Self::Ended,
             (_, Kind::Refuse, Sender) if Self::Greeted <= self => Self::Ended,
             _ => return None,

@@ -11,15 +11,15 @@ use rustls::Connection;
 use super::error::ControlError;
 use crate::io::identity::{IdentityError, Untrusted};
 
-/// TLS over a socket.
+/// A TLS connection over a non-blocking socket.
 #[derive(Debug)]
 pub(super) struct Pipe {
     pub stream: TcpStream,
     pub tls: Connection,
-    /// What TLS has not taken yet, from `sent` on.
+    /// Bytes that TLS has not accepted yet, from index `sent` on.
     outbox: Vec<u8>,
     sent: usize,
-    /// How it ended, once it did.
+    /// How the connection ended, once it did.
     pub over: Option<Over>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Pipe {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     Closed,
-    /// Without (RFC 8446 §6.1).
+    /// Without close_notify (RFC 8446 §6.1).
     CutOff,
 }
 
@@ -38,13 +38,13 @@ impl Pipe {
         Ok(Self { stream, tls, outbox: vec![], sent: 0, over: None })
     }
 
-    /// Puts bytes behind what waits to be written; [`Pipe::push`] writes.
+    /// Queues bytes for [`Pipe::push`] to write.
     pub(super) fn put(&mut self, bytes: &[u8]) {
         self.outbox.drain(..std::mem::take(&mut self.sent));
         self.outbox.extend(bytes);
     }
 
-    /// Waits until something can be read, or written if something waits for that, or until `until`.
+    /// Waits until bytes can be read, or written if some are queued, or until `until`.
     pub(super) fn poll(&self, until: Instant) -> Result<(), ControlError> {
         let mut events = PollFlags::POLLIN;
         events.set(PollFlags::POLLOUT, self.has_more());
@@ -57,19 +57,19 @@ impl Pipe {
         }
     }
 
-    /// Whether something waits to be written.
+    /// Whether bytes wait to be written.
     pub(super) fn has_more(&self) -> bool {
         self.tls.wants_write() || self.sent < self.outbox.len()
     }
 
-    /// Gives TLS what it takes, and the socket what TLS has.
+    /// Passes queued bytes to TLS, and TLS's bytes to the socket.
     pub(super) fn push(&mut self) -> Result<(), ControlError> {
         loop {
             if let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
-                // Before the end of the handshake it keeps 64 KiB, and sends them then.
+                // Until the handshake is complete, TLS buffers up to 64 KiB.
                 self.sent += self.tls.writer().write(rest)?;
                 if self.sent == self.outbox.len() {
-                    // A manifest's room is not kept for the rest of the transfer.
+                    // The memory of a manifest is not kept for the rest of the transfer.
                     self.outbox = vec![];
                     self.sent = 0;
                 }
@@ -82,7 +82,7 @@ impl Pipe {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What the other end said before it went may still be read: the end comes with it.
+                // What the other end sent before it closed may still be read, and then its end.
                 Err(error) if is_gone(&error) => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
@@ -90,7 +90,8 @@ impl Pipe {
         Ok(())
     }
 
-    /// Reads once, and appends what TLS opens, at most 16 KiB but for what lies there already; whether there was something to read.
+    /// Reads once and appends what TLS decrypts, at most 16 KiB beside what is buffered; returns
+    /// whether there was something to read.
     pub(super) fn pull(&mut self, into: &mut Vec<u8>) -> Result<bool, ControlError> {
         if self.over.is_some() {
             return Ok(false);
@@ -106,7 +107,7 @@ impl Pipe {
             Err(error) => return Err(error.into()),
         }
         if let Err(error) = self.tls.process_new_packets() {
-            // The alert that says why; nothing more can be done for it.
+            // The alert with the reason; if it cannot be sent, nothing more can be done.
             let _ = self.tls.write_tls(&mut &self.stream);
             return Err(judged(error));
         }
@@ -141,7 +142,8 @@ impl Pipe {
             if !self.tls.wants_write() && !is_shut {
                 is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
             }
-            // A socket that is closed with unread bytes sends a reset, which would overtake what was sent (RFC 1122 §4.2.2.13).
+            // A socket that is closed with unread bytes sends a reset, which would overtake what
+            // was sent (RFC 1122 §4.2.2.13).
             match (&self.stream).read(&mut sink) {
                 Ok(0) => break,
                 Ok(_) => {}
@@ -156,7 +158,7 @@ impl Pipe {
     }
 }
 
-/// An error of TLS, in better words where there are.
+/// Converts an error of TLS to a clearer one, if there is one.
 fn judged(error: rustls::Error) -> ControlError {
     use rustls::{AlertDescription as Alert, CertificateError, Error};
     match &error {
@@ -180,7 +182,7 @@ fn judged(error: rustls::Error) -> ControlError {
     }
 }
 
-/// The other end closed without reading all, or before that.
+/// Whether the other end closed the connection, with unread bytes or before.
 fn is_gone(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)

@@ -1,4 +1,4 @@
-//! Two ends over the loopback.
+//! Two ends over the loopback interface.
 #![allow(clippy::unwrap_used)]
 
 mod bytes;
@@ -14,10 +14,10 @@ use super::channel::Times;
 use super::*;
 use crate::io::identity::{Identity, Trust};
 
-/// Nobody stops.
+/// A stop flag that is never set.
 static GO: AtomicBool = AtomicBool::new(false);
 
-/// For what has to come; a machine may be busy.
+/// Longest wait for what must happen; the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
 
 fn config(trust: Option<Trust>) -> ListenerConfig {
@@ -34,7 +34,7 @@ fn listener() -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap(), config(None)).unwrap()
 }
 
-/// Connects while the listener accepts, for as long as it takes.
+/// Connects while the listener accepts, until either has a result.
 fn connect(listener: &Listener, connector: &Connector) -> (Result<Connected, ControlError>, Option<Guest>) {
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| connector.connect("127.0.0.1", listener.local_addr().port(), &GO));
@@ -57,7 +57,7 @@ fn pair() -> (Connected, Guest) {
     pair_of(&listener())
 }
 
-/// Both ends with times that do not try a test's patience.
+/// Both ends, with short time limits.
 fn hasty_pair(times: Times) -> (Channel, Channel) {
     let (sender, guest) = pair();
     let (mut sender, mut receiver) = (sender.channel, guest.channel);

@@ -1,4 +1,4 @@
-//! An origin, read ahead of the sender.
+//! Reads an origin ahead of the sender.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,14 +12,15 @@ use super::busy::{busy, this_thread};
 use super::{FlowError, Origin};
 use crate::proto::Sender;
 
-/// What is to be sent, at hand before it is asked for.
+/// Bytes to be sent, in memory before they are needed.
 ///
-/// A thread fills blocks with what will be sent next; those that were sent stay until their memory is needed, for most of what is sent again was
-/// sent a moment ago. What is neither is read out of turn.
+/// A thread fills blocks with what will be sent next. Blocks that were sent stay until their memory
+/// is needed, because most of what is sent again was sent a moment ago. Other bytes are read out of
+/// turn.
 pub(super) enum Ahead {
-    /// It never waits: it is read into packets.
+    /// The origin never waits: it is read into packets.
     Direct(Box<dyn Origin>),
-    /// It may: a thread reads it.
+    /// The origin may wait: a thread reads it.
     Threaded(Blocks),
 }
 
@@ -28,12 +29,12 @@ impl Ahead {
         Ok(if origin.is_immediate() { Self::Direct(origin) } else { Self::Threaded(Blocks::new(origin)?) })
     }
 
-    /// Whether all of it is at hand at any time.
+    /// Whether all bytes are available at any time.
     pub(super) fn is_direct(&self) -> bool {
         matches!(self, Self::Direct(_))
     }
 
-    /// Orders what `sender` will send next.
+    /// Requests what `sender` will send next.
     pub(super) fn order(&mut self, sender: &Sender) -> Result<(), FlowError> {
         match self {
             Self::Direct(_) => Ok(()),
@@ -45,8 +46,8 @@ impl Ahead {
         }
     }
 
-    /// Whether the first `payload` bytes of a range are at hand; where not, and they were sent before, the range is ordered, out of turn. What
-    /// was never sent begins at `unsent`.
+    /// Whether the first `payload` bytes of a range are available. If not, and they were sent
+    /// before, the range is requested out of turn. Bytes from `unsent` on were never sent.
     pub(super) fn has(&mut self, range: &Range<u64>, payload: u64, unsent: u64) -> bool {
         match self {
             Self::Direct(_) => true,
@@ -60,7 +61,7 @@ impl Ahead {
         }
     }
 
-    /// Copies what begins at `offset`. Whether it was at hand.
+    /// Copies the bytes from `offset` on; returns whether they were available.
     pub(super) fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<bool, FlowError> {
         match self {
             Self::Direct(origin) => origin.read(offset, out).map(|()| true),
@@ -68,7 +69,7 @@ impl Ahead {
         }
     }
 
-    /// Waits until something more is at hand, but not long.
+    /// Waits until more bytes are available, at most for `for_at_most`.
     pub(super) fn wait(&mut self, for_at_most: Duration) -> Result<(), FlowError> {
         match self {
             Self::Direct(_) => Ok(()),
@@ -76,17 +77,17 @@ impl Ahead {
         }
     }
 
-    /// What the thread computed and waited for a processor.
+    /// Time for which the thread computed or waited for a processor.
     pub(super) fn busy(&self) -> Duration {
         let thread = match self {
             Self::Direct(_) => 0,
             Self::Threaded(blocks) => blocks.shared.thread.load(Ordering::Relaxed),
         };
-        // No thread of a process has this number.
+        // No thread of a process has the number 0.
         busy(thread).unwrap_or_default()
     }
 
-    /// The origin again; its thread has nothing to do any more but to end the read that it is at.
+    /// Returns the origin, after its thread ended the read that it is at.
     pub(super) fn end(self) -> Result<Box<dyn Origin>, FlowError> {
         match self {
             Self::Direct(origin) => Ok(origin),
@@ -105,11 +106,11 @@ pub(super) struct Blocks {
     filled: Receiver<Result<Block, FlowError>>,
     thread: Option<JoinHandle<Box<dyn Origin>>>,
     blocks: VecDeque<Block>,
-    /// The one that was used last.
+    /// Index of the block that was used last.
     used: usize,
-    /// What was ordered in turn ends here.
+    /// End of what was requested in turn.
     ordered: u64,
-    /// Blocks on order in turn, and out of turn.
+    /// Number of blocks requested in turn, and ranges requested out of turn.
     orders: usize,
     urgent: VecDeque<Range<u64>>,
     made: usize,
@@ -194,7 +195,8 @@ impl Blocks {
         }
     }
 
-    /// Orders what is to be sent again, out of turn. What was never sent is on its way, in turn.
+    /// Requests bytes that are to be sent again, out of turn. Bytes that were never sent are
+    /// requested in turn.
     fn order_now(&mut self, range: &Range<u64>, unsent: u64) {
         let again = range.start..range.end.min(unsent);
         let Some(start) = self.missing(&again) else { return };
@@ -207,7 +209,7 @@ impl Blocks {
         }
     }
 
-    /// Memory: new, or that of what was sent longest ago.
+    /// A buffer: new, or that of the oldest block that was sent.
     fn buffer(&mut self, unsent: u64) -> Option<Vec<u8>> {
         if self.made < BLOCKS {
             self.made += 1;
@@ -222,7 +224,7 @@ impl Blocks {
         self.missing(range).is_none()
     }
 
-    /// The first byte that is not at hand.
+    /// The first byte of a range that is not available.
     fn missing(&mut self, range: &Range<u64>) -> Option<u64> {
         let mut at = range.start;
         while at < range.end {
@@ -234,7 +236,7 @@ impl Blocks {
         None
     }
 
-    /// The block with this byte.
+    /// The block that contains the byte at `at`.
     fn find(&mut self, at: u64) -> Option<&Block> {
         let holds = |block: &Block| block.start <= at && at < block.end();
         if !self.blocks.get(self.used).is_some_and(holds) {
@@ -264,12 +266,12 @@ impl Drop for Blocks {
     }
 }
 
-/// What the thread is to fill.
+/// Requests to the thread that fills blocks.
 #[derive(Default)]
 struct Shared {
     orders: Mutex<Orders>,
     more: Condvar,
-    /// Who fills, once it began.
+    /// Number of that thread, once it has started.
     thread: AtomicI32,
 }
 
@@ -335,9 +337,11 @@ pub(super) fn broken() -> FlowError {
     FlowError::Socket(std::io::Error::other("a thread of the transfer broke down"))
 }
 
-/// A read of a file is about as fast with more bytes at once, and a block that was just filled is still in a cache of 1 MiB when it is sealed.
+/// Bytes of a block. Larger reads of a file are hardly faster, and a block that was just filled is
+/// still in a cache of 1 MiB when it is sealed.
 const BLOCK_BYTES: u64 = 256 * 1024;
-/// 8 MiB ahead of the sender: 8 ms at 1 GB/s, longer than a solid-state disk takes to answer.
+/// Blocks ahead of the sender, 8 MiB: 8 ms at 1 GB/s, longer than a solid-state disk takes to
+/// answer.
 const AHEAD: usize = 32;
-/// And as much behind it, for what is sent again.
+/// All blocks; as many behind the sender as ahead, for what is sent again.
 const BLOCKS: usize = 2 * AHEAD;

@@ -1,4 +1,4 @@
-//! A sink, written behind the receiver.
+//! Writes to a sink, behind the receiver.
 #![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use super::ahead::broken;
 use super::{FlowError, Sink};
 
-/// What came, on its way to the sink.
+/// Received bytes, on their way to the sink.
 pub(super) enum Behind {
-    /// The sink never waits: it takes what is in a packet.
+    /// The sink never waits: it is written to from packets.
     Direct(Direct),
-    /// It may: a thread writes.
+    /// The sink may wait: a thread writes to it.
     Threaded(Blocks),
 }
 
 impl Behind {
-    /// `held_bytes` are there from before.
+    /// `held_bytes` are durable from earlier sessions.
     pub(super) fn new(sink: Box<dyn Sink>, held_bytes: u64) -> Result<Self, FlowError> {
         let durable = Arc::new(AtomicU64::new(held_bytes));
         let store = Store { sink, unsynced: 0, since: Instant::now(), durable };
@@ -30,19 +30,19 @@ impl Behind {
         })
     }
 
-    /// Whether there is memory for what may be read from the socket at once.
+    /// Whether there is memory for what one read of the socket may return.
     pub(super) fn has_room(&mut self) -> Result<bool, FlowError> {
         match self {
             Self::Direct(_) => Ok(true),
             Self::Threaded(blocks) => {
                 blocks.collect(Duration::ZERO)?;
-                // Once all is given there is nothing more to keep, only to answer.
+                // After the last block there is nothing to keep, only feedback to send.
                 Ok(blocks.give.is_none() || blocks.has_room())
             }
         }
     }
 
-    /// Takes bytes that belong at `offset`.
+    /// Accepts bytes of the object at `offset`.
     pub(super) fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         match self {
             Self::Direct(direct) => direct.store.write(offset, bytes),
@@ -50,7 +50,7 @@ impl Behind {
         }
     }
 
-    /// Hands what was gathered to the thread: all of it, or what has waited long enough.
+    /// Passes gathered bytes to the thread: all of them, or those that have waited long enough.
     pub(super) fn flush(&mut self, now: Duration, all: bool) -> Result<(), FlowError> {
         match self {
             Self::Direct(direct) => direct.store.sync_if_due(),
@@ -58,7 +58,7 @@ impl Behind {
         }
     }
 
-    /// Waits for memory, but not long.
+    /// Waits for memory, at most for `for_at_most`.
     pub(super) fn wait(&mut self, for_at_most: Duration) -> Result<(), FlowError> {
         match self {
             Self::Direct(_) => Ok(()),
@@ -66,7 +66,7 @@ impl Behind {
         }
     }
 
-    /// Nothing more will come: write it all, and make it durable.
+    /// Starts to write all that is left and to make it durable; nothing more will come.
     pub(super) fn finish(&mut self) -> Result<(), FlowError> {
         match self {
             Self::Direct(direct) if direct.is_finished => Ok(()),
@@ -78,7 +78,7 @@ impl Behind {
         }
     }
 
-    /// Whether that is done.
+    /// Whether all is written and durable.
     pub(super) fn is_finished(&mut self) -> Result<bool, FlowError> {
         match self {
             Self::Direct(direct) => Ok(direct.is_finished),
@@ -97,7 +97,8 @@ impl Behind {
         }
     }
 
-    /// The flow failed: what came is written and made durable all the same, so that the next one need not send it again.
+    /// After a failure of the flow, writes received bytes and makes them durable, so that the next
+    /// flow need not send them again.
     pub(super) fn abandon(&mut self) {
         if let Self::Threaded(blocks) = self
             && blocks.finish().is_ok()
@@ -110,7 +111,7 @@ impl Behind {
         }
     }
 
-    /// The sink again; it was finished before.
+    /// Returns the sink, which was finished before.
     pub(super) fn end(self) -> Result<Box<dyn Sink>, FlowError> {
         match self {
             Self::Direct(direct) => Ok(direct.store.sink),
@@ -128,11 +129,11 @@ pub(super) struct Direct {
     is_finished: bool,
 }
 
-/// A sink, and what of it is not durable.
+/// A sink, and how much of it is not durable.
 struct Store {
     sink: Box<dyn Sink>,
     unsynced: u64,
-    /// When it was made durable last.
+    /// Time of the last sync.
     since: Instant,
     durable: Arc<AtomicU64>,
 }
@@ -158,24 +159,24 @@ impl Store {
 
 /// Blocks on their way to a thread and back.
 pub(super) struct Blocks {
-    /// `None` once all is given.
+    /// `None` after the last block.
     give: Option<Give<Block>>,
     back: Receiver<Block>,
     thread: Option<JoinHandle<Result<Box<dyn Sink>, FlowError>>>,
     block: Block,
-    /// When that began; `None` until it is known.
+    /// When that block was begun; `None` until it is known.
     since: Option<Duration>,
-    /// What was emptied last is used first: it is still in a cache.
+    /// Empty blocks. The one that was emptied last is used first, because it is still in a cache.
     free: Vec<Block>,
     made: usize,
     durable: Arc<AtomicU64>,
 }
 
-/// Bytes in the order in which they came, and where they belong.
+/// Bytes in order of arrival, and their offsets.
 #[derive(Default)]
 struct Block {
     bytes: Vec<u8>,
-    /// Offset in the object, and where the bytes end here.
+    /// Offset in the object, and end of the part in `bytes`.
     parts: Vec<(u64, usize)>,
 }
 
@@ -196,7 +197,7 @@ impl Blocks {
         self.made - self.free.len() < BLOCKS
     }
 
-    /// Takes back what was written; a thread that ended before all was given says why.
+    /// Takes back written blocks. If the thread ended before the last block, returns its error.
     fn collect(&mut self, mut for_at_most: Duration) -> Result<(), FlowError> {
         loop {
             match self.back.recv_timeout(for_at_most) {
@@ -217,7 +218,8 @@ impl Blocks {
         }
     }
 
-    /// Blocks end where a block of the object does, so that what is hashed together is mostly written together, and not read back.
+    /// Ends a block where one of the object ends, so that bytes that are hashed together are
+    /// usually written together, and not read back.
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         let to_end = BLOCK_BYTES - (offset % BLOCK_BYTES as u64) as usize;
         let Some((before, after)) = bytes.split_at_checked(to_end) else {
@@ -306,21 +308,25 @@ fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Resul
     Ok(store.sink)
 }
 
-/// What a sink is given at once, if it belongs together.
+/// Bytes that a sink gets at once, if they are adjacent.
 const BLOCK_BYTES: usize = 1 << 20;
-/// A block that ends early, where one of the object does, holds so much at least: what fills holes comes in little pieces from everywhere.
+/// Least bytes of a block that ends early, at the end of a block of the object: bytes that fill
+/// holes come in small pieces from everywhere.
 const GIVEN_MIN: usize = BLOCK_BYTES / 4;
-/// Parts of a block, so that a sender of tiny ones does not fill memory with their places: 128 bytes each in a full block.
+/// Most parts of a block, so that the offsets of tiny parts do not fill memory: 128 bytes each in a
+/// full block.
 const PARTS_MAX: usize = 8192;
-/// 64 MiB: as much may come at 10 Gbit/s in 50 ms, while a disk makes what it has durable. Memory is only taken when it is needed.
+/// Most blocks, 64 MiB: as much as may arrive at 10 Gbit/s in 50 ms, while a disk makes data
+/// durable. Memory is taken only when it is needed.
 const BLOCKS: usize = 64;
-/// A slow flow's bytes wait no longer for others.
+/// Longest time that bytes of a slow flow wait for others.
 const GATHER_FOR: Duration = Duration::from_millis(100);
-/// A disk that takes longer than this is not waited for when a flow failed.
+/// Longest wait for a disk after a flow failed.
 const ABANDON_FOR: Duration = Duration::from_secs(10);
-/// What is not durable is sent again after a crash: a second of it, as databases and journals lose at most,
+/// Longest time between syncs. What is not durable is sent again after a crash: a second of it, the
+/// most that databases and journals lose.
 const SYNC_EACH: Duration = Duration::from_secs(1);
-/// or so much of a fast flow, which a disk of 500 MB/s takes half a second to write.
+/// Most bytes between syncs of a fast flow; a disk of 500 MB/s writes them in half a second.
 const SYNC_BYTES: u64 = 256 << 20;
 
 #[cfg(test)]
@@ -344,7 +350,7 @@ mod tests {
         }
     }
 
-    /// What a sink is given of packets at these offsets of an object of bytes that differ.
+    /// The writes that a sink receives for packets with these starts and ends in `object`.
     fn written(packets: impl Iterator<Item = (usize, usize)>, object: &[u8]) -> Vec<(u64, Vec<u8>)> {
         let writes = Writes::default();
         let mut behind = Behind::new(Box::new(Noting(Arc::clone(&writes))), 0).expect("a thread begins");
@@ -378,7 +384,7 @@ mod tests {
         let object = object(3 * BLOCK_BYTES + 17);
         let mut packets: Vec<(usize, usize)> =
             (0..object.len()).step_by(PACKET).map(|at| (at, object.len().min(at + PACKET))).collect();
-        // Every seventh comes at the end, backwards.
+        // Every seventh packet arrives at the end, in reverse order.
         let late: Vec<(usize, usize)> = packets.iter().copied().step_by(7).rev().collect();
         packets.retain(|packet| !late.contains(packet));
         packets.extend(late);

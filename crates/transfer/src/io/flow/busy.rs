@@ -1,9 +1,9 @@
-//! How much of its time a thread could not give.
+//! Time for which a thread computed, or waited for a processor.
 
 use std::fs;
 use std::time::Duration;
 
-/// The number by which the kernel knows the calling thread; 0 where it has none.
+/// The kernel's number of the calling thread; 0 if it has none.
 pub(super) fn this_thread() -> i32 {
     #[cfg(target_os = "linux")]
     return nix::unistd::gettid().as_raw();
@@ -11,15 +11,18 @@ pub(super) fn this_thread() -> i32 {
     0
 }
 
-/// The time for which a thread of this process computed, or waited for a processor that others had; `None` where the kernel does not count.
+/// Time for which a thread of this process computed, or waited for a processor that others used;
+/// `None` if the kernel does not count.
 ///
-/// CPU time alone does not show that processors are short where more threads than processors share them.
+/// CPU time alone does not show that processors are short when more threads than processors share
+/// them.
 pub(super) fn busy(thread: i32) -> Option<Duration> {
     // Linux has no thread 0.
     parse(&fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?)
 }
 
-/// Nanoseconds on a processor, and of waiting for one (Linux, Documentation/scheduler/sched-stats.rst).
+/// Sum of the nanoseconds on a processor and of waiting for one (Linux,
+/// Documentation/scheduler/sched-stats.rst).
 fn parse(text: &str) -> Option<Duration> {
     let mut numbers = text.split_whitespace().map(str::parse::<u64>);
     let (on, waiting) = (numbers.next()?.ok()?, numbers.next()?.ok()?);

@@ -1,4 +1,4 @@
-//! What both loops share.
+//! Clock, stop flag and progress, which both loops share.
 #![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
 #[cfg(target_os = "linux")]
@@ -14,7 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 use super::busy::{busy, this_thread};
 use super::{Seen, Watch};
 
-/// The time, whether to go on, and what others see.
+/// The time, whether to continue, and progress for other threads.
 pub(super) struct Course<'a> {
     watch: &'a Watch,
     began: Instant,
@@ -22,7 +22,7 @@ pub(super) struct Course<'a> {
     cpu_before: Duration,
     thread: i32,
     busy_before: Option<Duration>,
-    /// How late the kernel let timers of this thread be, before.
+    /// Timer slack of this thread before the flow.
     #[cfg(target_os = "linux")]
     slack_ns: Option<c_ulong>,
 }
@@ -31,7 +31,7 @@ impl<'a> Course<'a> {
     pub(super) fn new(watch: &'a Watch) -> Self {
         #[cfg(target_os = "linux")]
         let slack_ns = prctl::get_timerslack().ok().and_then(|slack| c_ulong::try_from(slack).ok());
-        // Without it bursts are a little late.
+        // If this fails, bursts are a little late.
         #[cfg(target_os = "linux")]
         let _ = prctl::set_timerslack(SLACK_NS);
         let thread = this_thread();
@@ -47,7 +47,7 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Since the flow began.
+    /// Time since the flow began.
     pub(super) fn now(&self) -> Duration {
         self.began.elapsed()
     }
@@ -56,7 +56,7 @@ impl<'a> Course<'a> {
         self.watch.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether others are to be shown how it fares: ten times a second.
+    /// Whether progress is due for other threads: ten times a second.
     pub(super) fn is_show_due(&self, now: Duration) -> bool {
         self.shown + SHOW_EACH <= now
     }
@@ -73,14 +73,15 @@ impl<'a> Course<'a> {
 #[cfg(target_os = "linux")]
 impl Drop for Course<'_> {
     fn drop(&mut self) {
-        // The thread is the caller's.
+        // The thread belongs to the caller.
         let _ = self.slack_ns.map(prctl::set_timerslack);
     }
 }
 
-/// Turns the kernel's times into those of a flow.
+/// Converts the kernel's arrival times to times of a flow.
 ///
-/// A stamp is of the real time, which may be set at any moment: what it says is how long ago, and no more of that than a second is believed.
+/// They are wall-clock times, and that clock may be set at any moment. So only their age is used,
+/// and an age of more than a second counts as a second.
 #[derive(Clone, Copy)]
 pub(super) struct Stamps {
     now: Duration,
@@ -92,7 +93,7 @@ impl Stamps {
         Self { now, real: SystemTime::now() }
     }
 
-    /// When a packet came; now where the kernel does not tell.
+    /// When a packet arrived; now if the kernel does not report it.
     pub(super) fn time(&self, stamp: Option<SystemTime>) -> Duration {
         let ago = stamp.and_then(|stamp| self.real.duration_since(stamp).ok()).unwrap_or_default();
         self.now.saturating_sub(ago.min(AGO_MAX))
@@ -105,14 +106,16 @@ pub(super) fn cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// What people see moves smoothly with ten pictures a second.
+/// Interval of progress: ten updates a second look smooth to people.
 const SHOW_EACH: Duration = Duration::from_millis(100);
-/// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK), which is a burst at 10 Gbit/s.
+/// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK). At 10 Gbit/s
+/// that is a burst, so it is 1 µs here.
 #[cfg(target_os = "linux")]
 const SLACK_NS: c_ulong = 1000;
-/// A flow that waits looks so often whether to stop: two looks in the 100 ms in which it has to.
+/// How often a waiting flow checks whether to stop: twice in the 100 ms within which it must.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(50);
-/// Who holds a packet longer than this in a socket's buffer has stopped; and no receiver's clock is set by less without a leap in it.
+/// Largest age of a packet. A receiver that leaves a packet in the socket's buffer for longer has
+/// stopped, and a larger age is more likely a clock that was set.
 const AGO_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The receiving end.
+//! The receiving end of a flow.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -17,21 +17,25 @@ pub struct Inflow {
     pub socket: Socket,
     pub opener: Opener,
     pub sealer: Sealer,
-    /// As the receiver chose.
+    /// Identifier of the transfer, which the receiver chose.
     pub transfer: u32,
     pub receiver: Receiver,
     pub sink: Box<dyn Sink>,
-    /// Datagrams come from this address, which the control connection validated (RFC 9000 §8.1); the port may be any, and change.
+    /// Source address of datagrams, which the control connection validated (RFC 9000 §8.1). The
+    /// port may be any, and may change.
     pub from: IpAddr,
-    /// Gives up when nothing was heard for so long.
+    /// The flow ends after this long without a packet.
     pub silence_max: Duration,
 }
 
 impl Inflow {
-    /// Receives until all is there and durable, answers for as long as the sender may still ask, and gives the sink back.
+    /// Receives until all is held and durable, sends feedback for as long as the sender may still
+    /// need it, and returns the sink.
     ///
-    /// Who stops it once all is there, because the sender is known to have heard, gets the sink, too, as soon as all is durable.
-    /// Errors: what ended the flow before. What came until then is written and durable, unless it is the sink that failed, or takes longer than 10 s.
+    /// A caller that knows that the sender has all the feedback it needs may stop the flow when all
+    /// is held: then the sink is returned as soon as all is durable.
+    /// Errors: the reason why the flow ended early. What was received is written and durable,
+    /// unless the sink failed or takes longer than 10 s.
     pub fn run(mut self, watch: &Watch) -> Result<Box<dyn Sink>, FlowError> {
         let mut course = Course::new(watch);
         let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();
@@ -65,7 +69,7 @@ impl Inflow {
     }
 }
 
-/// A receiving end that goes on.
+/// State of a running receiving end.
 struct Receiving {
     naps: Naps,
     inbox_trains: usize,
@@ -76,14 +80,16 @@ struct Receiving {
     receiver: Receiver,
     behind: Behind,
     from: IpAddr,
-    /// Where feedback goes: whence the packet of the highest number came, so that a copy from elsewhere turns nothing (RFC 9000 §9.3).
+    /// Destination of feedback: the source of the packet with the highest number, so that a copy
+    /// from another address does not redirect it (RFC 9000 §9.3).
     peer: Option<SocketAddr>,
     highest: Option<u64>,
-    /// When a packet came that is the sender's and no copy.
+    /// When a packet of the sender arrived that was not a copy.
     heard: Duration,
-    /// When the last one came, whosever: a receiver's packets come in order, though clocks are set.
+    /// When the last packet arrived, from any source. Arrival times never go back, even if the
+    /// clock is set.
     latest: Duration,
-    /// Of the next feedback.
+    /// Number of the next feedback.
     number: u64,
     out: Vec<u8>,
     held_bytes: u64,
@@ -124,7 +130,7 @@ impl Receiving {
             if is_finishing && (due.is_none() || is_stopped) && self.behind.is_finished()? {
                 return Ok(());
             }
-            // Where something was read, there may be more.
+            // After a read there may be more to read.
             if 0 < read {
                 continue;
             }
@@ -140,10 +146,10 @@ impl Receiving {
         }
     }
 
-    /// Takes in what came; how many bytes.
+    /// Reads and processes what arrived; returns the number of bytes.
     fn read(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<usize, FlowError> {
         match self.socket.receive(inbox) {
-            // Only what says nothing of the flow.
+            // Only unusable datagrams, or errors that pass.
             Ok(0) => return Ok(0),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
@@ -162,7 +168,7 @@ impl Receiving {
 
     fn take(&mut self, received: Received<'_>, stamps: &Stamps) -> Result<(), FlowError> {
         let Received { bytes, segment, from, at, is_marked, drops } = received;
-        // Nothing can be sent to port 0, which is no port (RFC 768).
+        // Port 0 is not a port (RFC 768), so no feedback could be sent to it.
         if from.ip().to_canonical() != self.from || from.port() == 0 {
             self.refused += bytes.len().div_ceil(segment.max(1)) as u64;
             return Ok(());
@@ -181,7 +187,7 @@ impl Receiving {
             let arrival = Arrival {
                 number: header.number,
                 sent_us: head.sent_us,
-                // Both are below 2^62.
+                // No overflow: both are below 2^62.
                 range: head.offset..head.offset + bytes.len() as u64,
                 note: head.note,
                 at,
@@ -228,14 +234,14 @@ impl Receiving {
         }
     }
 
-    /// Sends a feedback; one that the socket has no room for is lost, as others are on the way.
+    /// Sends feedback. If the socket has no room for it, it is lost, as others are on the path.
     fn answer(&mut self, feedback: &Feedback) -> Result<(), FlowError> {
         let Some(to) = self.peer else { return Ok(()) };
         let number = self.number;
         self.number += 1;
         self.out.clear();
         self.out.extend(Header { kind: Kind::Feedback, transfer: self.transfer, number }.encode());
-        // The receiver made it as long as it may be.
+        // The receiver has limited its length.
         feedback.encode(&mut self.out, usize::MAX);
         self.out.resize(self.out.len() + self.sealer.seal_bytes(), 0);
         if !self.sealer.seal(number, &mut self.out) {
@@ -244,7 +250,8 @@ impl Receiving {
         match self.socket.send(&[Train { bytes: &self.out, segment: self.out.len() }], Some(to)) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            // It is lost, and the next one shorter: what the way back takes, a socket for any port is not told.
+            // This one is lost, and the next one is shorter: a socket that is not connected does
+            // not know the limit of the path back.
             Err(error) if is_too_large(&error) => {
                 let body = self.out.len().saturating_sub(HEADER_BYTES + self.sealer.seal_bytes());
                 self.receiver.limit_feedback(body / 2);
@@ -264,9 +271,10 @@ impl Receiving {
     }
 }
 
-/// 256 KiB at once: what is read is still in a processor's cache when it is opened, and written.
+/// Trains of one read, 256 KiB: what is read is still in a processor's cache when it is opened and
+/// written.
 const INBOX_TRAINS: usize = 4;
-/// Where trains are single datagrams, a call brings more of them.
+/// Datagrams of one read, where trains are single datagrams.
 const INBOX_DATAGRAMS: usize = 16;
-/// While the last is written: how late its end is seen.
+/// Longest wait while the last bytes are written, so that their end is noticed soon.
 const FINISH_WAIT: Duration = Duration::from_millis(5);

@@ -1,23 +1,26 @@
-//! How long a receiver leaves its socket alone.
+//! How long a receiver sleeps between reads of its socket.
 
 use std::time::Duration;
 
-/// Whether to sleep for a while before the next look at the socket, where what comes meanwhile has room in its buffer and the kernel says when
-/// it came, or to be woken by what comes.
+/// Decides whether to sleep before the next read of the socket, or to wait for the next datagram.
+/// It sleeps only if the socket's buffer has space for what arrives meanwhile, and the kernel
+/// reports arrival times.
 #[derive(Debug)]
 pub(super) struct Naps {
-    /// The socket's buffer, as the kernel counts it.
+    /// Bytes of the socket's buffer, as the kernel counts them.
     buffer_bytes: usize,
-    /// Without the kernel's times a nap would be taken for delay.
+    /// Whether the kernel reports arrival times. Without them, a nap would count as delay.
     has_times: bool,
-    /// Bytes that came since the last nap or wait, and what they took of the buffer at the most.
+    /// Bytes read since the last nap or wait, and the most that they took of the buffer.
     came: usize,
     places: usize,
-    /// The socket was left alone for want of room behind it: what waited in it did not wait for a processor.
+    /// Whether the socket was not read because there was no memory for its packets. Then they did
+    /// not wait for a processor.
     is_held: bool,
-    /// When it was kept waiting last, as long as a host that has other work keeps it.
+    /// When packets last waited in the socket as long as on a host with other work.
     kept: Option<Duration>,
-    /// The last nap on such a host, zero where none is short enough; whether it was taken; and when that was.
+    /// The present nap on such a host, zero if even the shortest is too long; whether it was taken;
+    /// and when [`Naps::next`] was called last.
     nap: Duration,
     has_napped: bool,
     looked: Duration,
@@ -38,7 +41,8 @@ impl Naps {
         }
     }
 
-    /// So many bytes were read at `now`, in datagrams of `segment`; the last came at `at`.
+    /// Records a read of `bytes` at `now`, in datagrams of `segment`, of which the last arrived at
+    /// `at`.
     pub(super) fn on_read(&mut self, now: Duration, at: Duration, bytes: usize, segment: usize) {
         self.came += bytes;
         self.places += bytes.div_ceil(segment.max(1)) * segment.max(PLACE_BYTES);
@@ -47,7 +51,8 @@ impl Naps {
         }
     }
 
-    /// There is nothing more to read: how long to sleep, or to wait for what comes. Or there is no room for what would be read.
+    /// Returns how long to sleep when there is nothing more to read, or `None` to wait for the next
+    /// datagram. Without room, what there is cannot be read.
     pub(super) fn next(&mut self, now: Duration, has_room: bool) -> Option<Duration> {
         let (came, places) = (std::mem::take(&mut self.came), std::mem::take(&mut self.places));
         let has_napped = std::mem::take(&mut self.has_napped);
@@ -61,35 +66,40 @@ impl Naps {
             return (NAP_BYTES <= came && NAP_BUFFER_BYTES <= self.buffer_bytes).then_some(NAP);
         }
         if 2 * NAP_MAX < passed {
-            // What came before says nothing of what comes now.
+            // After a long pause, earlier traffic does not predict the present rate.
             self.nap = NAP;
         } else if has_napped && places < self.buffer_bytes / 4 {
             self.nap = (2 * self.nap).min(NAP_MAX);
         } else if has_napped && self.buffer_bytes / 2 < places {
-            // A buffer may be too small for the shortest.
+            // The buffer may be too small for the shortest nap.
             self.nap = if NAP < self.nap { (self.nap / 2).max(NAP) } else { Duration::ZERO };
         }
-        // Who naps while nothing comes would do it for ever.
+        // Without traffic there is no nap, because naps would never end.
         self.has_napped = 0 < came && !self.nap.is_zero();
         self.has_napped.then_some(self.nap)
     }
 }
 
-/// Who came for so much at once comes again after [`NAP`], and is not woken before: that would cost the sender's processor, or whichever takes
-/// packets in, microseconds for each train. It is what a flow of some Gbit/s sends in one go.
+/// Bytes since the last nap or wait, from which a nap is taken: what a flow of some Gbit/s sends in
+/// one go. Such a flow sends again after [`NAP`]. To wake for each train would cost microseconds of
+/// the processor that sends, or that receives packets.
 const NAP_BYTES: usize = 65_536;
-/// Feedback is later by no more than that, which is half of the least that it rests; when packets came is told by the kernel.
+/// A nap delays feedback by at most this, half of the shortest time between feedback. The kernel
+/// reports when packets arrived.
 const NAP: Duration = Duration::from_micros(50);
-/// 100 Gbit/s bring 625 KB in that time, which the kernel counts as twice as much; and as much again, for a nap may end late.
+/// Least buffer for a nap on a fast flow. 100 Gbit/s bring 625 KB in that time, which the kernel
+/// counts twice; and as much again, because a nap may end late.
 const NAP_BUFFER_BYTES: usize = 4 * 625_000;
-/// A packet that could be read waits so long only while its reader is not scheduled, for a few time slices of others (Linux: some milliseconds
-/// each), or while a quota of processor time is used up. Such a reader has no time to be woken for each packet.
+/// A packet waits this long only if its reader is not scheduled for a few time slices of other
+/// processes (Linux: some milliseconds each), or if a quota of processor time is used up. Such a
+/// reader has no time to be woken for each packet.
 const KEPT: Duration = Duration::from_millis(10);
-/// Some periods of a quota (0.1 s).
+/// How long a host counts as busy: some periods of a quota (0.1 s).
 const KEPT_FOR: Duration = Duration::from_secs(1);
-/// A tenth of what it was kept waiting; feedback is later by no more than that, and by what the host adds.
+/// Longest nap: a tenth of [`KEPT`]. It delays feedback by at most this, and by what the host adds.
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// A page, which a packet has for itself with drivers that share none (4096 bytes on most processors), however short it is. Where it takes less, naps
+/// Least bytes of the buffer that a packet counts for: a page (4096 bytes on most processors),
+/// because some drivers give each packet a page, however short it is. If a packet takes less, naps
 /// are shorter than they could be.
 const PLACE_BYTES: usize = 4096;
 
@@ -98,7 +108,7 @@ mod tests {
     use super::*;
 
     const SMALL: usize = 212_992;
-    /// Packets that it has places for.
+    /// Packets that fit into `SMALL`.
     const FIT: usize = SMALL / PLACE_BYTES;
 
     fn ms(ms: u64) -> Duration {
@@ -109,8 +119,8 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// A flow of packets to a small socket, of whose reader it is looked what it does: until `until` it comes after each nap, or with the first
-    /// packet. The last nap, and how many packets had no place.
+    /// Simulates a flow of packets to a small socket until `until`, with a reader that reads after
+    /// each nap, or with the next packet. Returns the last nap, and how many packets had no space.
     fn flow(
         naps: &mut Naps,
         bytes: usize,
@@ -145,7 +155,7 @@ mod tests {
         naps.on_read(ms(100), ms(91), 1_000, 1_000);
         assert_eq!(naps.next(ms(100), true), None, "for less than a few time slices");
         let mut naps = kept(SMALL);
-        // 1 Gbit/s, and a fifth of it; then four times that in short packets, at once.
+        // 1 Gbit/s, and a fifth of it; then suddenly 1.1 Gbit/s in short packets.
         assert_eq!(flow(&mut naps, 1_433, 12_000, ms(100), ms(150)), (Some(us(200)), 0));
         assert_eq!(flow(&mut naps, 1_433, 60_000, ms(150), ms(200)), (Some(us(800)), 0));
         let (nap, dropped) = flow(&mut naps, 548, 4_000, ms(200), ms(250));

@@ -1,15 +1,16 @@
-//! Datagrams that are sealed and wait for the socket.
+//! Sealed datagrams that wait for the socket.
 
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 
 use crate::io::socket::{Socket, Train};
 
-/// Datagrams, in trains of equal length of which the last may be shorter, and which the socket cuts where they are too long; all that is in it is sent, in the order of numbers.
+/// Trains of sealed datagrams; in a train all have the same length, and the last may be shorter.
+/// The socket splits trains that are too long. All of them are sent, in the order of their numbers.
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     trains: Vec<Waiting>,
-    /// Trains of which the socket took all.
+    /// Trains that the socket accepted completely.
     sent: usize,
 }
 
@@ -17,7 +18,7 @@ pub(super) struct Outbox {
 struct Waiting {
     bytes: Range<usize>,
     segment: usize,
-    /// Its last datagram is shorter.
+    /// Whether its last datagram is shorter.
     is_closed: bool,
 }
 
@@ -39,13 +40,14 @@ impl Outbox {
         self.trains.last().map_or(0, |train| train.bytes.end)
     }
 
-    /// Room for the next datagram, to be written and then [`Outbox::push`]ed; `None` where there is none.
+    /// Space for the next datagram, to be written and then [`Outbox::push`]ed; `None` if there is
+    /// none.
     pub(super) fn room(&mut self, bytes: usize) -> Option<&mut [u8]> {
         let from = self.len();
         self.bytes.get_mut(from..from.checked_add(bytes)?)
     }
 
-    /// What was written into the room is a datagram of so many bytes.
+    /// Adds a datagram of `bytes`, which was written into that space.
     pub(super) fn push(&mut self, bytes: usize) {
         let from = self.len();
         match self.trains.last_mut() {
@@ -57,8 +59,8 @@ impl Outbox {
         }
     }
 
-    /// Sends what the socket takes; whether that was all.
-    /// Errors: what the socket said of the first train that is left. [`Outbox::skip`] gives it up.
+    /// Sends what the socket accepts; returns whether that was all.
+    /// Errors: of the socket, for the first train that is left; [`Outbox::skip`] drops that train.
     pub(super) fn send(&mut self, socket: &mut Socket) -> io::Result<bool> {
         while self.sent < self.trains.len() {
             let mut trains = [Train { bytes: &[], segment: 1 }; TRAINS_MAX];
@@ -79,7 +81,7 @@ impl Outbox {
         Ok(true)
     }
 
-    /// Gives the first train up, as if it had been lost.
+    /// Drops the first train, as if it had been lost.
     pub(super) fn skip(&mut self) {
         self.sent += 1;
         if self.trains.len() <= self.sent {
@@ -93,9 +95,9 @@ impl Outbox {
     }
 }
 
-/// The most that a datagram may have: UDP's over IPv6 (RFC 8200 §3 without jumbograms).
+/// Most bytes of a datagram: UDP's over IPv6 (RFC 8200 §3 without jumbograms).
 const DATAGRAM_MAX: usize = 65_527;
-/// Two trains of 64 KiB at once; one datagram of any length fits behind them.
+/// Bytes of the outbox: two trains of 64 KiB, and one datagram of any length after them.
 const BYTES_MAX: usize = 2 * 65_536 + DATAGRAM_MAX;
-/// That is three trains, and retransmissions of odd lengths make some more.
+/// Most trains: three of full length, and some of retransmissions with odd lengths.
 const TRAINS_MAX: usize = 16;

@@ -1,4 +1,4 @@
-//! The sending end.
+//! The sending end of a flow.
 
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Head
 use crate::proto::{Packet, Sender, Stats};
 
 pub struct Outflow {
-    /// Connected to the receiver.
+    /// Socket that is connected to the receiver.
     pub socket: Socket,
     pub sealer: Sealer,
     pub opener: Opener,
-    /// As the receiver chose.
+    /// Identifier of the transfer, which the receiver chose.
     pub transfer: u32,
     pub sender: Sender,
     pub origin: Box<dyn Origin>,
-    /// Gives up when nothing was heard for so long.
+    /// The flow ends after this long without feedback.
     pub silence_max: Duration,
 }
 
 impl Outflow {
-    /// Sends until all is acknowledged; the origin comes back to be asked for digests.
-    /// Errors: what ended the flow before.
+    /// Sends until all is acknowledged. Returns the origin, from which digests are still needed.
+    /// Errors: the reason why the flow ended early.
     pub fn run(self, watch: &Watch) -> Result<(Stats, Box<dyn Origin>), FlowError> {
         let mut course = Course::new(watch);
         let outbox = Outbox::new();
@@ -55,7 +55,7 @@ impl Outflow {
     }
 }
 
-/// A sending end that goes on.
+/// State of a running sending end.
 struct Sending {
     socket: Socket,
     sealer: Sealer,
@@ -64,21 +64,21 @@ struct Sending {
     sender: Sender,
     ahead: Ahead,
     outbox: Outbox,
-    /// It was polled, so it has to be sent, and is not at hand.
+    /// A packet that was polled and so must be sent, but its bytes are not available yet.
     pending: Option<Packet>,
     head: Vec<u8>,
     refused: u64,
     cpu_classifier: Duration,
-    /// Waited for what is to be sent.
+    /// Time spent waiting for bytes to send.
     lacked: Duration,
 }
 
-/// What keeps a sender from going on.
+/// What keeps a sender from sending.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lack {
-    /// Its rate or window, or that it has nothing to send.
+    /// Its rate or window, or it has nothing to send.
     Leave,
-    /// Room in the socket.
+    /// There is no room in the socket.
     Room,
     Bytes,
     Nothing,
@@ -114,7 +114,7 @@ impl Sending {
         Ok(())
     }
 
-    /// Takes in what came.
+    /// Reads and processes received feedback.
     fn hear(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<(), FlowError> {
         match self.socket.receive(inbox) {
             Ok(_) => {}
@@ -140,7 +140,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Calls the sender, and notes the time of the thread that it takes if the classifier looks meanwhile.
+    /// Calls the sender. If the classifier runs meanwhile, adds the CPU time of the call to
+    /// `cpu_classifier`.
     fn attend<T>(&mut self, now: Duration, call: impl FnOnce(&mut Sender) -> T) -> T {
         let looks = self.sender.looks();
         let before = self.sender.looks_at().filter(|at| *at <= now).map(|_| cpu());
@@ -162,7 +163,7 @@ impl Sending {
                 Ok(true) => return Ok(lack),
                 Ok(false) => return Ok(Lack::Room),
                 Err(error) if is_too_large(&error) => {
-                    // The kernel knows by now what the path takes; these packets are lost.
+                    // The kernel knows the path's limit by now; these packets are lost.
                     let bytes = self.socket.datagram_bytes_max().unwrap_or(DATAGRAM_BYTES_MIN);
                     self.outbox.skip();
                     self.shrink(bytes);
@@ -172,13 +173,13 @@ impl Sending {
         }
     }
 
-    /// Fills the outbox with what may go now.
+    /// Fills the outbox with what may be sent now.
     fn gather(&mut self, now: Duration) -> Result<Lack, FlowError> {
         while self.outbox.has_room() {
             let packet = match self.pending.take() {
                 Some(packet) => packet,
                 None => {
-                    // An origin that never waits is not asked for each packet.
+                    // An origin that never waits needs no check for each packet.
                     if !self.ahead.is_direct()
                         && let Some(next) = self.sender.next_range()
                         && !self.is_at_hand(next)
@@ -193,7 +194,7 @@ impl Sending {
                 }
             };
             if !self.seal(&packet)? {
-                // A probe of what was sent long ago.
+                // A probe with bytes that were sent long ago.
                 let payload = packet.range.end - packet.range.start;
                 let unsent = self.sender.unsent(0).start;
                 self.ahead.has(&packet.range, payload, unsent);
@@ -209,14 +210,14 @@ impl Sending {
         self.ahead.has(&next, u64::from(self.sender.payload_bytes()), unsent)
     }
 
-    /// Writes a packet's datagram; whether its bytes were at hand.
+    /// Writes the datagram of a packet; returns whether its bytes were available.
     fn seal(&mut self, packet: &Packet) -> Result<bool, FlowError> {
         let header = Header { kind: Kind::Data, transfer: self.transfer, number: packet.number };
         let head = DataHead { sent_us: packet.sent_us, offset: packet.range.start, note: packet.note };
         self.head.clear();
         self.head.extend(header.encode());
         head.encode(&mut self.head);
-        // A payload has 32 bits.
+        // The length of a payload has 32 bits.
         let len = (packet.range.end - packet.range.start) as usize;
         let body = self.head.len();
         let bytes = body + len + self.sealer.seal_bytes();
@@ -252,7 +253,8 @@ impl Sending {
         Ok(())
     }
 
-    /// Nothing came back at all, or nothing any more: it may be that the path swallows packets of this length without a word.
+    /// Shortens datagrams if there was no feedback at all, or none any more: the path may drop
+    /// packets of this length silently.
     fn shrink_if_unheard(&mut self, silence: Duration) {
         let patience = if self.sender.stats().acked_bytes == 0 { UNHEARD_FIRST } else { UNHEARD_LATER };
         if patience < silence {
@@ -260,13 +262,13 @@ impl Sending {
         }
     }
 
-    /// Goes on with datagrams of so many bytes, if they are shorter than now.
+    /// Continues with datagrams of `datagram_bytes`, if they are shorter than now.
     fn shrink(&mut self, datagram_bytes: usize) {
         let beside = HEADER_BYTES + DATA_HEAD_BYTES + self.sealer.seal_bytes();
         let now = self.sender.payload_bytes();
         let fitting =
             |bytes: usize| u32::try_from(bytes.saturating_sub(beside)).ok().filter(|fits| *fits < now);
-        // A kernel that refused what it says to be possible is not asked twice.
+        // If the kernel refused a length that it reported as possible, use the minimum.
         if let Some(payload) = fitting(datagram_bytes).or_else(|| fitting(DATAGRAM_BYTES_MIN)) {
             self.sender.set_payload_bytes(payload.max(1));
         }
@@ -290,15 +292,17 @@ impl Sending {
     }
 }
 
-/// Feedback comes in datagrams of its own, a few in a round trip.
+/// Trains of one read. Feedback arrives in single datagrams, a few in a round trip.
 const INBOX_TRAINS: usize = 16;
-/// What every path takes that QUIC goes over (RFC 9000 §14.1); and the first packets of IPv6, at least 1280 bytes (RFC 8200 §5).
+/// Bytes that every path of QUIC accepts (RFC 9000 §14.1), and every path of IPv6, which accepts
+/// packets of 1280 bytes (RFC 8200 §5).
 const DATAGRAM_BYTES_MIN: usize = 1200;
-/// Longer than any round trip on Earth, by way of a geostationary satellite too.
+/// Longer than any round trip on Earth, also by a geostationary satellite.
 const UNHEARD_FIRST: Duration = Duration::from_secs(1);
-/// Routes that change, and links that come back, take seconds: only then it may be the length.
+/// Routes that change, and links that come back, take seconds. Only after that the length may be
+/// the cause.
 const UNHEARD_LATER: Duration = Duration::from_secs(8);
-/// Going to sleep and back takes longer.
+/// Shorter waits are skipped: to sleep and wake takes longer.
 const WAIT_MIN: Duration = Duration::from_micros(5);
-/// While a disk is waited for: what it read ends the wait at once, feedback so late at most.
+/// Longest wait for a disk. Bytes that it read end the wait at once; feedback may be late by this.
 const READ_WAIT: Duration = Duration::from_micros(200);

@@ -1,4 +1,4 @@
-//! The line that a receiver prints.
+//! The receiver address that a receiver prints.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,30 +9,31 @@ use thiserror::Error;
 
 use super::{Fingerprint, Token};
 
-/// The line that a receiver prints and a sender is given: where, who, and what for.
+/// The receiver address: where a receiver is, its certificate, and a token.
 ///
-/// `brg://host:port/` and 64 characters of base64url: 32 bytes of fingerprint, 16 of token. Who has it may send: its
-/// [`Display`](fmt::Display) shows the token, its [`Debug`] does not.
+/// `brg://host:port/` and 64 characters of base64url: 32 bytes of fingerprint, 16 of token. It
+/// permits its holder to send, so it is a secret: its [`Display`](fmt::Display) shows the token,
+/// its [`Debug`] does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     /// Name or address, without brackets.
     pub host: String,
-    /// TCP port.
+    /// TCP port of the receiver.
     pub port: u16,
-    /// Of the receiver's certificate.
+    /// Fingerprint of the receiver's certificate.
     pub fingerprint: Fingerprint,
-    /// Lets the sender in.
+    /// Token that authorises the sender.
     pub token: Token,
 }
 
-/// What is wrong with a line.
+/// Why a text is not a receiver address.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum LineError {
     #[error("it does not begin with brg://")]
     Scheme,
-    /// No host, or none that can be one.
+    /// The host is missing or not valid.
     #[error("there is no host in it: brg://host:port/…")]
     Host,
     #[error("there is no port from 1 to 65535 in it: brg://host:port/…")]
@@ -41,12 +42,12 @@ pub enum LineError {
     CutOff(usize),
     #[error("there is too much behind the last slash: {0} characters, {CODE} belong there")]
     TooLong(usize),
-    /// Characters that do not belong there.
+    /// Characters that are not of base64url.
     #[error("what is behind the last slash is no base64url (A–Z, a–z, 0–9, - and _)")]
     Code,
 }
 
-/// Characters of 48 bytes: 4 of 3 (RFC 4648 §5).
+/// Characters of 48 bytes: 4 for each 3 (RFC 4648 §5).
 const CODE: usize = 64;
 
 impl fmt::Display for Line {
@@ -82,7 +83,7 @@ impl FromStr for Line {
         if host.is_empty() || !host.chars().all(is_host) || (!place.starts_with('[') && host.contains(':')) {
             return Err(LineError::Host);
         }
-        // As a number is written: no sign, no zeros before it.
+        // Digits only: no sign, no leading zeros.
         let is_plain = port.bytes().all(|byte| byte.is_ascii_digit()) && !port.starts_with('0');
         let port = port.parse().ok().filter(|_| is_plain).ok_or(LineError::Port)?;
         if !code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
@@ -100,7 +101,8 @@ impl FromStr for Line {
     }
 }
 
-/// Reads `data` as a line; what is accepted is written again as it was, but for white space around it.
+/// Parses `data` as a receiver address. What is accepted must print as the same text, without white
+/// space around it.
 pub(crate) fn fuzz(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(line) = text.parse::<Line>() else { return };

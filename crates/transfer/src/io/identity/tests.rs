@@ -14,7 +14,7 @@ fn line(host: &str) -> Line {
 #[test]
 fn a_line_is_written_and_read() {
     let code = "-_v7".repeat(11);
-    // 32 bytes of fb and 16 of ff; the character that has bits of both is worked out by hand: fb fb ff.
+    // 32 bytes of fb and 16 of ff. The characters between them were computed by hand: fb fb ff.
     let shown = line("host.example").to_string();
     let (place, rest) = shown.rsplit_once('/').unwrap();
     assert_eq!((place, rest.len(), &rest[..4]), ("brg://host.example:4433", 64, "-_v7"));
@@ -27,7 +27,8 @@ fn a_line_is_written_and_read() {
     assert!(line("::1").to_string().starts_with("brg://[::1]:4433/"));
 }
 
-/// The example of `docs/spec/transfer.md` §9.2; the code by another implementation (Python's `base64`).
+/// The example of `docs/spec/transfer.md` §9.2, encoded with another implementation (Python's
+/// `base64`).
 #[test]
 fn the_specification_shows_this_line() {
     let line = Line {
@@ -101,7 +102,7 @@ fn a_fingerprint_is_as_openssl_prints_it() {
     ] {
         assert!(matches!(wrong.parse::<Fingerprint>(), Err(IdentityError::Fingerprint(_))), "{wrong}");
     }
-    // As many characters as it should have, at the wrong places.
+    // The right number of characters, at the wrong places.
     assert!("é".repeat(32).parse::<Fingerprint>().is_err());
     assert!(shown.replacen("BA:7", "BA7:", 1).parse::<Fingerprint>().is_err());
 }
@@ -161,7 +162,7 @@ fn a_file_that_is_none_is_refused() {
     ));
 }
 
-/// Run by hand where the line changes: writes the corpus of `fuzz_line`.
+/// Writes the corpus of `fuzz_line`. Run it by hand when the receiver address changes.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

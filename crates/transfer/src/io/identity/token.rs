@@ -1,24 +1,24 @@
-//! What lets a sender in.
+//! The token that authorises a sender.
 
 use ring::error::Unspecified;
 use ring::rand::{SecureRandom, SystemRandom};
 use subtle::ConstantTimeEq;
 
-/// 128 bits that a receiver's line carries.
+/// The 128 bits of a receiver address that authorise a sender.
 #[derive(Clone, Copy)]
 pub struct Token(pub [u8; 16]);
 
 impl Token {
-    /// One that nobody can guess.
+    /// Creates a token from random numbers of the system.
     ///
     /// # Errors
-    /// The system has no randomness to give.
+    /// The system has no randomness.
     pub fn random() -> Result<Self, Unspecified> {
         random().map(Self)
     }
 }
 
-/// In a time that does not tell how much is equal.
+/// Compares in a time that does not depend on the bytes.
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Bytes that cannot be guessed.
 pub(in crate::io) fn random<const BYTES: usize>() -> Result<[u8; BYTES], Unspecified> {
     let mut bytes = [0; BYTES];
     SystemRandom::new().fill(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Whom TLS lets pass.
+//! TLS configurations, and which certificates they accept.
 
 use std::sync::Arc;
 
@@ -16,20 +16,21 @@ use rustls::{
 
 use super::{Fingerprint, Identity, IdentityError};
 
-/// What TLS calls the protocol on the control connection (RFC 7301).
+/// Name of the control connection's protocol in TLS (RFC 7301).
 pub(in crate::io) const ALPN: &[u8] = b"barograph-transfer/1";
 
-/// Whom an end takes for its peer.
+/// Which certificates of a peer are accepted.
 #[derive(Clone, Debug)]
 pub enum Trust {
-    /// Who has the key of one of these certificates.
+    /// A peer with the key of one of these certificates.
     Pinned(Vec<Fingerprint>),
-    /// Whom these authorities vouch for (PEM). For a sender, the system's if there are none; a receiver has to name them, for the system's
-    /// vouch for anyone who has a name.
+    /// A peer with a certificate of these authorities (PEM). Without any, a sender uses those of
+    /// the system. A receiver must name them, because the system's authorities certify anyone with
+    /// a name.
     Authorities(Vec<u8>),
 }
 
-/// TLS of who connects.
+/// TLS configuration of the end that connects.
 pub(in crate::io) fn client(
     trust: &Trust,
     identity: Option<&Identity>,
@@ -52,14 +53,15 @@ pub(in crate::io) fn client(
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = vec![ALPN.to_vec()];
-    // Each connection is judged anew, and has keys of its own.
+    // Each connection is verified again, and has keys of its own.
     config.resumption = Resumption::disabled();
-    // A name says nothing to who has one certificate.
+    // A host with one certificate needs no name to choose it.
     config.enable_sni = matches!(trust, Trust::Authorities(_));
     Ok(config)
 }
 
-/// TLS of who listens; `trust` is of clients, who need no certificate if they have a token.
+/// TLS configuration of the end that listens. `trust` is for clients, which need no certificate if
+/// they have a token.
 pub(in crate::io) fn server(
     identity: &Identity,
     trust: Option<&Trust>,
@@ -108,12 +110,12 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
     if roots.is_empty() { Err(wrong("the file has none".into())) } else { Ok(roots) }
 }
 
-/// What a certificate is that no pin is of.
+/// Fingerprint of a certificate that is not pinned.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} is not pinned")]
 pub(in crate::io) struct Untrusted(pub Fingerprint);
 
-/// Takes who has the key of a known certificate, whatever it says of names and times.
+/// Accepts a peer with the key of a pinned certificate, whatever names and times are in it.
 #[derive(Debug)]
 struct Pinned {
     pins: Vec<Fingerprint>,
@@ -129,7 +131,7 @@ impl Pinned {
         Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(found)))))
     }
 
-    /// That it has the key (RFC 8446 §4.4.3): a certificate alone is no secret.
+    /// Verifies that the peer has the key (RFC 8446 §4.4.3): a certificate alone is not a secret.
     fn verify(
         &self,
         message: &[u8],
@@ -140,7 +142,7 @@ impl Pinned {
     }
 }
 
-/// TLS 1.2 is not spoken, so this is never asked.
+/// Never used, because TLS 1.2 is disabled.
 const NO_TLS12: Error = Error::PeerIncompatible(PeerIncompatible::Tls12NotOffered);
 
 impl ServerCertVerifier for Pinned {

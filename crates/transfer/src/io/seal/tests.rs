@@ -1,4 +1,4 @@
-//! Seals: they open where they should, and nowhere else.
+//! Seals open with the right key and header, and with no other.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use proptest::prelude::*;
@@ -33,7 +33,8 @@ fn sealed(suite: Suite, number: u64, payload: &[u8]) -> Vec<u8> {
     datagram
 }
 
-/// As the specification shows; found with another implementation (Python's `hmac` and `cryptography`).
+/// The bytes of the specification, which another implementation found (Python's `hmac` and
+/// `cryptography`).
 #[test]
 fn packets_are_sealed_as_the_specification_shows() {
     let shown = [
@@ -53,7 +54,8 @@ fn packets_are_sealed_as_the_specification_shows() {
     }
 }
 
-/// Keys and IVs as the specification shows them, which the packets of the test before need not have been sealed with.
+/// Keys and IVs of the specification. The test before does not prove that its packets were sealed
+/// with them.
 #[test]
 fn keys_are_as_the_specification_shows() {
     let shown = [
@@ -111,13 +113,14 @@ fn keys_change_with_the_number_and_those_around_it_are_kept() {
     for suite in SUITES {
         let mut opener = Opener::new(suite, &secret());
         let mut opens = |number| opener.open(&mut sealed(suite, number, b"abc")).is_some();
-        // In order, and those before that come late; also the first of an epoch before the last of the one before.
+        // In order, and some of earlier epochs that come late; also the first of an epoch before
+        // the last of the one before it.
         for number in
             [0, EPOCH - 1, EPOCH, EPOCH - 2, 2 * EPOCH - 1, 2 * EPOCH, EPOCH, 3 * EPOCH + 7, 2 * EPOCH]
         {
             assert!(opens(number), "{number}");
         }
-        // Older and newer keys are gone, or not there yet.
+        // Older keys are gone, and newer ones are not there yet.
         for number in [0, EPOCH, 2 * EPOCH - 1, 5 * EPOCH, 1 << 61] {
             assert!(!opens(number), "{number}");
         }
@@ -227,7 +230,8 @@ proptest! {
             prop_assert!(Opener::new(suite, &other).open(&mut whole.clone()).is_none());
             let foreign = SUITES.into_iter().find(|foreign| *foreign != suite).unwrap();
             prop_assert!(Opener::new(foreign, &secret()).open(&mut whole.clone()).is_none());
-            // Nor as another packet: the number is in the nonce, the rest of the header is authenticated.
+            // It does not open as another packet: the number is in the nonce, and the rest of the
+            // header is authenticated.
             let mut renumbered = whole.clone();
             let header = Header { kind: Kind::Feedback, transfer: 0x0102_0304, number };
             renumbered[..HEADER_BYTES].copy_from_slice(&header.encode());

@@ -1,4 +1,5 @@
-//! Whether a receiver's host loses so much, for so long, that another should have the rest. Pure.
+//! Decides whether a receiver's host loses so many packets, for so long, that another receiver
+//! should get the rest. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use crate::proto::{Limit, Stats};
 
 /// Judges a session, a second at a time.
 ///
-/// What a host loses came through the network: the network gave more than the host reads.
+/// Packets that the host lost had passed the network: the network delivered more than the host
+/// reads.
 #[derive(Debug, Default)]
 pub(super) struct Contended {
     since: Duration,
@@ -24,7 +26,8 @@ struct Second {
 }
 
 impl Contended {
-    /// What is seen at `now`, from any origin, with `left_bytes` to come: the share of the packets that the host loses, if it is time to leave it.
+    /// Adds the progress at `now` (from any origin), with `left_bytes` still to send. If it is time
+    /// to leave the host, returns the share of packets that it loses.
     pub(super) fn update(&mut self, now: Duration, seen: &Seen, left_bytes: u64) -> Option<f64> {
         if now.saturating_sub(self.since) < SECOND {
             return None;
@@ -44,25 +47,29 @@ impl Contended {
         let contended = self.seconds.iter().filter(|second| second.is_contended).count();
         let came: u64 = self.seconds.iter().map(|second| second.acked_bytes).sum();
         let lost = self.seconds.iter().map(|second| second.lost_share).sum::<f64>() / LASTING as f64;
-        // What is over in as much time again is not worth it.
+        // If the rest takes no longer than these seconds, a change is not worth it.
         (LASTING_MIN <= contended && came < left_bytes && 0.0 < lost).then_some(lost)
     }
 }
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Seconds that are looked at. The paper's generator has phases of up to 7 s and pauses of up to 20 s (Dickens §3.1.4): what is over by
-/// itself before a second receiver has begun is no reason.
+/// Seconds that are judged. The load generator of the paper has phases of up to 7 s and pauses of
+/// up to 20 s (Dickens §3.1.4): load that ends before a second receiver could start is not a reason
+/// to leave.
 const LASTING: usize = 10;
-/// Of these, so many: what a host drains is found by sending more now and then, and less in between.
+/// Contended seconds among them. To find the rate of the host, a sender sends more now and then,
+/// and less in between.
 const LASTING_MIN: usize = 9;
-/// A receiver that loses a packet of a hundred reads less than comes; one that keeps up loses one of thousands.
+/// Least share of lost packets in a contended second. A receiver that loses one packet in a hundred
+/// reads less than arrives; one that keeps up loses one in thousands.
 const LOST_MIN: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Second by second: packets lost by the host and by the network, of 1000, and whether the drain is the limit; when it is left.
+    /// Takes one item a second: packets of 1000 lost by the host and by the network, and whether
+    /// the drain is the limit. Returns the second at which the receiver is left.
     fn left_at(seconds: impl Iterator<Item = (u64, u64, bool)>, left_bytes: u64) -> Option<usize> {
         let (mut judge, mut seen) = (Contended::default(), Seen::default());
         for (number, (host, network, is_drain)) in seconds.enumerate() {

@@ -1,4 +1,4 @@
-//! Files as what flows read and write.
+//! Files as the origin and the sink of flows.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,11 +7,11 @@ use crate::files::{Destination, FileError, Manifest, Placed, Present, Source};
 use crate::io::flow::{FlowError, Origin, Sink};
 use rangemap::RangeSet;
 
-/// The sender's files; the flow reads them, and who computes digests.
+/// The sender's files. The flow and the threads that compute digests read them.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     source: Arc<Mutex<Option<Source>>>,
-    /// Reads of the flow that wait: they go first.
+    /// Reads of the flow that are waiting; they go first.
     waiting: Arc<AtomicUsize>,
 }
 
@@ -24,7 +24,7 @@ impl Reading {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the files, unless it is over.
+    /// Calls `act` with the files, unless they were closed.
     pub(super) fn with<T>(
         &self,
         act: impl FnOnce(&mut Source) -> Result<T, FileError>,
@@ -33,12 +33,12 @@ impl Reading {
         Ok(act(source.as_mut().ok_or(FlowError::Stopped)?)?)
     }
 
-    /// The files again; whoever still reads them is told to stop.
+    /// Returns the files. Later reads end with [`FlowError::Stopped`].
     pub(super) fn close(&self) -> Option<Source> {
         self.lock().take()
     }
 
-    /// Whether the flow waits for files: others let it.
+    /// Whether the flow waits for the files, so that others should wait.
     pub(super) fn is_wanted(&self) -> bool {
         0 < self.waiting.load(Ordering::Relaxed)
     }
@@ -56,9 +56,9 @@ impl Origin for Reading {
 
 #[derive(Debug)]
 pub(super) enum Received {
-    /// To be written, and then given their names.
+    /// Files to be written, and then given their names.
     Written(Box<Destination>),
-    /// All there before, to be compared.
+    /// Files that all existed before, to be compared.
     Present(Box<Present>),
 }
 
@@ -70,7 +70,7 @@ impl Received {
         }
     }
 
-    /// What of the object is there.
+    /// Ranges of the object that are present.
     pub(super) fn held(&self) -> RangeSet<u64> {
         match self {
             Self::Written(destination) => destination.held().clone(),
@@ -81,8 +81,8 @@ impl Received {
         }
     }
 
-    /// Verifies all files, unless `stop` is set meanwhile, and gives those their names that have
-    /// none; `None` if all had.
+    /// Verifies all files, unless `stop` is set meanwhile, and gives their names to those without;
+    /// returns `None` if all had their names.
     pub(super) fn finish(self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Option<Placed>, FileError> {
         match self {
             Self::Written(destination) => destination.give_names(digests, stop).map(Some),
@@ -104,7 +104,7 @@ impl Writing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The files again, for none but the caller; whoever still writes is told to stop.
+    /// Returns the files, to this caller only. Later writes end with [`FlowError::Stopped`].
     pub(super) fn close(&self) -> Option<Received> {
         self.lock().take()
     }
@@ -114,7 +114,7 @@ impl Sink for Writing {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         match self.lock().as_mut().ok_or(FlowError::Stopped)? {
             Received::Written(destination) => Ok(destination.write(offset, bytes)?),
-            // All is there: what comes all the same is not wanted.
+            // All files exist: bytes that arrive all the same are dropped.
             Received::Present(_) => Ok(()),
         }
     }

@@ -24,7 +24,7 @@ pub(super) fn send(
     let manifest = source.manifest().encode();
     let id = outgoing::identifier(&manifest);
     if let Some(memory) = &config.memory {
-        // Without it, files are read twice: it is no reason not to send them.
+        // Without kept hashes, files are read twice, but they can be sent.
         let _ = source.remember(memory, TransferId(id));
     }
     let all: Vec<&To> = std::iter::once(&config.to).chain(&config.others).collect();
@@ -56,17 +56,17 @@ pub(super) fn send(
         }
     };
     let forgets = matches!(&ended, Ok(_) | Err(SessionError::Refused { reason: Reason::Digest, .. }));
-    // What is remembered is on the disk when it is dropped here.
+    // Hashes are on the disk when the source is dropped here.
     if let Some(mut source) = source
         && forgets
     {
-        // What stays is of no harm: it is compared with the files before it is believed.
+        // Hashes that stay do no harm: they are used only if the files are unchanged.
         let _ = source.forget();
     }
     ended
 }
 
-/// Whether so long went by before somebody stopped it.
+/// Waits for `wait`; `false` if `stop` was set before the end.
 fn is_waited(wait: Duration, stop: &AtomicBool) -> bool {
     let until = Instant::now() + wait;
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
@@ -75,7 +75,7 @@ fn is_waited(wait: Duration, stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-/// What sessions with other receivers came to.
+/// Sums over the sessions with earlier receivers.
 #[derive(Debug, Default)]
 struct Before {
     held_bytes: Option<u64>,
@@ -91,7 +91,7 @@ impl Before {
         self.seen = self.with(seen);
     }
 
-    /// Counts of all sessions.
+    /// Counters of all sessions, the present one included.
     fn with(&self, seen: Seen) -> Seen {
         let (own, of) = (self.seen.stats, seen.stats);
         let stats = Stats {
@@ -105,7 +105,7 @@ impl Before {
             lost_network: own.lost_network + of.lost_network,
             lost_unknown: own.lost_unknown + of.lost_unknown,
         };
-        // Every field by its name: a new one is a sum or the last one's.
+        // Every field is named, so that a new one must be a sum or the last value.
         Seen {
             stats,
             held_bytes: seen.held_bytes,

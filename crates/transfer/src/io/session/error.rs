@@ -1,4 +1,4 @@
-//! What ends a transfer early, for this end and for the other.
+//! Errors that end a transfer early, and what the other end receives of them.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use crate::io::control::{ControlError, Reason};
 use crate::io::flow::FlowError;
 use crate::io::identity::IdentityError;
 
-/// Why a transfer did not end well.
+/// Why a transfer did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages say what happened")]
@@ -25,16 +25,16 @@ pub enum SessionError {
         "the connection to the other end is lost ({0}); what came is kept, start the transfer again to go on"
     )]
     Lost(ControlError),
-    /// The receiver's host does not read what comes, and another is to have the rest.
+    /// The receiver's host does not read what arrives, and another receiver should get the rest.
     #[error(
         "the CPU of the receiver's host was the limit in nine of ten seconds; {:.2} % of the packets were lost there",
         100.0 * lost
     )]
     Contended {
-        /// Share of the packets sent, 0 to 1.
+        /// Lost packets as a share of the packets sent, 0 to 1.
         lost: f64,
     },
-    /// A certificate that cannot be used.
+    /// A certificate cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// The other end breaks the protocol.
@@ -42,7 +42,7 @@ pub enum SessionError {
     Protocol(String),
     #[error("{0}")]
     Unsuited(&'static str),
-    /// As many transfers as are taken are under way.
+    /// The limit of simultaneous transfers is reached.
     #[error("{0} transfers are under way, which is as many as are taken at once")]
     Crowded(usize),
     /// The system refuses a socket or a thread.
@@ -55,12 +55,12 @@ impl SessionError {
         move |source| Self::System { what, source }
     }
 
-    /// A thread that panicked: a defect.
+    /// A thread panicked, which is a defect.
     pub(super) fn broken() -> Self {
         Self::System { what: "a thread's result", source: io::Error::other("it panicked") }
     }
 
-    /// Of a connection that was there already.
+    /// An error of a connection that was established before.
     pub(super) fn lost(error: ControlError) -> Self {
         match Self::from(error) {
             Self::Control(
@@ -73,7 +73,8 @@ impl SessionError {
         }
     }
 
-    /// What the other end is told; `None` if it ended it, or can hear nothing any more.
+    /// Reason and text for the other end; `None` if the other end ended it, or can no longer be
+    /// reached.
     pub(super) fn told(&self) -> Option<(Reason, String)> {
         let reason = match self {
             Self::Refused { .. } | Self::Lost(_) => return None,

@@ -1,4 +1,4 @@
-//! One sender at a host.
+//! A host's end of one transfer.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ use crate::io::socket::{Socket, SocketConfig};
 use crate::proto::wire::HEADER_BYTES;
 use crate::proto::{Feedback, Receiver, ReceiverConfig};
 
-/// One sender at a host.
+/// One sender at a host, and its transfer.
 pub(super) struct Visit<'a> {
     config: &'a HostConfig,
     stop: &'a AtomicBool,
@@ -42,7 +42,7 @@ struct Offer {
     datagram_bytes_max: u32,
 }
 
-/// What was agreed on.
+/// What both ends agreed on.
 struct Agreed {
     writing: Writing,
     files: u64,
@@ -89,11 +89,13 @@ impl<'a> Visit<'a> {
             (received, files_here) => {
                 let error = received.err().unwrap_or_else(SessionError::broken);
                 let is_changed = matches!(error, SessionError::Refused { reason: Reason::Changed, .. });
-                // Who only knows what another sends could else remove what that sent.
+                // A sender that only knows what another one sends could otherwise remove the other
+                // one's bytes.
                 let is_own =
                     channel.peer_fingerprint().is_some() || held_bytes < self.watch.seen().held_bytes;
-                // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same. But
-                // files that changed are others when they are sent again: what came of these would stay for ever.
+                // The flow made received bytes durable, unless a file failed; this keeps what can
+                // be kept then. But files that changed are others when they are sent again: their
+                // bytes would stay for ever.
                 if let Some(Received::Written(mut destination)) = files_here {
                     let _ = if is_changed && (is_own || held_bytes == 0) {
                         destination.discard()
@@ -111,12 +113,12 @@ impl<'a> Visit<'a> {
             let is_over = Arc::clone(&is_over);
             move || Ok(files_here.finish(&digests, &is_over)?)
         })?;
-        // Where the sender went meanwhile, it comes again, and the journal knows that all is there.
+        // If the sender left meanwhile, it comes again, and the journal records that all is there.
         let placed = meanwhile(channel, finishing, self.stop, &is_over)?;
         if self.is_heard(channel)
             && let Some(placed) = placed
         {
-            // A journal that stays is of no harm: what it says is compared with the files before it is believed.
+            // A journal that stays does no harm: it is compared with the files before it is used.
             let _ = placed.forget();
         }
         let lasted_all = self.began.elapsed();
@@ -124,7 +126,8 @@ impl<'a> Visit<'a> {
         Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen })
     }
 
-    /// Says that all is done; whether the sender heard, which then ends the connection in order. If it did not, that changes nothing here.
+    /// Sends Done. Returns whether the sender received it, and therefore ended the connection in
+    /// order. If not, nothing changes here.
     fn is_heard(&self, channel: &mut Channel) -> bool {
         let until = Instant::now() + HEARD_FOR;
         if channel.send(&Message::Done).is_err() {
@@ -197,7 +200,7 @@ impl<'a> Visit<'a> {
         Ok(Agreed { writing, files, bytes, held_bytes, inflow })
     }
 
-    /// At the address that the sender reached, so that what it hears comes from there.
+    /// Binds a socket at the address that the sender reached, so that feedback comes from there.
     fn socket(&self, local: SocketAddr) -> Result<Socket, SessionError> {
         let mut at = local;
         at.set_ip(local.ip().to_canonical());
@@ -213,7 +216,7 @@ impl<'a> Visit<'a> {
         Err(SessionError::system("a UDP port")(last))
     }
 
-    /// Receives all of it, and what it should be.
+    /// Receives the object and the digests of its files.
     fn receive(
         &self,
         channel: &mut Channel,
@@ -229,7 +232,7 @@ impl<'a> Visit<'a> {
         let told = self.attend(channel, &mut work, bytes);
         self.watch.stop.store(true, Ordering::Relaxed);
         if let Some(work) = work {
-            // It makes durable what came; what stopped it is known.
+            // The flow makes received bytes durable; the reason why it was stopped is known.
             let _ = result(work);
         }
         told
@@ -246,11 +249,11 @@ impl<'a> Visit<'a> {
         let (mut shown, mut said, mut looks) = (Instant::now(), Instant::now(), Looks::default());
         loop {
             check_stop(self.stop)?;
-            // What was written is being made durable, or the sender says what all is.
+            // Written bytes are being made durable, or the digests are due.
             let is_soon = digests.is_some() || work.is_none();
             match channel.receive(looks.every(is_soon)).map_err(SessionError::lost)? {
                 Some(Message::Digests(all)) => {
-                    // The sender heard all it needs.
+                    // The sender has all the feedback that it needs.
                     digests = Some(all);
                     self.watch.stop.store(true, Ordering::Relaxed);
                 }
@@ -292,9 +295,10 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// The name of a transfer's partial files. A sender that shows a certificate has names that no other has, and other files have
-/// another name, whatever identifier a sender gives them. A line is not part of the name: a receiver that is started again prints
-/// another, and the transfer is to go on.
+/// Identifier of a transfer's partial files. A sender with a certificate has identifiers that no
+/// other sender has, and other files have another identifier, whatever identifier the sender gave.
+/// The receiver address is not part of it: a receiver that is started again prints another one, and
+/// the transfer must resume.
 fn kept_as(peer: Option<Fingerprint>, id: [u8; 16], manifest: &[u8]) -> TransferId {
     let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 2 partial files");
     hasher.update(&[u8::from(peer.is_some())]).update(peer.as_ref().map_or(&[], |peer| &peer.0[..]));
@@ -313,14 +317,14 @@ fn open(
     let decoded = || Manifest::decode(manifest).map_err(FileError::from);
     loop {
         match Destination::open(root, id, decoded()?, config) {
-            // The session before this one may be at its end.
+            // The session before this one may be about to end.
             Err(FileError::Busy(_)) if Instant::now() < until => {
                 if is_over.load(Ordering::Relaxed) {
                     return Err(FileError::Stopped.into());
                 }
                 std::thread::sleep(BUSY_EVERY);
             }
-            // The same may have been sent before: its contents tell, when the sender says what they are to be.
+            // The same files may have been sent before; the sender's digests will show it.
             Err(error @ FileError::Exists(_)) => {
                 let present = Present::find(root, decoded()?, &config, is_over)?;
                 return present.map(|present| Received::Present(Box::new(present))).ok_or(error.into());
@@ -330,30 +334,37 @@ fn open(
     }
 }
 
-/// Nobody would answer marks of feedback, so it asks for none (§11.2); those of data are seen all the same.
+/// Feedback is not sent as ECN-capable, because no end would respond to its marks
+/// (`docs/spec/transfer.md` §11.2). Marks of data are read all the same.
 const FEEDBACK_SOCKET: SocketConfig = SocketConfig { ecn: false, ..SOCKET };
 
-/// Of all transfers together: half of what a process may have at least on Linux (`RLIMIT_NOFILE` of 1024).
+/// Most open files of all transfers together: half of Linux's usual limit for a process
+/// (`RLIMIT_NOFILE` of 1024).
 const FILES_OPEN_MAX: usize = 512;
 
-/// The most that UDP carries over IPv6 (RFC 768, RFC 8200 §4.5 without jumbograms): all that is read.
+/// Most bytes of a datagram that is read: all that UDP carries over IPv6 (RFC 768, RFC 8200 §4.5
+/// without jumbograms).
 const DATAGRAM_BYTES_MAX: u32 = 65_527;
 
-/// The control connection tells much earlier whether anyone is there: this is for a sender that pings, and sends nothing.
+/// Longest time without data. A sender that is gone is noticed much earlier on the control
+/// connection: this is for one that pings and sends nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
-/// A sender that is told of the end is gone at once: three retransmissions of TCP (RFC 6298 §2).
+/// How long to wait until the sender ends the connection, which it does at once after Done: three
+/// retransmissions of TCP (RFC 6298 §2).
 const HEARD_FOR: Duration = Duration::from_secs(10);
 
-/// Bytes a second at which the slowest disks are read: a sender hashes what is here from before, and then says what all is.
+/// Bytes a second that the slowest disks read: a sender hashes what the receiver had before, and
+/// then sends the digests.
 pub(super) const HASHED_BYTES_S: u64 = 10_000_000;
 
-/// How often a sender is told what is durable: as often as it is made so.
+/// How often Durable is sent: as often as data is made durable.
 const DURABLE_EVERY: Duration = Duration::from_secs(1);
 
-/// A sender that was killed is gone as soon as its system says so; until then, what it sent is made durable.
+/// How long to wait for another session of the same transfer. One of a killed sender ends as soon
+/// as that sender's system closes the connection, and its bytes are durable.
 const BUSY_FOR: Duration = Duration::from_secs(3);
-/// A tenth of what people notice.
+/// Interval of tries: a tenth of what people notice.
 const BUSY_EVERY: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

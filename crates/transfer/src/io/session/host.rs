@@ -13,34 +13,38 @@ use crate::files::{DestinationConfig, Manifest};
 use crate::io::control::{ControlError, Guest, Listener, ListenerConfig};
 use crate::io::identity::{Identity, Line, Token, Trust};
 
-/// What a receiver takes, and from whom.
+/// What a receiver accepts, and from which senders.
 #[derive(Debug)]
 pub struct HostConfig {
-    /// TCP.
+    /// TCP address to listen at.
     pub at: SocketAddr,
-    /// UDP ports, one for each transfer at once, to be let through a firewall; else any.
+    /// UDP ports that a firewall lets through, one for each simultaneous transfer; otherwise any
+    /// port.
     pub udp_ports: Option<RangeInclusive<u16>>,
-    /// Where files go.
+    /// Directory that files are received into.
     pub directory: PathBuf,
-    /// What is taken.
+    /// Limits and options of that directory.
     pub destination: DestinationConfig,
-    /// Its certificate; else one is made.
+    /// Certificate of the receiver; otherwise one is created.
     pub identity: Option<Identity>,
-    /// What its line lets in with; else it is random. Who gives the same identity and token again gets the same line.
+    /// Token of the receiver address; otherwise it is random. With the same identity and token, it
+    /// is the same receiver address.
     pub token: Option<Token>,
-    /// Senders without a token, by certificate.
+    /// Certificates of senders that need no token.
     pub trust: Option<Trust>,
-    /// Datagrams may be sent unsealed.
+    /// Whether datagrams may be sent without a seal.
     pub clear: bool,
-    /// Transfers at once.
+    /// Most transfers at the same time.
     pub transfers_max: usize,
-    /// By the sockets that all systems have ([`Socket::bind_portable`](crate::io::socket::Socket::bind_portable)).
+    /// Whether to use the sockets that all systems have
+    /// ([`Socket::bind_portable`](crate::io::socket::Socket::bind_portable)).
     #[doc(hidden)]
     pub portable: bool,
 }
 
 impl HostConfig {
-    /// Takes into a directory all that fits, from who has the line, at any port of all addresses.
+    /// Receives all that fits into a directory, from senders with the receiver address, at any port
+    /// of all addresses.
     pub fn new(directory: PathBuf) -> Self {
         Self {
             at: SocketAddr::from(([0; 16], 0)),
@@ -64,23 +68,23 @@ pub struct Host {
     config: HostConfig,
 }
 
-/// What happens at a host.
+/// Something that happens at a host.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostEvent {
-    /// As a sender sees it.
+    /// An event of a transfer, as a sender sees it.
     Transfer(Event),
-    /// It ended well.
+    /// A transfer succeeded, with its result.
     Done(Summary),
-    /// It did not; what came is kept for the next try.
+    /// A transfer failed; received bytes are kept for the next try.
     Failed(SessionError),
 }
 
 impl Host {
-    /// Listens.
+    /// Starts to listen for senders.
     ///
     /// # Errors
-    /// The address is not to be had; no certificate can be made, or used.
+    /// The address cannot be used; a certificate cannot be created or used.
     pub fn bind(mut config: HostConfig) -> Result<Self, SessionError> {
         let identity = match config.identity.take() {
             Some(identity) => identity,
@@ -97,29 +101,30 @@ impl Host {
                 token,
                 trust: config.trust.clone(),
                 software: SOFTWARE.into(),
-                // One of more entries than are taken is refused before it is read.
+                // A manifest with more entries than are accepted is refused before it is read.
                 manifest_bytes_max: Manifest::encoded_bytes_max(config.destination.entries_max),
             },
         )?;
         Ok(Self { listener, config })
     }
 
-    /// Where it listens.
+    /// TCP address that it listens at.
     pub fn local_addr(&self) -> SocketAddr {
         self.listener.local_addr()
     }
 
-    /// A line for a sender that reaches this host by the name or address `host`.
+    /// The receiver address for a sender that reaches this host by the name or address `host`.
     pub fn line(&self, host: &str) -> Line {
         self.listener.line(host)
     }
 
-    /// Serves until `stop` is set, or, if `once`, until one transfer ended well; then one at once is taken, whatever the configuration says.
+    /// Serves until `stop` is set or, if `once`, until one transfer succeeded. With `once` only one
+    /// transfer runs at a time, whatever the configuration.
     ///
-    /// `on_event` is called from threads of transfers, each with a number of its own.
+    /// `on_event` is called from the threads of transfers, each with its own number.
     ///
     /// # Errors
-    /// It cannot listen any more; transfers that are under way come to their end before.
+    /// The host can no longer listen. Running transfers end before.
     pub fn run(
         &self,
         once: bool,
@@ -134,7 +139,7 @@ impl Host {
             while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
                 let Some(guest) = self.listener.accept(ACCEPT_FOR)? else { continue };
                 if transfers_max <= under_way.load(Ordering::SeqCst) || is_over.load(Ordering::SeqCst) {
-                    // Who comes in a crowd of a crowd is not even told.
+                    // Too many rejections in flight: drop the connection without a reply.
                     if turning.load(Ordering::Relaxed) < TURNING_MAX {
                         turning.fetch_add(1, Ordering::Relaxed);
                         let turning = &turning;
@@ -153,7 +158,7 @@ impl Host {
                 let visit = move || {
                     let on_event = &|event| on_event(number, event);
                     let ended = Visit::new(config, stop, on_event, &guest).run(guest);
-                    // In this order: nobody comes in between.
+                    // In this order: no other sender is accepted in between.
                     is_over.fetch_or(once && ended.is_ok(), Ordering::SeqCst);
                     under_way.fetch_sub(1, Ordering::SeqCst);
                     on_event(match ended {
@@ -181,5 +186,5 @@ fn turn_away(guest: Guest, transfers_max: usize) {
 /// How late a stop is noticed.
 const ACCEPT_FOR: Duration = Duration::from_millis(100);
 
-/// Senders that are told at once that there is no room.
+/// Most rejections at once; see [`Host::run`].
 const TURNING_MAX: usize = 16;

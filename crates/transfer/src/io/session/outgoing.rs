@@ -1,4 +1,4 @@
-//! The sending end.
+//! The sending end of one session.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,21 +25,21 @@ use crate::proto::controller::Config;
 use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
 use crate::proto::{Sender, SenderConfig, TooLong};
 
-/// What all sessions of a transfer have in common.
+/// What a session sends, and when it may end early.
 pub(super) struct Errand<'a> {
     pub(super) id: [u8; 16],
     pub(super) manifest: &'a [u8],
-    /// Another receiver has the rest if this one's host loses too much.
+    /// Whether another receiver gets the rest if this one's host loses too much.
     pub(super) may_leave: bool,
 }
 
-/// What came of a session.
+/// Result of a session, and what it leaves.
 pub(super) struct Session {
     pub(super) source: Option<Source>,
     pub(super) seen: Seen,
-    /// What the receiver had when data began, and how long they went.
+    /// Bytes that the receiver had when data began, and how long data was sent.
     pub(super) begun: Option<(u64, Duration)>,
-    /// As far as the receiver told.
+    /// Durable bytes, as far as the receiver reported them.
     pub(super) durable_bytes: u64,
     pub(super) ended: Result<Summary, SessionError>,
 }
@@ -91,7 +91,7 @@ pub(super) fn session(
     Session { source, seen, begun, durable_bytes, ended }
 }
 
-/// The same for the same files, as they are described in a manifest.
+/// Identifier of a transfer: the same for the same files, as a manifest describes them.
 pub(super) fn identifier(manifest: &[u8]) -> [u8; 16] {
     let digest = blake3::hash(blake3::hash(manifest).as_bytes());
     digest.as_bytes().first_chunk().copied().unwrap_or_default()
@@ -108,7 +108,7 @@ fn connect(config: &SendConfig, to: &To, stop: &AtomicBool) -> Result<Connected,
     Ok(connector.connect(host, port, stop)?)
 }
 
-/// A transfer that is let in.
+/// A session on a connection that the receiver accepted.
 struct Outgoing<'a> {
     config: &'a SendConfig,
     stop: &'a AtomicBool,
@@ -119,15 +119,15 @@ struct Outgoing<'a> {
     began: Instant,
     files: u64,
     bytes: u64,
-    /// What the receiver had when data began, and when that was.
+    /// Bytes that the receiver had when data began, and when that was.
     begun: Option<(u64, Instant)>,
     durable_bytes: u64,
     judge: Option<Contended>,
-    /// How long the receiver may take from Digests to Done.
+    /// Longest time for the receiver from Digests to Done.
     verifying_max: Duration,
 }
 
-/// What the receiver answered.
+/// The receiver's reply to the Offer.
 struct Accepted {
     transfer: u32,
     port: u16,
@@ -136,7 +136,7 @@ struct Accepted {
     held: Vec<Range<u64>>,
 }
 
-/// When the flow ended, and what it sent.
+/// How long the flow took, and the digests of the files.
 struct Sent {
     lasted: Duration,
     digests: Vec<[u8; 32]>,
@@ -161,7 +161,7 @@ impl Outgoing<'_> {
         let flow_over = Arc::new(AtomicBool::new(false));
         let work = self.start(accepted, Arc::clone(&flow_over))?;
         let told = self.attend(work, &flow_over, port);
-        // Whatever ended it, nothing goes on behind the caller's back.
+        // Whatever ended it, no thread may continue after the return.
         self.watch.stop.store(true, Ordering::Relaxed);
         let lasted = told?;
         Ok(Summary {
@@ -197,7 +197,7 @@ impl Outgoing<'_> {
         Ok(accepted)
     }
 
-    /// Begins to send, in other threads.
+    /// Starts to send, in other threads.
     fn start(
         &mut self,
         accepted: Accepted,
@@ -242,11 +242,11 @@ impl Outgoing<'_> {
         let mtu = self.config.mtu.unwrap_or(MTU_MAX).saturating_sub(headers as usize);
         let datagram =
             udp.datagram_bytes_max().map_err(&socket)?.min(mtu).min(accepted.datagram_bytes_max as usize);
-        // A packet with a note has to have room for something else, too.
+        // A packet with a note must have room for data, too.
         let payload_bytes = datagram.checked_sub(beside).filter(|bytes| NOTE_BYTES < *bytes).ok_or(
             SessionError::Unsuited("the receiver, or the path, takes no datagrams as long as data need"),
         )?;
-        // It has 16 bits.
+        // The length of a datagram has 16 bits.
         let payload_bytes = payload_bytes as u32;
         let overhead_bytes = headers + beside as u32;
 
@@ -273,7 +273,7 @@ impl Outgoing<'_> {
         })
     }
 
-    /// Listens to the receiver while the others send, until it is done.
+    /// Reads the receiver's messages while other threads send, until the transfer is done.
     fn attend(
         &mut self,
         work: JoinHandle<Result<Sent, SessionError>>,
@@ -299,7 +299,7 @@ impl Outgoing<'_> {
                 Ok(None) => {}
                 Err(error) => break Err(SessionError::lost(error)),
             }
-            // Where the flow failed it was stopped before it was over.
+            // If the flow failed, `stop` was set before `flow_over`.
             let is_over = flow_over.load(Ordering::Acquire) && !self.watch.stop.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
                 let seen = Seen { durable_bytes: self.durable_bytes, ..self.watch.seen() };
@@ -340,14 +340,14 @@ impl Outgoing<'_> {
         };
         self.watch.stop.store(true, Ordering::Relaxed);
         if let Some(work) = work {
-            // It was stopped, and what stopped it is known.
+            // The flow was stopped, and the reason is known.
             let _ = result(work);
         }
         told.map(|()| lasted.unwrap_or_default())
     }
 }
 
-/// Hashes what the receiver has from before, while the flow reads the rest.
+/// Hashes what the receiver had before, while the flow reads the rest.
 fn hash(reading: &Reading, held: &[Range<u64>], stop: &AtomicBool) -> Result<(), SessionError> {
     for range in held {
         let mut at = range.start;
@@ -374,16 +374,19 @@ fn digests(reading: &Reading, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, Sessio
     Ok(digests)
 }
 
-/// The largest frames of Ethernet that are in common use. The loopback takes 64 KiB, of which each loss would cost as much.
+/// Most bytes of an IP packet: the largest Ethernet frames in common use. The loopback interface
+/// accepts 64 KiB, but then each loss would cost that much.
 const MTU_MAX: usize = 9000;
 
-/// A disk at the other end may be slow for so long; whether anyone is there, the control connection knows much earlier.
+/// Longest time without feedback: a disk at the other end may be slow for so long. A receiver that
+/// is gone is noticed much earlier on the control connection.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
 
-/// No answer to the first datagrams for so long, while the control connection lives: UDP does not get through. Five probes (§6.5).
+/// Longest time without any feedback while the control connection works: UDP does not get through.
+/// Time for five probes (`docs/spec/transfer.md` §6, 5).
 const UNHEARD_MAX: Duration = Duration::from_secs(15);
 
-/// How long a receiver may take from Digests to Done: it may read all files with their holes, and
+/// Longest time for a receiver from Digests to Done: it may read all files with their holes, and
 /// gives all entries their names.
 fn verifying_max(manifest: &Manifest) -> Duration {
     let bytes = manifest.entries().iter().map(|entry| match &entry.kind {
@@ -394,15 +397,15 @@ fn verifying_max(manifest: &Manifest) -> Duration {
     VERIFYING_MAX + reading + ENTRY_NAMED_MAX * manifest.entries().len() as u32
 }
 
-/// A receiver whose disk is busy with something else may say nothing but Ping for so long: as long
-/// as a receiver waits for Digests.
+/// A receiver with a busy disk may send nothing but Ping for this long: as long as a receiver waits
+/// for Digests.
 const VERIFYING_MAX: Duration = Duration::from_secs(600);
 
-/// Making one entry durable and giving it its name takes several commits of a slow disk or of a
-/// file server far away.
+/// Longest time to make one entry durable and to give it its name: several commits of a slow disk
+/// or of a distant file server.
 const ENTRY_NAMED_MAX: Duration = Duration::from_millis(100);
 
-/// About what a read takes.
+/// About the time of a read.
 const GIVE_WAY: Duration = Duration::from_micros(200);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which of several receivers of the same storage a transfer goes to next. Pure.
+//! Chooses the next of several receivers of the same storage. Pure.
 
 use std::time::Duration;
 
@@ -6,26 +6,27 @@ use super::SessionError;
 use crate::io::control::Reason;
 use crate::io::flow::FlowError;
 
-/// Receivers that share the storage, in the order in which they were given.
+/// Receivers that share the storage, in the given order.
 #[derive(Debug)]
 pub(super) struct Receivers {
-    /// Of each, whether its host lost too much.
+    /// For each receiver, whether its host lost too much.
     contended: Vec<bool>,
     at: usize,
-    /// Sessions one after the other that brought nothing, since when, and whether one found the files locked.
+    /// Sessions in a row without progress, since when, and whether one of them found the files
+    /// locked.
     vain: usize,
     since: Option<Duration>,
     is_busy: bool,
-    /// The most that was known to be durable.
+    /// Most bytes that were reported as durable.
     durable_bytes: u64,
 }
 
-/// Why a session ended, as far as it says where to go.
+/// Why a session ended, as far as it matters for the next receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
-    /// The receiver is gone, or takes nothing: another may.
+    /// The receiver is gone, or refuses: another one may accept.
     Gone,
-    /// Another session has the partial files, perhaps one that does not know yet that it is over.
+    /// Another session has the partial files, and may not know yet that it is over.
     Busy,
     /// The receiver's host lost too much.
     Contended,
@@ -38,7 +39,7 @@ impl Why {
         match error {
             SessionError::Contended { .. } => Self::Contended,
             SessionError::Lost(_) | SessionError::Control(_) => Self::Gone,
-            // Of this one, or of the way to it.
+            // A problem of this receiver, or of the path to it.
             SessionError::Unsuited(_) | SessionError::System { .. } => Self::Gone,
             SessionError::Flow(FlowError::Silent(..)) => Self::Gone,
             SessionError::Refused { reason, .. } => match reason {
@@ -52,24 +53,26 @@ impl Why {
 }
 
 impl Receivers {
-    /// So many, one at least.
+    /// Starts with the first of `count` receivers, at least one.
     pub(super) fn new(count: usize) -> Self {
         let contended = vec![false; count.max(1)];
         Self { contended, at: 0, vain: 0, since: None, is_busy: false, durable_bytes: 0 }
     }
 
-    /// Which one it is at.
+    /// Index of the present receiver.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// Whether to leave this one if its host loses too much: each is left once for that, and for one that was not yet.
+    /// Whether to leave this receiver if its host loses too much. Each is left once for that, and
+    /// only for one that was not left yet.
     pub(super) fn may_leave(&self) -> bool {
         self.contended.iter().enumerate().any(|(index, contended)| index != self.at && !contended)
     }
 
-    /// So much was durable when a session ended for `error`: how long to wait before the next one begins at [`at`](Self::at); `None` if it is
-    /// of no use.
+    /// Chooses the receiver after a session that ended with `error` when `durable_bytes` were
+    /// durable. Returns how long to wait before the session at [`at`](Self::at) begins; `None` if
+    /// another session is of no use.
     pub(super) fn after(
         &mut self,
         now: Duration,
@@ -91,7 +94,8 @@ impl Receivers {
         }
         let is_waited_for = now.saturating_sub(since) < BUSY_MAX;
         if why == Why::Busy && is_waited_for && self.contended.get(self.at) == Some(&false) {
-            // The one before may still be at its end. If it was left for what its host loses, its lock is not waited for there.
+            // The session before may still be ending. If the other receivers were left because
+            // their hosts lose packets, its lock is awaited here.
             if !self.may_leave() {
                 return Some(BUSY_EVERY);
             }
@@ -104,7 +108,7 @@ impl Receivers {
         if self.vain < self.contended.len() {
             return Some(Duration::ZERO);
         }
-        // All were tried.
+        // All receivers were tried.
         self.vain = 0;
         (self.is_busy && is_waited_for).then_some(BUSY_EVERY)
     }
@@ -116,7 +120,7 @@ impl Receivers {
         self.at = self.next();
     }
 
-    /// The next one that was not left; if all were, the next.
+    /// The next receiver that was not left; if all were left, the next one.
     fn next(&self) -> usize {
         let count = self.contended.len();
         let mut others = (1..count).map(|step| (self.at + step) % count);
@@ -125,9 +129,10 @@ impl Receivers {
     }
 }
 
-/// A server of NFS keeps the locks of a host that died for the time of a lease, 90 s in Linux, and asks then.
+/// Longest wait for a lock. An NFS server keeps the locks of a dead host for the time of a lease,
+/// 90 s in Linux.
 const BUSY_MAX: Duration = Duration::from_secs(120);
-/// Each receiver waits for the lock itself for 3 s.
+/// Wait between tries; each receiver itself waits for the lock for 3 s.
 const BUSY_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -157,7 +162,7 @@ mod tests {
         assert_eq!((receivers.at(), receivers.after(NOW, &refused(Reason::Stopped), 0)), (1, Some(NOW)));
         assert_eq!((receivers.at(), receivers.after(NOW, &lost(), 0)), (2, None));
 
-        // Each brings something before it dies.
+        // Each makes progress before it dies.
         let mut receivers = Receivers::new(2);
         for durable in 1..10 {
             assert_eq!(receivers.at(), (durable as usize - 1) % 2);
@@ -211,7 +216,7 @@ mod tests {
         assert_eq!(receivers.after(BUSY_MAX, &refused(Reason::Busy), 0), Some(NOW));
         assert_eq!(receivers.at(), 0, "better such a host than none");
 
-        // Of two that were not left, both are asked.
+        // Two receivers were not left, and both are tried.
         let mut receivers = Receivers::new(3);
         assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
         for at in [1, 2, 1, 2] {
@@ -236,7 +241,7 @@ mod tests {
         assert!(receivers.may_leave());
         assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
         assert_eq!((receivers.at(), receivers.may_leave()), (1, false), "the other lost too much before");
-        // But better such a host than none.
+        // But a host that loses packets is better than none.
         assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
         assert_eq!((receivers.at(), receivers.may_leave()), (0, true));
         assert!(!Receivers::new(1).may_leave());

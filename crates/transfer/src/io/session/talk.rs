@@ -1,4 +1,4 @@
-//! The control connection while something else goes on.
+//! The control connection while other work runs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
@@ -9,21 +9,21 @@ use crate::files::FileError;
 use crate::io::control::{Channel, Message};
 use crate::io::flow::FlowError;
 
-/// How late the end of work in another thread is noticed while there is much to do,
+/// How late the end of work in another thread is noticed.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// and at the beginning and the end of a transfer, of which a short one consists,
+/// The same at the start and the end of a transfer, because a short transfer has nothing else.
 const LOOK_SOON: Duration = Duration::from_millis(1);
-/// for so long: of what lasts longer, 10 ms are a tenth at most.
+/// How long the shorter interval lasts: of longer work, 10 ms are a tenth at most.
 const SOON_FOR: Duration = Duration::from_millis(100);
 
-/// How often to look.
+/// Intervals at which to check whether other work has ended.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     soon_since: Option<Instant>,
 }
 
 impl Looks {
-    /// If the end `is_soon`, more often for a while.
+    /// The next interval, shorter for a while if the end `is_soon`.
     pub(super) fn every(&mut self, is_soon: bool) -> Duration {
         if !is_soon {
             self.soon_since = None;
@@ -34,7 +34,7 @@ impl Looks {
     }
 }
 
-/// Work in a thread of its own.
+/// Starts work in a thread of its own.
 pub(super) fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
@@ -42,15 +42,16 @@ pub(super) fn spawn<T: Send + 'static>(
     Builder::new().name(name.into()).spawn(work).map_err(SessionError::system("a thread"))
 }
 
-/// What work came to; waits for it.
+/// Waits for work and returns its result.
 pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, SessionError> {
     work.join().unwrap_or_else(|_| Err(SessionError::broken()))
 }
 
-/// Waits for work, and keeps the other end informed that this one lives. It may say nothing meanwhile.
+/// Waits for work, while pings show the other end that this end is alive. The other end must not
+/// send anything else meanwhile.
 ///
-/// `is_over` is set for the work when the other end is gone, or `stop` is set. What cannot be
-/// interrupted then is waited for in any case: what it came to is what counts.
+/// `is_over` is set for the work when the other end is gone, or `stop` is set. Work that cannot be
+/// interrupted then is awaited in any case, and its error precedes that of the connection.
 pub(super) fn meanwhile<T>(
     channel: &mut Channel,
     work: JoinHandle<Result<T, SessionError>>,
@@ -78,7 +79,8 @@ pub(super) fn meanwhile<T>(
     }
 }
 
-/// Says something. Where that cannot be, the other end may have ended it meanwhile: then what it said is why.
+/// Sends a message. If that fails, the other end may have refused meanwhile: then its reason is the
+/// error.
 pub(super) fn say(channel: &mut Channel, message: &Message) -> Result<(), SessionError> {
     channel.send(message).map_err(|error| match channel.receive(Duration::ZERO) {
         Err(why) => SessionError::lost(why),
@@ -90,7 +92,7 @@ pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), SessionError> {
     if stop.load(Ordering::Relaxed) { Err(FlowError::Stopped.into()) } else { Ok(()) }
 }
 
-/// Of a message, for people.
+/// Name of a message, for people.
 pub(super) fn name(message: &Message) -> &'static str {
     match message {
         Message::Hello { .. } => "Hello",

@@ -1,4 +1,4 @@
-//! Receiving: trains as they come, each with what the kernel knows of it.
+//! Receiving: trains as they arrive, each with what the kernel reports of it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -8,53 +8,57 @@ use nix::errno::Errno;
 
 use super::{Counts, passes};
 
-/// Where trains are received into.
+/// Buffers that trains are received into.
 #[derive(Debug)]
 pub struct Inbox {
     slots: Vec<Slot>,
     filled: usize,
 }
 
-/// A train that came.
+/// A train that was received.
 #[derive(Debug)]
 pub struct Received<'a> {
-    /// One datagram after the other.
+    /// Its datagrams, one after the other.
     pub bytes: &'a mut [u8],
-    /// Bytes of each; the last may be shorter. Never 0.
+    /// Bytes of each datagram; the last may be shorter. Never 0.
     pub segment: usize,
     pub from: SocketAddr,
-    /// When the kernel took it in, which for a train is after its last packet. The wall clock: it can be set.
+    /// When the kernel received it; a train, after its last packet. This is wall-clock time, which
+    /// can be set.
     pub at: Option<SystemTime>,
-    /// Whether it was marked as congested (the trains of a kernel are all marked or all not).
+    /// Whether it was marked as congested. In a train, all datagrams are marked, or none is.
     pub is_marked: Option<bool>,
-    /// What the socket dropped before this one was queued, wrapping; `Some(0)` where the kernel is silent because it is none, `None` where it does not count.
-    /// A train that was dropped counts once, however many datagrams it had.
+    /// Count of datagrams that the socket dropped before this one was queued, wrapping. `Some(0)`
+    /// if the kernel reports nothing because there are none; `None` if it does not count. A train
+    /// that was dropped counts once, however many datagrams it had.
     pub drops: Option<u32>,
 }
 
 impl Inbox {
-    /// For so many trains, of 64 KiB each; at least one.
+    /// Creates buffers for `trains` trains of 64 KiB each, at least one.
     pub fn new(trains: usize) -> Self {
         let slots = (0..trains.max(1)).map(|_| Slot::new()).collect();
         Self { slots, filled: 0 }
     }
 
-    /// What was received last.
+    /// Trains of the last receive call.
     pub fn received(&mut self) -> impl Iterator<Item = Received<'_>> {
         self.slots.iter_mut().take(self.filled).map(Slot::received)
     }
 
-    /// Bytes of a train's buffer. Below the largest datagram of IP, coalesced trains would be cut without an error.
+    /// Bytes of a train's buffer. With fewer than IP's largest datagram, joined trains would be cut
+    /// without an error.
     pub const TRAIN_BYTES: usize = 1 << 16;
 
-    /// Fills slots by calls of which each fills one, or says that what came is of no use.
+    /// Fills slots with calls that each fill one slot, or return `false` if what arrived cannot be
+    /// used.
     pub(super) fn receive(
         &mut self,
         counts: &mut Counts,
         mut fill: impl FnMut(&mut Slot, &mut Counts) -> nix::Result<bool>,
     ) -> io::Result<usize> {
         self.filled = 0;
-        // So many calls, whatever they bring: a flood of errors ends too.
+        // At most this many calls, whatever they return: a flood of errors ends too.
         for _ in 0..self.slots.len() {
             let Some(slot) = self.slots.get_mut(self.filled) else { break };
             match fill(slot, counts) {
@@ -63,7 +67,8 @@ impl Inbox {
                 Err(Errno::EAGAIN) if self.filled == 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
-                // By ICMP, of a datagram that was sent: the next one that is as large meets it as well.
+                // By ICMP, for a datagram that was sent: the next one of this length meets the
+                // error as well.
                 Err(error) if passes(error) || error == Errno::EMSGSIZE => counts.passing(error),
                 Err(error) => return Err(error.into()),
             }
@@ -72,7 +77,7 @@ impl Inbox {
     }
 }
 
-/// A train's buffer, and what came into it.
+/// Buffer of a train, and what was received into it.
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) buffer: Box<[u8]>,

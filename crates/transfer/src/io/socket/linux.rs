@@ -1,4 +1,4 @@
-//! Linux's own way, by `nix`: trains in both directions, and the count of drops.
+//! The calls of Linux, through `nix`: trains in both directions, and the count of drops.
 
 pub(super) mod inbox;
 pub(super) mod options;

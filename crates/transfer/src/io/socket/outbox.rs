@@ -1,4 +1,4 @@
-//! Sending: trains in one piece where the path takes them, datagrams one by one elsewhere.
+//! Sending: trains in one piece if the path accepts them, datagrams one by one otherwise.
 
 #[cfg(test)]
 mod tests;
@@ -12,21 +12,21 @@ use super::{Abilities, Counts, passes};
 /// Datagrams of equal length, of which the last may be shorter.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
-    /// One after the other.
+    /// The datagrams, one after the other.
     pub bytes: &'a [u8],
-    /// Bytes of each. 0 is as if there was one.
+    /// Bytes of each datagram; 0 means that there is only one.
     pub segment: usize,
 }
 
-/// What sending remembers from call to call.
+/// State of sending between calls.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    /// A train of which a part was sent, and how many bytes.
+    /// A train that was sent in part, and how many bytes were.
     begun: Option<(Mark, usize)>,
 }
 
 impl Outbox {
-    /// Sends by a call that says how many messages of its batch it sent: at least one.
+    /// Sends with `call`, which returns how many messages of its batch it sent, at least one.
     pub(super) fn send(
         &mut self,
         trains: &[Train<'_>],
@@ -35,9 +35,10 @@ impl Outbox {
         mut call: impl FnMut(&Batch<'_>) -> nix::Result<usize>,
     ) -> io::Result<usize> {
         let mut cursor = Cursor { train: 0, offset: self.offset_of(trains) };
-        // Whether this call failed already: errors of earlier datagrams show only once.
+        // Whether this call failed already: errors of earlier datagrams appear only once.
         let mut has_failed = false;
-        // Whether a train was refused, and its first datagram is to show why: for being a train, or for its size.
+        // Whether a train was refused, so that its first datagram is sent alone to find the reason:
+        // that it is a train, or its length.
         let mut is_alone = false;
         let ended = loop {
             let batch = Batch::of(trains, cursor, *abilities, is_alone);
@@ -80,7 +81,7 @@ impl Outbox {
         }
     }
 
-    /// Bytes of the first train that went already.
+    /// Bytes of the first train that were sent before.
     fn offset_of(&mut self, trains: &[Train<'_>]) -> usize {
         match (self.begun.take(), trains.first()) {
             (Some((mark, offset)), Some(train)) if mark == Mark::of(train) => offset,
@@ -89,13 +90,14 @@ impl Outbox {
     }
 }
 
-/// Whether the kernel refuses to cut a train: no checksum offload (EIO), a card or a tunnel that cannot (EOPNOTSUPP), or
-/// a segment that the path does not take (EINVAL, or EMSGSIZE, by the kernel's age): `udp_send_skb` of `net/ipv4/udp.c`.
+/// Whether the kernel refuses to cut a train: no checksum offload (EIO), a card or a tunnel that
+/// cannot (EOPNOTSUPP), or a segment that the path does not accept (EINVAL or EMSGSIZE, depending
+/// on the kernel): `udp_send_skb` of `net/ipv4/udp.c`.
 fn refuses_trains(error: Errno) -> bool {
     matches!(error, Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP)
 }
 
-/// Where sending is: what is before it was sent.
+/// Position of sending: what is before it was sent.
 #[derive(Clone, Copy)]
 struct Cursor {
     train: usize,
@@ -107,7 +109,7 @@ impl Cursor {
         trains.get(self.train).and_then(|train| train.bytes.get(self.offset..))
     }
 
-    /// So many bytes on, and past trains that have no more.
+    /// Advances by `bytes`, and past trains that have no more.
     fn past(mut self, trains: &[Train<'_>], mut bytes: usize) -> Self {
         while let Some(rest) = self.rest(trains) {
             if bytes < rest.len() {
@@ -121,7 +123,7 @@ impl Cursor {
     }
 }
 
-/// Tells one train from another well enough: sealed datagrams begin with their numbers.
+/// Identifies a train well enough: sealed datagrams begin with their numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     bytes: usize,
@@ -141,7 +143,7 @@ impl Mark {
 pub(super) struct Batch<'a> {
     pub(super) messages: [[IoSlice<'a>; 1]; MESSAGES],
     count: usize,
-    /// What the kernel cuts them into, if any is to be cut.
+    /// Length of the segments into which the kernel cuts them, if any is to be cut.
     pub(super) segment: Option<u16>,
 }
 
@@ -157,7 +159,7 @@ impl<'a> Batch<'a> {
                 if alone { 1 } else { abilities.train_max.min(abilities.train_bytes_max / segment).max(1) };
             let bytes = segment.saturating_mul(datagrams).min(rest.len());
             let cut = if bytes > segment { u16::try_from(segment).ok() } else { None };
-            // A datagram on its own is not cut, and so may go along with trains of longer ones.
+            // A single datagram is not cut, so it may be sent along with trains of longer ones.
             let fits = match (batch.segment, cut) {
                 (before, Some(_)) => batch.count == 0 || before == cut,
                 (Some(before), None) => bytes <= usize::from(before),
@@ -188,5 +190,6 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Messages of one call: as many as datagrams of a train, so that a train sent one by one is one call as well.
+/// Messages of one call: as many as the datagrams of a train, so that a train sent one by one takes
+/// one call as well.
 pub(super) const MESSAGES: usize = 64;

@@ -1,7 +1,9 @@
-//! The way that is the same on all Unix systems, by quinn-udp: marks in both directions, and what else the system has.
+//! The calls that are the same on all Unix systems, through quinn-udp: marks in both directions,
+//! and what else the system has.
 //!
-//! The socket is not connected: BSD's sockets take no address with a datagram then, and quinn-udp gives one with each. So what does
-//! not come from the peer is left out here, and an ICMP error of a datagram is not told.
+//! The socket is not connected: BSD's sockets then accept no address with a datagram, and quinn-udp
+//! passes one with each. So datagrams from others than the peer are dropped here, and ICMP errors
+//! are not reported.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -15,7 +17,7 @@ use super::inbox::Slot;
 use super::outbox::Batch;
 use super::{Abilities, SocketConfig};
 
-/// What quinn-udp knows of a socket.
+/// State of quinn-udp for a socket.
 #[derive(Debug)]
 pub(super) struct Portable {
     state: UdpSocketState,
@@ -24,7 +26,7 @@ pub(super) struct Portable {
 }
 
 impl Portable {
-    /// A bound and non-blocking socket, and what it can do.
+    /// Creates a bound and non-blocking socket, with its abilities.
     pub(super) fn bind(
         at: SocketAddr,
         config: SocketConfig,
@@ -35,9 +37,10 @@ impl Portable {
         }
         ask_for_buffers(&socket, config.buffer_bytes);
         socket.bind(&at.into())?;
-        // It makes the socket non-blocking.
+        // This makes the socket non-blocking.
         let state = UdpSocketState::new((&socket).into())?;
-        // quinn-udp 0.6 has no room for all that Linux tells of a train: with the time there, the mark is cut off.
+        // quinn-udp 0.6 has too little space for all that Linux reports of a train: with the time,
+        // the mark is cut off.
         #[cfg(target_os = "linux")]
         nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::ReceiveTimestampns, &false)?;
         let abilities = Abilities {
@@ -45,7 +48,7 @@ impl Portable {
             train_bytes_max: V4_BYTES_MAX,
             receives_trains: state.gro_segments() > 1,
             has_drops: false,
-            // macOS does not tell those of IPv4 to sockets of both families.
+            // macOS does not report marks of IPv4 to sockets of both families.
             has_marks: !at.is_ipv6() || !cfg!(target_vendor = "apple"),
             has_times: false,
             receive_buffer_bytes: socket.recv_buffer_size()?,
@@ -54,11 +57,12 @@ impl Portable {
         Ok((socket, Self { state, is_v6: at.is_ipv6(), ecn }, abilities))
     }
 
-    /// The largest datagram's bytes that are tried: the system is not asked for the path's largest packet, so it is that of Ethernet, or
-    /// what every path takes where packets may be cut on the way.
+    /// Most bytes of a datagram that are tried. The path's limit is not requested from the system,
+    /// so it is that of Ethernet, or what every path accepts if packets may be fragmented on the
+    /// way.
     pub(super) fn datagram_bytes_max(&self, peer: SocketAddr) -> usize {
         let is_v4 = peer.ip().to_canonical().is_ipv4();
-        // "Don't fragment" is said by the socket's own family alone, but on Linux.
+        // Outside Linux, "don't fragment" applies to the socket's own family only.
         let may_be_cut = self.state.may_fragment()
             || (is_v4 && self.is_v6 && !cfg!(target_os = "linux"))
             || (is_v4 && cfg!(any(target_os = "openbsd", target_os = "netbsd", target_os = "dragonfly")));
@@ -69,7 +73,7 @@ impl Portable {
         }
     }
 
-    /// How many messages were sent: at least one.
+    /// Sends messages of a batch; returns how many, at least one.
     pub(super) fn send(
         &self,
         batch: &Batch<'_>,
@@ -89,14 +93,14 @@ impl Portable {
             match self.state.try_send(socket.into(), &transmit) {
                 Ok(()) => sent += 1,
                 Err(error) if sent == 0 => return Err(errno(&error)),
-                // It meets the next call, too.
+                // The next call meets this error, too.
                 Err(_) => break,
             }
         }
         Ok(sent)
     }
 
-    /// One train; false where it is not the peer's.
+    /// Receives one train; `false` if it is not from the peer.
     pub(super) fn fill(
         &self,
         slot: &mut Slot,
@@ -125,7 +129,8 @@ impl Portable {
     }
 }
 
-/// Whether both are the same host's port. What IPv6's addresses say beside it, a flow and an interface, only one may say.
+/// Whether both have the same address and port. The flow and the interface of IPv6 are ignored,
+/// because only one of them may have these.
 fn is_alike(one: SocketAddr, other: SocketAddr) -> bool {
     (one.ip().to_canonical(), one.port()) == (other.ip().to_canonical(), other.port())
 }
@@ -134,7 +139,8 @@ fn errno(error: &io::Error) -> Errno {
     error.raw_os_error().map_or(Errno::UnknownErrno, Errno::from_raw)
 }
 
-/// As large as the system gives: Linux gives less than was asked, others refuse what is too much. What they had is left then.
+/// Sets the buffers as large as the system allows. Linux gives less than requested; other systems
+/// refuse too much, and then half of it is tried. If all is refused, the default stays.
 fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) {
     type Ask = fn(&socket2::Socket, usize) -> io::Result<()>;
     let asks: [Ask; 2] = [socket2::Socket::set_recv_buffer_size, socket2::Socket::set_send_buffer_size];
@@ -147,9 +153,10 @@ fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) {
     }
 }
 
-/// Of an Ethernet's frame: most paths take it, and for those that do not, the flow goes on with shorter ones.
+/// Bytes of an Ethernet packet. Most paths accept it; on the others, the flow continues with
+/// shorter ones.
 const ETHERNET_BYTES: usize = 1500;
-/// What every path takes that QUIC goes over (RFC 9000 §14.1).
+/// Bytes that every path of QUIC accepts (RFC 9000 §14.1).
 const DATAGRAM_BYTES_SAFE: usize = 1200;
-/// Less than that is the default everywhere.
+/// Least buffer that is tried: every system's default is larger.
 const BUFFER_BYTES_MIN: usize = 4096;

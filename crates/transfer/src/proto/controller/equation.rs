@@ -1,4 +1,5 @@
-//! A rate by an equation over the rate of loss events: RFC 5348's sender, with the equation left open.
+//! Rate from an equation over the loss event rate: the sender of RFC 5348 with a replaceable
+//! equation.
 
 use std::time::Duration;
 
@@ -8,24 +9,26 @@ use super::history::{LossHistory, Run};
 use super::limits::{START_BYTES, floor_bytes_s, packet_bytes, positive, round_trip_s};
 use super::{Controller, RATE_MAX_BYTES_S, Response, Seen};
 
-/// RFC 5348 §4, the sender: of its §4.5 and §5.5, which are optional, nothing. Its slow start doubles the rate each round trip, here
-/// spread over the round trip, for feedback comes more often than once.
+/// Sender of RFC 5348 §4, without the optional parts of §4.5 and §5.5.
+///
+/// Slow start doubles the rate each round trip. The growth is spread over the round trip, because
+/// feedback comes more often than once in it.
 #[derive(Debug)]
 pub struct Equation {
     response: Response,
-    /// What may be sent before a round trip is known (bytes).
+    /// Bytes that may be sent before the first round-trip time is known.
     start_bytes: u64,
     packet_bytes: f64,
-    /// `None` before the first feedback.
+    /// Smoothed round-trip time (s); `None` before the first feedback.
     round_trip_s: Option<f64>,
-    /// `None` while the window of the start limits, later bytes a second.
+    /// Sending rate (bytes a second); `None` while the initial window limits.
     rate: Option<f64>,
-    /// What the equation gives (bytes a second); infinite without a loss.
+    /// Result of the equation (bytes a second); infinite before the first loss.
     equation: f64,
     received: Received,
     history: LossHistory,
     settled: u64,
-    /// When the rate was raised last.
+    /// When the rate was set last.
     raised: Duration,
 }
 
@@ -69,36 +72,38 @@ impl Controller for Equation {
         let received = self.received.greatest();
         match (self.round_trip_s, self.rate) {
             (Some(_), Some(_)) if self.equation.is_finite() => {
-                // Either twice what arrives limited the rate, or the equation did.
+                // The rate was limited either by twice what arrives, or by the equation.
                 let limit = if 2.0 * received < self.equation { received } else { 0.5 * self.equation };
                 let limit = limit.max(floor_bytes_s(self.packet_bytes));
                 self.received.replace(0.5 * limit);
                 self.rate = Some(self.bounded(self.equation.min(limit)));
             }
-            // Before a round trip is known, as if it were a second (RFC 6298 §2.1).
+            // Before the first round-trip time, one of 1 s is assumed (RFC 6298 §2.1).
             (_, rate) => self.rate = Some(self.bounded(0.5 * rate.unwrap_or(self.start_bytes as f64))),
         }
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        // Before a round trip is known the window limits.
+        // Before the first round-trip time, the window limits.
         self.rate.unwrap_or(f64::INFINITY)
     }
 
     fn window_bytes(&self) -> u64 {
-        // The rate alone limits, once there is one.
+        // Once there is a rate, it alone limits.
         if self.round_trip_s.is_none() { self.start_bytes } else { u64::MAX }
     }
 }
 
 impl Equation {
-    /// `highspeed`: the paper's modification of TFRC (Dickens §2.1) with the estimator that TFRC has: X = s w(p) / R with RFC 3649 §5's w, p
-    /// from the last eight loss intervals (RFC 5348 §5), at most twice what arrives.
+    /// `highspeed`: X = s w(p) / R with w of RFC 3649 §5, at most twice what arrives. p comes from
+    /// the last eight loss intervals (RFC 5348 §5). It is the paper's modification of TFRC (Dickens
+    /// §2.1) with the estimator of TFRC.
     pub fn highspeed() -> Self {
         Self::new(Response::HighSpeed, START_BYTES)
     }
 
-    /// `tfrc`: RFC 5348 as it is, fair to TCP, and as slow where round trips are long.
+    /// `tfrc`: RFC 5348 unchanged. It is fair to TCP, and as slow as TCP where round trips are
+    /// long.
     pub fn tfrc() -> Self {
         Self::new(Response::Tfrc, TFRC_START_BYTES)
     }
@@ -118,28 +123,30 @@ impl Equation {
         }
     }
 
-    /// Loss events a packet.
+    /// Loss events per packet (0 to 1).
     pub(super) fn event_rate(&self) -> f64 {
         self.history.rate(self.settled)
     }
 
     fn take_losses(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
-        // RFC 5348 §6.3.1: the interval with which the equation gives the highest rate received so far, which is half of the highest that
-        // was sent; half a packet a round trip where nothing came before the first loss.
+        // RFC 5348 §6.3.1: the first interval is the one for which the equation gives the highest
+        // rate received so far, which is half of the highest rate sent. If nothing arrived before
+        // the first loss, half a packet a round trip is assumed.
         let reached = (self.received.greatest() * round_trip / self.packet_bytes).max(0.5);
         let reached = if reached.is_finite() { reached } else { 0.5 };
         let first_interval = 1.0 / self.response.rate(reached);
         let mut lost = |run| self.history.lost(run, Duration::from_secs_f64(round_trip), first_interval);
         for loss in seen.losses {
-            // A run's packets were sent one after the other at the rate of now, and all of them before now.
+            // The packets of a run were sent one after the other at the current rate, all before
+            // now.
             let by_rate = self.packet_bytes / self.rate.unwrap_or(f64::INFINITY);
             let by_time = now.saturating_sub(loss.sent).as_secs_f64() / f64::from(loss.packets.max(1));
             let spacing = Duration::try_from_secs_f64(by_rate.min(by_time)).unwrap_or_default();
             lost(Run { at: loss.at, packets: loss.packets.into(), sent: loss.sent, spacing });
         }
         if 0 < seen.marked_packets {
-            // RFC 5348 §5.1, RFC 3168 §6.1.2: a mark is a loss at once. Which of the packets of this feedback had it is not told: the newest
-            // was sent a round trip ago.
+            // RFC 5348 §5.1, RFC 3168 §6.1.2: a mark counts as a loss at once. Feedback does not
+            // name the marked packet; the newest one was sent a round trip ago.
             let sent = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
             let at = seen.settled_packets.saturating_sub(1);
             lost(Run { at, packets: 1, sent, spacing: Duration::ZERO });
@@ -165,24 +172,26 @@ impl Equation {
     }
 }
 
-/// RFC 5348 §4.2: W_init = min(4 s, max(2 s, 4380)) bytes, which is 4380 for packets of 1095 to 2190 bytes.
+/// RFC 5348 §4.2: W_init = min(4 s, max(2 s, 4380)) bytes, which is 4380 for packets of 1095 to
+/// 2190 bytes.
 const TFRC_START_BYTES: u64 = 4380;
 
-/// What arrived (bytes a second): RFC 5348's `X_recv_set`, the highest of the present and the last round trip.
+/// Receive rate (bytes a second): `X_recv_set` of RFC 5348, the highest of the current and the
+/// previous round trip.
 #[derive(Debug, Default)]
 struct Received {
-    /// `None` while nothing was measured, which is as if infinitely much arrived (RFC 5348 §4.2).
+    /// `None` before the first measurement, which counts as an infinite rate (RFC 5348 §4.2).
     present: Option<f64>,
     last: Option<f64>,
-    /// When the present round trip began.
+    /// When the current round trip began.
     since: Duration,
-    /// Bytes acknowledged since, for slow start.
+    /// Start of the current part of a round trip, and bytes acknowledged since; for slow start.
     part: (Duration, u64),
 }
 
 impl Received {
-    /// What this feedback says of it. While the rate still grows by the round trip, a mean over a whole one is so old that the rate could
-    /// only grow by half: then over a quarter of one as well.
+    /// Receive rate that this feedback shows. In slow start it is also measured over a quarter of a
+    /// round trip: the mean over a whole one is so old that the rate could grow only by half.
     fn measure(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64, is_start: bool) -> Option<f64> {
         let told = seen.delivery.and_then(|delivery| positive(delivery.bytes_s));
         if !is_start {
@@ -211,7 +220,7 @@ impl Received {
         self.keep(measured);
     }
 
-    /// Without forgetting: RFC 5348's `Maximize X_recv_set`.
+    /// Adds a measurement without forgetting older ones: `Maximize X_recv_set` of RFC 5348.
     fn keep(&mut self, measured: f64) {
         self.present = self.present.max_by_value(Some(measured));
     }
@@ -226,7 +235,7 @@ impl Received {
     }
 }
 
-/// The larger of two that may be absent.
+/// Maximum of two values of which either may be absent.
 trait MaxByValue {
     fn max_by_value(self, other: Self) -> Self;
 }

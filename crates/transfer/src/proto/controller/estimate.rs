@@ -1,6 +1,7 @@
-//! Rates of lost packets, rather than of loss events.
+//! Loss rate in packets rather than in loss events.
 
-/// All packets lost of all sent since the start: the paper does not define its long-term loss rate (Dickens §2.2), this is how we read it.
+/// Packets lost divided by packets sent, since the start. The paper does not define its long-term
+/// loss rate (Dickens §2.2); this is our reading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cumulative {
     packets: u64,
@@ -8,13 +9,13 @@ pub struct Cumulative {
 }
 
 impl Cumulative {
-    /// So many more packets, of which so many were lost.
+    /// Counts `packets` more packets, of which `lost` were lost.
     pub fn record(&mut self, packets: u64, lost: u64) {
         self.packets = self.packets.saturating_add(packets);
         self.lost = self.lost.saturating_add(lost);
     }
 
-    /// Losses a packet, 0 to 1; 0 where there was none so far.
+    /// Lost packets per packet, 0 to 1; 0 before the first loss.
     pub fn rate(&self) -> f64 {
         if self.lost == 0 { 0.0 } else { (self.lost as f64 / self.packets as f64).min(1.0) }
     }

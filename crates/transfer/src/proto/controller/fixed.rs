@@ -1,12 +1,12 @@
-//! A rate that somebody else chose.
+//! A fixed rate that the user chose.
 
 use std::time::Duration;
 
 use super::limits::{Silence, packet_bytes};
 use super::{Config, Controller, Seen};
 
-/// Sends at one rate whatever the network loses: for links that nobody else uses. It keeps to what every sender must, and falls silent
-/// when the receiver does (RFC 5348 §4.4).
+/// Sends at one rate whatever the network loses: for links without other users. If no feedback
+/// comes, the rate halves as RFC 5348 §4.4 requires.
 #[derive(Debug)]
 pub struct Fixed {
     bytes_s: f64,
@@ -15,7 +15,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// At [`Config::rate_bytes_s`].
+    /// Sends at [`Config::rate_bytes_s`].
     pub fn new(config: Config) -> Self {
         Self {
             bytes_s: config.rate(),

@@ -1,4 +1,4 @@
-//! Keeps a sender from throwing packets away at a receiver's host.
+//! Limits the rate to what the receiver's host can read.
 
 mod floor;
 
@@ -10,12 +10,13 @@ use super::limits::{Silence, packet_bytes, positive, round_trip_s};
 use super::{Controller, Delivery, RATE_MAX_BYTES_S, Seen};
 use floor::{Floor, Period};
 
-/// Caps a controller's rate at what the receiver drains.
+/// Caps a controller's rate at the receiver's drain rate.
 ///
-/// Losses by the host are no congestion and do not enter the controller's history, but sending faster than the host reads only throws
-/// packets away: when it loses some, the rate falls at once to a little less than it drains, and then opens again, slowly. Where that only
-/// moves less – a host that does not read at all for a while loses the same share at any rate – it goes back. In a hybrid
-/// window (Dickens §7.1) the network's losses reach the controller and the cap applies as well.
+/// Host losses are not congestion and do not enter the controller's loss history, but packets that
+/// the host cannot read are wasted. After a host loss the rate falls at once to slightly below the
+/// drain rate, and then opens again slowly. If a lower rate only moves less data, the cap goes back
+/// up: a host that does not read at all for a while loses the same share at any rate. In a hybrid
+/// window (Dickens §7.1) network losses reach the controller and the cap applies as well.
 #[derive(Debug)]
 pub struct Governor {
     inner: Box<dyn Controller>,
@@ -25,8 +26,8 @@ pub struct Governor {
     silence: Silence,
 }
 
-/// The highest rate at which data came through (bytes a second), of this tenth of a second and the one before: over less, a host that is
-/// about to read again would pass for one that hardly does.
+/// Highest delivery rate (bytes a second) of the current tenth of a second and the one before. Over
+/// less time, a host that is about to read again would look like one that hardly reads.
 #[derive(Debug, Default)]
 struct Delivered {
     since: Duration,
@@ -50,21 +51,20 @@ impl Delivered {
     }
 }
 
-/// What the receiver is taken to drain, while its host is a limit.
+/// Assumed drain rate while the receiver's host is a limit.
 #[derive(Debug)]
 struct Cap {
     bytes_s: f64,
-    /// When the host lost packets last.
+    /// When the host last lost packets.
     lost: Duration,
-    /// Until when the cap has been opened.
+    /// Time up to which the cap has been opened.
     opened: Duration,
     floor: Floor,
     tally: Tally,
-    /// What came through in the last period (bytes a second) if the host lost packets in it, else 0.
+    /// Acknowledged bytes a second in the last period if the host lost packets in it, else 0.
     goodput: f64,
 }
 
-/// What a period counts.
 #[derive(Debug)]
 struct Tally {
     since: Duration,
@@ -81,14 +81,14 @@ impl Tally {
 
     fn count(&mut self, now: Duration, seen: &Seen<'_>, packet_bytes: f64, rate: f64) {
         let passed = now.saturating_sub(self.until).as_secs_f64();
-        // Before the cap there may be none.
+        // Without a cap the rate may be infinite.
         self.offered_bytes += if rate.is_finite() { rate * passed } else { 0.0 };
         self.until = now;
         self.acked_bytes += seen.acked_bytes as f64;
         self.lost_bytes += seen.host_lost_packets as f64 * packet_bytes;
     }
 
-    /// The period, if it is over.
+    /// The finished period, or `None` if it is not over.
     fn period(&self, round_trip: f64) -> Option<Period> {
         let passed = self.until.saturating_sub(self.since).as_secs_f64();
         let lost_share = self.lost_bytes / (self.acked_bytes + self.lost_bytes).max(1.0);
@@ -111,13 +111,14 @@ impl Governor {
         }
     }
 
-    /// What the receiver is taken to drain (bytes a second); `None` while its host is no limit.
+    /// The cap in bytes a second; `None` while the host is not a limit.
     pub fn cap_bytes_s(&self) -> Option<f64> {
         self.cap.as_ref().map(|cap| cap.bytes_s)
     }
 
     fn close(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
-        // Where the receiver does not tell, what came through while it lost packets is what it drained.
+        // If the receiver reports no drain rate, it drained what was delivered while it lost
+        // packets.
         let told = positive(seen.drain_bytes_s as f64);
         let drained =
             told.or_else(|| self.delivered.greatest()).or_else(|| positive(0.5 * self.rate_bytes_s()));
@@ -136,7 +137,8 @@ impl Governor {
         (cap.lost, cap.opened) = (now, now);
     }
 
-    /// Counts what came of the rate, and changes it for a while where it is not known whether another is better.
+    /// Counts what the current rate delivered, and starts and ends trials of other rates
+    /// ([`Floor`]).
     fn judge(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64, rate: f64) {
         let (packet_bytes, inner) = (self.packet_bytes, self.inner.rate_bytes_s());
         let Some(cap) = &mut self.cap else { return };
@@ -153,7 +155,7 @@ impl Governor {
     fn open(&mut self, now: Duration, round_trip: f64) {
         let Some(cap) = &mut self.cap else { return };
         let turn = round_trip.max(STALL_S);
-        // After a silence nothing is known of the time that passed.
+        // Nothing is known of a longer silence, so it counts as one turn.
         let turns = (now.saturating_sub(cap.opened).as_secs_f64() / turn).min(1.0);
         cap.bytes_s *= exp(OPENING * turns);
         cap.opened = now;
@@ -169,7 +171,8 @@ impl Controller for Governor {
         self.packet_bytes = packet_bytes(seen);
         self.silence.end();
         self.delivered.update(now, seen);
-        // A controller that does not use its rate must not raise it: as if there had been too little to send.
+        // A controller must not raise a rate that it does not use: while capped, samples count as
+        // limited by the sender.
         let (is_capped, rate) = (self.is_capped(), self.rate_bytes_s());
         let limited =
             |delivery: Delivery| Delivery { is_limited: delivery.is_limited || is_capped, ..delivery };
@@ -191,7 +194,8 @@ impl Controller for Governor {
     fn rate_bytes_s(&self) -> f64 {
         let inner = self.inner.rate_bytes_s();
         match &self.cap {
-            // The controller halved its own rate for the silence; the cap must not hide that.
+            // The controller halved its rate for the silence. The cap must not hide that, so it is
+            // halved, too.
             Some(cap) => inner.min(self.silence.of(cap.bytes_s, self.packet_bytes)),
             None => inner,
         }
@@ -206,23 +210,27 @@ impl Controller for Governor {
     }
 }
 
-/// How far below what it drains the cap begins: at 1 no queue that built up would drain, and the next packet would be lost again. A
-/// fiftieth costs at most half of that in the mean, while it is won back.
+/// Cap after a host loss, as a share of the drain rate. At 1, a queue that has built up would not
+/// drain, and the next packet would be lost again. The missing 2 % cost at most 1 % on average,
+/// while the cap opens again.
 const BELOW: f64 = 0.98;
 
-/// By what part the cap opens a turn. When it is above the drained rate by a part e, host loss is heard of after about two turns, in which
-/// 2 e of the rate is thrown away; e was e / 0.0025 turns in the making, however large the buffers are. So 0.5 % is thrown away of what is
-/// sent, at the most.
+/// Share by which the cap opens in one turn. If the cap exceeds the drain rate by a share e, the
+/// host loss is reported after about two turns, in which 2 e of the rate is wasted. The excess took
+/// e / 0.0025 turns to build up, however large the buffers are. So at most 0.5 % of what is sent is
+/// wasted.
 const OPENING: f64 = 0.0025;
 
-/// A turn is a round trip, but at least so long (s): a receiver that is not scheduled does not send feedback either, and waits for as
-/// long as a few time slices of others (Linux: 2.8 ms each and more).
+/// Least length of a turn (s); otherwise a turn is a round trip. A receiver that is not scheduled
+/// sends no feedback, and it waits for a few time slices of other processes (Linux: at least 2.8 ms
+/// each).
 const STALL_S: f64 = 0.01;
 
-/// Without a host loss for so many turns, in which the cap opened by 1.9, and for so long (s), the contention is over: a compiler or a
-/// backup beside would have filled any buffer by then.
+/// The contention is over after this many turns and this many seconds without a host loss. The cap
+/// opens by a factor of 1.9 meanwhile; a compiler or a backup on the host would have filled any
+/// buffer by then.
 const QUIET_TURNS: f64 = 256.0;
 const QUIET_S: f64 = 10.0;
 
-/// The period of a CPU quota (s; Linux's `cpu.max`), and many turns of a scheduler.
+/// Period of a CPU quota (s; Linux's `cpu.max`), and many time slices of a scheduler.
 const QUOTA_S: f64 = 0.1;

@@ -1,22 +1,22 @@
-//! Losses grouped to events, and how many events there are a packet (RFC 5348 §5).
+//! Groups losses into loss events, and computes loss events per packet (RFC 5348 §5).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Packets lost in a row.
+/// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The number of the first, in a count without those that others lost.
+    /// Number of its first packet, in a count without host losses.
     pub at: u64,
     pub packets: u64,
-    /// When the first was sent.
+    /// When its first packet was sent.
     pub sent: Duration,
-    /// How long after each the next was sent.
+    /// Time between the sending of one packet and the next.
     pub spacing: Duration,
 }
 
 impl Run {
-    /// What is left without the first so many.
+    /// The run without its first `packets` packets.
     fn skip(self, packets: u64) -> Self {
         let nanos = self.spacing.as_nanos().saturating_mul(u128::from(packets));
         let later = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -28,7 +28,7 @@ impl Run {
         }
     }
 
-    /// How many of its packets are sent in a time that begins with the first.
+    /// How many of its packets are sent within `time` of the first; at least 1.
     fn within(self, time: Duration) -> u64 {
         match self.spacing.as_nanos() {
             0 => u64::MAX,
@@ -37,16 +37,16 @@ impl Run {
     }
 }
 
-/// One or more losses within a round trip (RFC 5348 §5.2).
+/// A loss event: one or more losses within a round trip (RFC 5348 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The number of the first packet lost in it.
+    /// Number of its first lost packet.
     pub at: u64,
-    /// When that was sent.
+    /// When this packet was sent.
     pub sent: Duration,
 }
 
-/// Groups losses to events.
+/// Groups losses into loss events.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     newest: Option<Event>,
@@ -57,10 +57,12 @@ impl Events {
         self.newest
     }
 
-    /// Takes a run of losses; what is told are the events that its packets belong to, in order, and how many to each. Packets sent before
-    /// the newest event began belong to that: they became known late, and no event is made of them after the fact.
+    /// Adds a run of losses. Calls `say` with each event that its packets belong to, in order, and
+    /// with the number of these packets.
     ///
-    /// Of a run over more round trips than a history keeps, only the last ones are told.
+    /// Packets sent before the newest event began belong to that event: they became known late, and
+    /// no event is inserted for them. Of a run that spans more round trips than a history keeps,
+    /// only the first and the last nine events are reported.
     pub fn lost(&mut self, run: Run, round_trip: Duration, mut say: impl FnMut(Event, u64)) {
         let round_trip = round_trip.max(Duration::from_nanos(1));
         let mut rest = run;
@@ -82,18 +84,20 @@ impl Events {
     }
 }
 
-/// The last eight loss intervals and the one that is open (RFC 5348 §5.3, §5.4), without the history discounting of §5.5, which is
-/// optional.
+/// The last eight loss intervals and the open one (RFC 5348 §5.3, §5.4), without the optional
+/// history discounting of §5.5.
 #[derive(Clone, Debug, Default)]
 pub struct LossHistory {
     events: Events,
-    /// Packets between the starts of events, the newest first.
+    /// Packets between the starts of consecutive events, newest first.
     intervals: VecDeque<f64>,
 }
 
 impl LossHistory {
-    /// Takes a run of losses, and says whether an event began in it. The interval before the first event is not measured, for the rate
-    /// grew all the time, but is `first_interval` (packets), which follows from the rate of then (RFC 5348 §6.3.1).
+    /// Adds a run of losses; returns whether an event began in it.
+    ///
+    /// `first_interval` (packets) replaces the interval before the first event, which says nothing
+    /// because the rate was growing. It follows from the rate at that time (RFC 5348 §6.3.1).
     pub fn lost(&mut self, run: Run, round_trip: Duration, first_interval: f64) -> bool {
         let mut before = self.events.newest();
         let mut is_new = false;
@@ -111,7 +115,8 @@ impl LossHistory {
         is_new
     }
 
-    /// Loss events a packet (0 to 1) when so many packets are settled: 0 before the first event.
+    /// Loss events per packet (0 to 1) once `settled` packets are settled; 0 before the first
+    /// event.
     pub fn rate(&self, settled: u64) -> f64 {
         let Some(newest) = self.events.newest() else { return 0.0 };
         let open = settled.saturating_sub(newest.at) as f64;
@@ -120,23 +125,23 @@ impl LossHistory {
             let each = intervals.zip(WEIGHTS).take(self.intervals.len());
             each.map(|(interval, weight)| weight * interval).sum()
         };
-        // RFC 5348 §5.4: the interval that is still open counts only where it lowers the rate.
+        // RFC 5348 §5.4: the open interval counts only if it lowers the rate.
         let with_open = weighted(&mut std::iter::once(open).chain(closed()));
         let mean = with_open.max(weighted(&mut closed()));
         let weights: f64 = WEIGHTS.iter().take(self.intervals.len()).sum();
         (weights / mean).min(1.0)
     }
 
-    /// Packets between the starts of events, the newest first, at most eight.
+    /// Packets between the starts of consecutive events, newest first; at most eight.
     pub fn intervals(&self) -> impl Iterator<Item = f64> + '_ {
         self.intervals.iter().copied()
     }
 }
 
-/// RFC 5348 §5.4, for eight intervals.
+/// Weights of eight intervals, newest first (RFC 5348 §5.4).
 const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
 
-/// How many events a history keeps.
+/// Loss intervals that a history keeps.
 pub const INTERVALS: usize = 8;
 
 #[cfg(test)]
@@ -145,7 +150,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(100);
 
-    /// A packet a millisecond.
+    /// Lost packets that were sent one a millisecond.
     fn run(at: u64, packets: u64) -> Run {
         let spacing = Duration::from_millis(1);
         Run { at, packets, sent: Duration::from_millis(at), spacing }
@@ -159,16 +164,17 @@ mod tests {
         assert!(history.lost(run(50, 1), ROUND_TRIP, 1000.0));
         assert!(!history.lost(run(120, 1), ROUND_TRIP, 1000.0));
         assert!(history.lost(run(250, 2), ROUND_TRIP, 1000.0));
-        // Intervals 200 and 1000; the open one of 50 would raise the rate: (200 + 1000) / 2.
+        // Intervals are 200 and 1000: (200 + 1000) / 2. The open one of 50 would raise the rate, so
+        // it does not count.
         assert_eq!(history.rate(300), 1.0 / 600.0);
-        // Open for 2750, which lowers it: (2750 + 200) / 2.
+        // The open interval of 2750 lowers the rate: (2750 + 200) / 2.
         assert_eq!(history.rate(3000), 1.0 / 1475.0);
     }
 
     #[test]
     fn eight_intervals_have_the_weights_of_the_rfc() {
         let mut history = LossHistory::default();
-        // Events at 0, then after 10, 20, … 80 packets: the first interval is forgotten.
+        // Events at 0, then after 10, 20, … 80 packets. The first interval is forgotten.
         let mut at = 0;
         history.lost(run(at, 1), Duration::from_millis(1), 5.0);
         for interval in (10..=80).step_by(10) {
@@ -184,7 +190,7 @@ mod tests {
         let mut history = LossHistory::default();
         history.lost(run(0, 250), ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
-        // Sent at once they are one, however many.
+        // Packets sent at once are one event, however many they are.
         let mut history = LossHistory::default();
         history.lost(Run { spacing: Duration::ZERO, ..run(0, 250) }, ROUND_TRIP, 1000.0);
         assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
@@ -206,7 +212,7 @@ mod tests {
         history.lost(run(1000, 1), ROUND_TRIP, 1000.0);
         assert!(!history.lost(run(500, 1), ROUND_TRIP, 1000.0));
         assert_eq!(history.intervals().collect::<Vec<_>>(), [1000.0]);
-        // A rate is at most 1, whatever is said to be settled.
+        // A rate is at most 1, whatever `settled` is.
         assert!(history.lost(run(1200, 1), ROUND_TRIP, 1000.0) && history.rate(0) <= 1.0);
     }
 }

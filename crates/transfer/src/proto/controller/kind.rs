@@ -1,4 +1,4 @@
-//! Controllers by name.
+//! Kinds of controllers and their names.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,35 +8,35 @@ use super::model::Model;
 use super::paper::{Mode, Paper};
 use super::{Controller, Equation, Fixed, Governor, RATE_MAX_BYTES_S, Scalable};
 
-/// The controllers there are; [`Model`] is the default.
+/// Kinds of controllers; the default is [`Model`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// [`Model`].
+    /// Models the path's bandwidth and delay ([`Model`]).
     #[default]
     Model,
-    /// [`Paper`] by windows.
+    /// The paper's controller, window by window ([`Paper`]).
     Paper,
-    /// [`Paper`] by rates.
+    /// The paper's controller, by rates ([`Paper`]).
     PaperRate,
-    /// [`Equation::highspeed`].
+    /// The equation of HighSpeed TCP ([`Equation::highspeed`]).
     HighSpeed,
-    /// [`Equation::tfrc`].
+    /// TFRC, as in RFC 5348 ([`Equation::tfrc`]).
     Tfrc,
-    /// [`Scalable`].
+    /// Scalable TCP, Kelly 2003 ([`Scalable`]).
     Scalable,
-    /// [`Fixed`].
+    /// A fixed rate, for links without other users ([`Fixed`]).
     Fixed,
 }
 
 impl Kind {
-    /// Where nobody chose one: DESIGN says why.
+    /// The kind that is used if the user chooses none; reasons are in `docs/design/transfer.md`.
     pub const DEFAULT: Self = Self::Model;
 
-    /// All of them, in the order in which help lists them.
+    /// All kinds, in the order of the help text.
     pub const ALL: [Self; 7] =
         [Self::Model, Self::HighSpeed, Self::Tfrc, Self::Scalable, Self::Fixed, Self::Paper, Self::PaperRate];
 
-    /// What users call it.
+    /// Name as users write it; [`FromStr`] parses it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// What it does, in a line for help.
+    /// Description of one line for the help text.
     pub fn about(self) -> &'static str {
         match self {
             Self::Model => {
@@ -64,7 +64,8 @@ impl Kind {
         }
     }
 
-    /// A new one. All but the paper's keep to what the receiver's host drains ([`Governor`]).
+    /// Creates a controller of this kind. All but the paper's keep to the receiver's drain rate
+    /// ([`Governor`]).
     pub fn controller(self, config: Config) -> Box<dyn Controller> {
         let inner: Box<dyn Controller> = match self {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
@@ -99,26 +100,28 @@ impl FromStr for Kind {
 #[error("no rate controller is called {0:?}; there are {names}", names = Kind::ALL.map(Kind::name).join(", "))]
 pub struct UnknownKind(pub String);
 
-/// What some controllers are made with.
+/// Parameters of controllers; each kind uses some of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Config {
-    /// The rate that [`Fixed`] keeps and [`Paper`] begins with (bytes a second, headers included).
+    /// Rate that [`Fixed`] keeps and [`Paper`] starts with (bytes a second, headers included).
     pub rate_bytes_s: f64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
-    /// What [`Model`] draws the times of its probes from, so that flows that start together do not probe together.
+    /// Seed for the times of [`Model`]'s bandwidth probes, so that flows that start together do not
+    /// probe together.
     pub seed: u64,
 }
 
 impl Config {
-    /// The rate; the default's where it is none.
+    /// The configured rate, or the default if it is not positive and finite.
     pub(super) fn rate(self) -> f64 {
         positive(self.rate_bytes_s).unwrap_or(Self::default().rate_bytes_s).min(RATE_MAX_BYTES_S)
     }
 }
 
 impl Default for Config {
-    /// 1 Gbit/s: the paper's hosts had such links (Dickens §4.1.1), and most hosts of today have; in packets as Ethernet carries.
+    /// 1 Gbit/s, as the links of the paper's hosts (Dickens §4.1.1) and of most hosts today; and
+    /// packets of 1500 bytes, as on Ethernet.
     fn default() -> Self {
         Self { rate_bytes_s: 125e6, packet_bytes: 1500, seed: 0 }
     }

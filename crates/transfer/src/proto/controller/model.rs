@@ -1,11 +1,17 @@
-//! A model of the path's bandwidth and delay, in the manner of BBRv3, deaf to losses that are not congestion.
+//! A model of the path's bandwidth and delay, after BBRv3; losses without congestion do not lower
+//! its rate.
 //!
-//! Sections cited as BBR § are those of draft-ietf-ccwg-bbr, working group's copy of 3 August 2026 (4ce5e87). What differs from it:
-//! - A round's losses are congestion only if the delay rose with them, marks came, or more than 2 % were lost (`round`).
-//! - Feedback tells of many packets at once, so what is under way swings by what one feedback covers; the window allows for it.
-//! - A probe for bandwidth ends when it gains less than a sender with half of the link would, and losses do not end one that gains: what
-//!   is lost while others' queues are full is not this sender's measure. A sender yields by what it keeps in a queue that stands (`probe`).
-//! - A sight of the empty path puts off the draining of the path (`path`): bulk data need not pay for what is known.
+//! "BBR §" cites draft-ietf-ccwg-bbr, the working group's copy of 3 August 2026 (4ce5e87).
+//! Differences:
+//! - Losses of a round are congestion only if the delay rose, packets were marked, or more than 2 %
+//!   were lost (`round`).
+//! - One feedback covers many packets, so the bytes in flight vary by as much; the window allows
+//!   for it.
+//! - A bandwidth probe ends when it gains less than a sender with half of the link would. Losses do
+//!   not end a probe that gains: while the queues of other flows are full, losses say nothing about
+//!   this sender. A sender yields by what it keeps in a standing queue (`probe`).
+//! - Each time the path is seen empty, draining it is postponed (`path`): bulk data need not pay
+//!   for what is known.
 
 mod aggregation;
 mod bandwidth;
@@ -27,10 +33,12 @@ use self::state::State;
 use super::limits::{Silence, floor_bytes_s};
 use super::{Controller, RATE_MAX_BYTES_S, Seen};
 
-/// Paces at the bandwidth that the path was seen to deliver, with about one bandwidth–delay product under way.
+/// Paces at the bandwidth that the path delivered, with about one bandwidth–delay product in
+/// flight.
 ///
-/// Random loss under 2 % lowers nothing. The model probes for more bandwidth every 1–3 s, or every 63 round trips where those are shorter;
-/// it drains the path for 0.2 s when it has not seen it empty for 5 s.
+/// Random loss under 2 % does not lower the rate. The model probes for more bandwidth every 1–3 s,
+/// or every 63 round trips if that is shorter. It drains the path for 0.2 s if it has not seen it
+/// empty for 5 s.
 #[derive(Debug)]
 pub struct Model {
     state: State,
@@ -40,9 +48,10 @@ pub struct Model {
     full_pipe: FullPipe,
     path: Path,
     aggregation: Aggregation,
-    /// Most bytes under way that did not cost too much in the last probes; infinite while none did.
+    /// Most bytes in flight that did not lose too much in the last probes; infinite before the
+    /// first loss.
     inflight_hi: f64,
-    /// Bytes under way that congestion left since the last probe; infinite without.
+    /// Limit of bytes in flight after congestion since the last probe; infinite without congestion.
     inflight_lo: f64,
     packet_bytes: f64,
     rate_bytes_s: f64,
@@ -51,7 +60,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// A model that knows nothing yet; packets have `packet_bytes`, headers included, and `seed` spreads the times of probing.
+    /// Creates a model without measurements. Packets have `packet_bytes`, headers included; `seed`
+    /// spreads the times of bandwidth probes.
     pub fn new(packet_bytes: u32, seed: u64) -> Self {
         let packet_bytes = f64::from(packet_bytes.max(1));
         let window_bytes = INITIAL_PACKETS * packet_bytes;
@@ -72,7 +82,7 @@ impl Model {
         }
     }
 
-    /// Bytes that fill the path at the bandwidth in use, times `gain` (BBR §5.6.4.2).
+    /// Bandwidth–delay product (bytes) at the bandwidth in use, times `gain` (BBR §5.6.4.2).
     fn product_bytes(&self, gain: f64) -> f64 {
         match self.path.min_rtt_s() {
             Some(rtt) if self.bandwidth.max() > 0.0 => gain * self.bandwidth.in_use() * rtt,
@@ -84,7 +94,7 @@ impl Model {
         WINDOW_PACKETS_MIN * self.packet_bytes
     }
 
-    /// `inflight_hi` less the room that is left to others (BBR §5.3.3.9, InflightWithHeadroom).
+    /// `inflight_hi` minus the headroom for other flows (BBR §5.3.3.9, InflightWithHeadroom).
     fn inflight_with_headroom(&self) -> f64 {
         let share = (1.0 - HEADROOM) * self.inflight_hi;
         share.min(self.inflight_hi - self.packet_bytes).max(self.window_floor())
@@ -92,18 +102,19 @@ impl Model {
 
     fn set_rate(&mut self) {
         let rate = self.state.pacing_gain() * PACING_MARGIN * self.bandwidth.in_use();
-        // BBR §5.6.2: until the pipe was full, a low sample does not slow down.
+        // BBR §5.6.2: before the pipe was full, a low sample does not lower the rate.
         if rate > 0.0 && (self.full_pipe.was_reached || rate > self.rate_bytes_s) {
             self.rate_bytes_s = rate;
         }
     }
 
-    /// BBR §5.6.4.6 and §5.6.4.7.
+    /// Sets the congestion window (BBR §5.6.4.6 and §5.6.4.7).
     fn set_window(&mut self, acked_bytes: f64) {
         let floor = self.window_floor();
         let mut most = self.product_bytes(self.state.window_gain());
         if self.state == State::Up {
-            // Where others keep a queue, a quarter more takes a window by the round trip that there is.
+            // If other flows keep a queue, sending a quarter more takes a window for the current
+            // round-trip time.
             most = most.max(self.state.pacing_gain() * self.bandwidth.in_use() * self.path.latest_s);
         }
         let most = (most + self.aggregation.extra_bytes()).max(floor);
@@ -134,7 +145,7 @@ impl Controller for Model {
         let is_first_rtt = self.path.min_rtt_s().is_none();
         self.path.note(now_s, seen.round_trip);
         if let (true, Some(rtt)) = (is_first_rtt, self.path.min_rtt_s()) {
-            // BBR §5.6.2, InitPacingRate: the guess of 1 ms gives way to the first round trip.
+            // BBR §5.6.2, InitPacingRate: the first round-trip time replaces the assumed 1 ms.
             self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;
         }
         self.round.note(seen);
@@ -155,7 +166,8 @@ impl Controller for Model {
     }
 
     fn on_silence(&mut self, _now: Duration) {
-        // RFC 5348 §4.4 halves the rate each time. The model stays: the window grows again by what is acknowledged (BBR §5.6.4.4).
+        // RFC 5348 §4.4 halves the rate each time. The model stays; the window grows again by what
+        // is acknowledged (BBR §5.6.4.4).
         self.silence.lasts();
         self.window_bytes = (self.window_bytes / 2.0).max(self.window_floor());
     }
@@ -166,31 +178,32 @@ impl Controller for Model {
     }
 
     fn window_bytes(&self) -> u64 {
-        // A cast saturates.
+        // The cast from a float saturates.
         self.window_bytes as u64
     }
 }
 
-/// RFC 6928 §2: ten packets before anything is known.
+/// Initial window in packets (RFC 6928 §2).
 const INITIAL_PACKETS: f64 = 10.0;
 
-/// BBR §5.6.2: what the round trip is taken for before the first.
+/// Assumed round-trip time before the first measurement (s; BBR §5.6.2).
 const RTT_UNKNOWN_S: f64 = 0.001;
 
-/// BBR §5.3.1.1: 4 ln 2, the least gain that doubles the rate each round.
+/// BBR §5.3.1.1: 4 ln 2, the lowest gain that doubles the rate each round.
 const STARTUP_GAIN: f64 = 2.77;
 
-/// BBR §5.6.2: one in a hundred below the bandwidth, so that queues drain.
+/// BBR §5.6.2: pace 1 % below the bandwidth, so that queues drain.
 const PACING_MARGIN: f64 = 0.99;
 
-/// BBR §2.5, MinPipeCwnd.
+/// Lowest window in packets (BBR §2.5, MinPipeCwnd).
 const WINDOW_PACKETS_MIN: f64 = 4.0;
 
-/// BBR §2.5, Headroom: 15 % of what fits are left to others.
+/// BBR §2.5, Headroom: 15 % of what fits is left to other flows.
 const HEADROOM: f64 = 0.15;
 
-/// BBR §2.5, Beta: no response is harsher than cubic's (RFC 9438 §4.6).
+/// BBR §2.5, Beta: no response is harsher than that of CUBIC (RFC 9438 §4.6).
 const BETA: f64 = 0.7;
 
-/// BBR §2.13.2, ProbeRTTCwndGain: half the product under way leaves the queue empty, and the path half used.
+/// BBR §2.13.2, ProbeRTTCwndGain: half the product in flight leaves the queue empty and the path
+/// half used.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;

@@ -9,43 +9,45 @@ use super::{Config, Controller, Seen, response};
 /// When the rate changes (Dickens §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// At the end of each transmission window, whose packets all go out at one rate.
+    /// At the end of each transmission window; all packets of a window are sent at one rate.
     Window,
-    /// At a congestion event; until then it stays.
+    /// At a congestion event; otherwise the rate stays.
     Rate,
 }
 
-/// FOBS: HighSpeed TCP's response function over the long-term loss rate, in which losses by the receiver's CPU count as none (§2.2: "no
-/// corrective action is taken"; §4.1.1: the rate "was updated in a manner consistent with no packet loss").
+/// FOBS: the response function of HighSpeed TCP over the long-term loss rate. Losses by the
+/// receiver's CPU count as none (§2.2: "no corrective action is taken"; §4.1.1: the rate "was
+/// updated in a manner consistent with no packet loss").
 ///
-/// The paper leaves open, and here is
-/// - the long-term loss rate: all packets lost of all packets sent, since the start;
-/// - the start: at the configured rate, from which the first losses bring it down, for there is no slow start; the window never grows
-///   beyond what that rate sends in a round trip;
-/// - in rate mode, what rate a window stands for: the window over the round trip of then;
-/// - marks of congestion: each counts as a packet lost (RFC 3168 §5: the response is to be as to a drop);
-/// - a receiver that falls silent: each time the no-feedback timer ends halves the rate until feedback comes (RFC 5348 §4.4);
-/// - the least: a packet a round trip.
+/// The paper leaves these points open:
+/// - Long-term loss rate: packets lost of packets sent, since the start.
+/// - Start: at the configured rate, without slow start; the first losses lower it. The window never
+///   exceeds what this rate sends in a round trip.
+/// - Rate mode: the rate is the window divided by the current round-trip time.
+/// - Congestion marks: each counts as a lost packet (RFC 3168 §5: the response is that to a drop).
+/// - Silence: each expiry of the no-feedback timer halves the rate until feedback comes (RFC 5348
+///   §4.4).
+/// - Lowest rate: one packet a round trip.
 #[derive(Debug)]
 pub struct Paper {
     mode: Mode,
     rate_max: f64,
     packet_bytes: f64,
-    /// Packets; `None` before a round trip is known.
+    /// Window in packets; `None` before the first round-trip time.
     window: Option<f64>,
-    /// What the window stands for (bytes a second).
+    /// Rate of the window (bytes a second).
     rate: f64,
-    /// How many packets are settled when the window is through.
+    /// Number of settled packets at which the window ends.
     end: u64,
     estimate: Cumulative,
-    /// Packets settled, those lost by the host among them.
+    /// Packets settled so far, including host losses.
     settled: u64,
     host_lost: u64,
     silence: Silence,
 }
 
 impl Paper {
-    /// Begins at [`Config::rate_bytes_s`].
+    /// Starts at [`Config::rate_bytes_s`].
     pub fn new(mode: Mode, config: Config) -> Self {
         let rate = config.rate();
         Self {
@@ -62,7 +64,7 @@ impl Paper {
         }
     }
 
-    /// Packets newly settled, and lost of them to the network.
+    /// Returns the packets newly settled, and how many the network lost or marked.
     fn count(&mut self, seen: &Seen<'_>) -> (u64, u64) {
         self.host_lost = self.host_lost.saturating_add(seen.host_lost_packets);
         let settled = seen.settled_packets.saturating_add(self.host_lost).max(self.settled);
@@ -75,7 +77,7 @@ impl Paper {
 
 impl Controller for Paper {
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
-        // Where packets became longer or shorter, the window stays as many bytes.
+        // If packets became longer or shorter, the window keeps its bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| (window * before / self.packet_bytes).max(1.0));
         self.silence.end();

@@ -1,18 +1,20 @@
-//! What window a rate of loss allows, and which rate a window stands for.
+//! Response functions: the window that a loss rate allows, and the loss rate that a window implies.
 
 use libm::{exp, log, pow, sqrt};
 
-/// An equation between the rate of loss events and the window in packets: what a flow of TCP's kind would have at that rate.
+/// Equation between the loss event rate and the window in packets: what a TCP-like flow would have
+/// at that rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Response {
     /// HighSpeed TCP (RFC 3649 §5): 0.12 / p^0.835 for large windows, TCP's 1.2 / √p for others.
     HighSpeed,
-    /// TCP with its timeouts, as TFRC has it (RFC 5348 §3.1).
+    /// TCP including its timeouts, as in TFRC (RFC 5348 §3.1).
     Tfrc,
 }
 
 impl Response {
-    /// The window (packets, more than 0) at so many loss events a packet (0 to 1); infinite at 0. It never grows with the rate.
+    /// Window in packets (more than 0) at a loss event rate (0 to 1 per packet); infinite at 0. It
+    /// never grows with the rate.
     ///
     /// ```
     /// use barograph_transfer::testkit::controller::Response;
@@ -23,19 +25,22 @@ impl Response {
     pub fn window(self, rate: f64) -> f64 {
         let rate = rate.clamp(0.0, 1.0);
         match self {
-            // Both cross at 37.3 packets, which RFC 3649 §5 rounds to a `Low_Window` of 38; the larger one leaves no step there.
+            // The curves cross at 37.3 packets, which RFC 3649 §5 rounds to a `Low_Window` of 38.
+            // The larger one has no step there.
             Self::HighSpeed => highspeed(rate).max(standard(rate)),
             Self::Tfrc => 1.0 / slowness(rate),
         }
     }
 
-    /// The rate of loss events (more than 0, at most 1) that a window (packets) stands for: the inverse of [`Response::window`].
+    /// Loss event rate (more than 0, at most 1) that a window in packets implies: the inverse of
+    /// [`Response::window`].
     pub fn rate(self, window: f64) -> f64 {
         let window = if window.is_finite() { window.clamp(WINDOW_MIN, WINDOW_MAX) } else { WINDOW_MAX };
         let rate = match self {
             Self::HighSpeed => {
                 let (high, low) = (pow(0.12 / window, 1.0 / 0.835), pow(1.2 / window, 2.0));
-                // Each falls with the window, so the larger rate is that of the larger window.
+                // Both rates fall with the window, so the larger rate is the inverse of the larger
+                // curve.
                 high.max(low)
             }
             Self::Tfrc => tfrc_rate(window),
@@ -44,16 +49,17 @@ impl Response {
     }
 }
 
-/// The window after one of `window` packets, at this rate of loss (Dickens §2.1): eq. 1 where that was above [`LOW_WINDOW`], else eq. 2,
-/// whose text lost the sign of the root. Infinite at 0.
+/// Next window (packets) of the paper (Dickens §2.1), after one of `window` packets: equation 1 if
+/// that was above [`LOW_WINDOW`], else equation 2, which lost its root sign in print. Infinite at a
+/// rate of 0.
 pub fn papers(window: f64, rate: f64) -> f64 {
     if LOW_WINDOW < window { highspeed(rate) } else { standard(rate) }
 }
 
-/// The window (packets) up to which HighSpeed TCP responds as TCP does (RFC 3649 §5).
+/// Window (packets) up to which HighSpeed TCP responds like TCP (RFC 3649 §5).
 pub const LOW_WINDOW: f64 = 38.0;
 
-/// RFC 3649 §5: through 38 packets at 10⁻³ and 83 000 at 10⁻⁷.
+/// RFC 3649 §5: 38 packets at 10⁻³, and 83 000 at 10⁻⁷.
 fn highspeed(rate: f64) -> f64 {
     0.12 / pow(rate, 0.835)
 }
@@ -63,14 +69,16 @@ fn standard(rate: f64) -> f64 {
     1.2 / sqrt(rate)
 }
 
-/// RFC 5348 §3.1, as round trips a packet: s / (R X), with b = 1 and t_RTO = 4 R.
+/// RFC 5348 §3.1 as round trips per packet: s / (R X), with b = 1 and t_RTO = 4 R.
 fn slowness(rate: f64) -> f64 {
     sqrt(2.0 * rate / 3.0) + 12.0 * sqrt(3.0 * rate / 8.0) * rate * (1.0 + 32.0 * rate * rate)
 }
 
-/// By bisection of the logarithm, to better than the 5 % that RFC 5348 §6.3.1 asks for.
+/// Inverse of TFRC's equation by bisection of the logarithm, more exact than the 5 % that RFC 5348
+/// §6.3.1 asks for.
 fn tfrc_rate(window: f64) -> f64 {
-    // Without its second term the equation has this rate; that only makes the window smaller, by less than e²⁰ in the rate.
+    // Without its second term the equation has this rate. The second term only makes the window
+    // smaller, by less than a factor e²⁰ in the rate.
     let top = log((1.5 / (window * window)).min(1.0));
     let (mut from, mut to) = (top - 20.0, top);
     for _ in 0..BISECTIONS {
@@ -80,10 +88,11 @@ fn tfrc_rate(window: f64) -> f64 {
     exp(0.5 * (from + to))
 }
 
-/// Halves a range of 20 to a part in 10⁹ of a rate.
+/// Halves a range of 20 until a rate is exact to a part in 10⁹.
 const BISECTIONS: u32 = 34;
 
-/// Below it every rate is 1 (RFC 5348's equation gives 0.0041 packets there), above it none is as small as 10⁻²³.
+/// Limits of windows that are inverted. Below the first every rate is 1 (RFC 5348's equation gives
+/// 0.0041 packets there); above the second, loss rates are smaller than on any path (TFRC: 10⁻²³).
 const WINDOW_MIN: f64 = 1e-3;
 const WINDOW_MAX: f64 = 1e12;
 
@@ -93,7 +102,7 @@ mod tests {
 
     #[test]
     fn highspeed_has_the_windows_of_rfc_3649() {
-        // RFC 3649 §5, rounded there.
+        // Values of RFC 3649 §5, which are rounded.
         for (rate, window) in
             [(1e-2, 12.0), (1e-3, 38.0), (1e-4, 263.0), (1e-5, 1795.0), (1e-6, 12_279.0), (1e-7, 83_981.0)]
         {
@@ -105,11 +114,13 @@ mod tests {
 
     #[test]
     fn tfrc_is_as_computed_by_hand() {
-        // p = 0.01: √(0.02/3) = 0.081650, 12 √(0.03/8) 0.01 (1 + 0.0032) = 0.0073719: 11.2331 packets.
+        // p = 0.01: √(0.02/3) = 0.081650, 12 √(0.03/8) 0.01 (1 + 0.0032) = 0.0073719: 11.2331
+        // packets.
         assert!((Response::Tfrc.window(0.01) - 11.2331).abs() < 1e-3);
         // p = 1: 0.816497 + 12 × 0.612372 × 33 = 243.3160.
         assert!((Response::Tfrc.window(1.0) * 243.3160 - 1.0).abs() < 1e-5);
-        // RFC 5348 §6.3.1: a packet in two round trips, after a loss of the very first, is a rate of about 20.64 %.
+        // RFC 5348 §6.3.1: one packet in two round trips, after a loss of the very first packet, is
+        // a rate of about 20.64 %.
         assert!((Response::Tfrc.rate(0.5) - 0.2064).abs() < 1e-3, "{}", Response::Tfrc.rate(0.5));
     }
 

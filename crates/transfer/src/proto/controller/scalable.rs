@@ -1,20 +1,21 @@
-//! Scalable TCP.
+//! Scalable TCP (Kelly 2003).
 
 use std::time::Duration;
 
 use super::limits::{START_BYTES, Silence, packet_bytes, round_trip_s};
 use super::{Controller, RATE_MAX_BYTES_S, Seen};
 
-/// Scalable TCP (Kelly 2003): each acknowledgement adds 0.01 packets to the window, and a round trip with losses or marks takes an eighth of
-/// it, so that it stands at 0.08 / p and recovers from a loss within the same number of round trips whatever its size.
+/// Scalable TCP (Kelly 2003). Each acknowledged packet adds 0.01 packets to the window; a round
+/// trip with losses or marks takes an eighth of it. So the window settles at 0.08 / p, and recovers
+/// from a loss in the same number of round trips at any size.
 #[derive(Debug)]
 pub struct Scalable {
     packet_bytes: f64,
-    /// Packets; `None` before the first feedback.
+    /// Window in packets; `None` before the first feedback.
     window: Option<f64>,
     round_trip_s: Option<f64>,
     is_start: bool,
-    /// When the window was reduced last: losses of what was sent before are answered.
+    /// When the window was last reduced. Losses of packets sent before are answered.
     reduced: Option<Duration>,
     silence: Silence,
 }
@@ -33,13 +34,14 @@ impl Default for Scalable {
 }
 
 impl Scalable {
-    /// The window (packets) after so many were acknowledged.
+    /// Window (packets) after `acked` more packets were acknowledged.
     fn grown(&self, window: f64, acked: f64) -> f64 {
         if self.is_start {
-            // RFC 5681 §3.1: doubles each round trip.
+            // RFC 5681 §3.1: slow start doubles the window each round trip.
             return window + acked;
         }
-        // Below 100 packets as TCP, by one a round trip, as Linux has it (net/ipv4/tcp_scalable.c): 0.01 of a few packets is nothing.
+        // Below 100 packets it grows like TCP, by one a round trip, as in Linux
+        // (net/ipv4/tcp_scalable.c): 0.01 of a few packets is almost nothing.
         window + acked * (1.0 / window).max(INCREASE)
     }
 
@@ -51,16 +53,17 @@ impl Scalable {
 impl Controller for Scalable {
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         self.silence.end();
-        // Where packets became longer or shorter, the window stays as many bytes.
+        // If packets became longer or shorter, the window keeps its bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| window * before / self.packet_bytes);
         self.round_trip_s = round_trip_s(seen.rtt).or(self.round_trip_s);
         let mut window = self.window.unwrap_or(START_BYTES as f64 / self.packet_bytes);
-        // RFC 9002 §7.8: a window that is not used is not widened.
+        // RFC 9002 §7.8: a window that is not used does not grow.
         if !seen.delivery.is_some_and(|delivery| delivery.is_limited) {
             window = self.grown(window, seen.acked_packets as f64);
         }
-        // RFC 3168 §6.1.2: a mark is answered as a loss, once a round trip; it was sent a round trip ago.
+        // RFC 3168 §6.1.2: a mark counts as a loss, once a round trip. The marked packet was sent a
+        // round trip ago.
         let marked = now.saturating_sub(seen.rtt.latest.unwrap_or(seen.rtt.smoothed));
         let is_lost = seen.losses.iter().any(|loss| !self.is_answered(loss.sent));
         if is_lost || (0 < seen.marked_packets && !self.is_answered(marked)) {
@@ -87,14 +90,15 @@ impl Controller for Scalable {
     }
 }
 
-/// Kelly 2003: packets an acknowledgement, and what part a loss takes.
+/// Kelly 2003: growth in packets per acknowledged packet, and share of the window that a loss
+/// takes.
 const INCREASE: f64 = 0.01;
 const DECREASE: f64 = 0.125;
 
-/// Packets (RFC 9002 §7.2, the least window).
+/// Lowest window in packets (RFC 9002 §7.2).
 const WINDOW_MIN: f64 = 2.0;
 
-/// How much faster than the window over the round trip packets are paced, so that the window is what limits (RFC 9002 §7.7), and in slow
-/// start, where each acknowledgement lets go of two.
+/// Pacing rate, as a factor of the window divided by the round-trip time, so that the window limits
+/// (RFC 9002 §7.7). Slow start needs 2, because each acknowledgement releases two packets.
 const AHEAD: f64 = 1.25;
 const AHEAD_START: f64 = 2.0;

@@ -1,4 +1,4 @@
-//! Controllers in a closed loop with a path of a fixed round trip, and against whatever they may be told.
+//! Controllers in a closed loop with a path of a fixed round trip, and with arbitrary input.
 
 mod bottleneck;
 mod hostile;
@@ -10,7 +10,7 @@ use super::paper::Mode;
 use super::*;
 use path::{Host, Losses, Path, RTT_MS, State};
 
-/// The mean window (packets) that a controller holds at this loss, when it has settled.
+/// Mean window (packets) that a controller holds at this loss once it has settled.
 fn window(controller: &mut dyn Controller, losses: Losses, round_trips: u32) -> f64 {
     let mut state = State::new(Path { losses, host: None });
     state.run(controller, round_trips);
@@ -74,7 +74,8 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
     let now = Duration::from_millis(100);
     paper.on_feedback(now, &Seen { rtt, settled_packets: 100, packet_bytes: 1000, ..Seen::default() });
     assert_eq!(paper.window_bytes(), 1_250_000);
-    // Within the window nothing changes; at its end a loss in 1350 packets is a window of 0.12 × 1350^0.835 = 49.3.
+    // Within the window nothing changes. At its end, one loss in 1350 packets gives a window of
+    // 0.12 × 1350^0.835 = 49.3.
     let loss = path::loss(200, 1, now);
     let seen = Seen { rtt, packet_bytes: 1000, losses: &[loss], settled_packets: 900, ..Seen::default() };
     paper.on_feedback(now, &seen);
@@ -82,7 +83,7 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
     paper.on_feedback(now, &Seen { losses: &[], settled_packets: 1350, ..seen });
     assert_eq!((paper.window_bytes() + 50) / 100, 493);
     assert!((paper.rate_bytes_s() - 10.0 * paper.window_bytes() as f64).abs() < 20.0);
-    // What the host lost counts as sent and not as lost: 1 in 13 500, a window of 337.1.
+    // Host losses count as sent and not as lost: 1 in 13 500, a window of 337.1.
     paper.on_feedback(now, &Seen { losses: &[], settled_packets: 1400, host_lost_packets: 12_100, ..seen });
     assert_eq!((paper.window_bytes() + 500) / 1000, 337);
 }
@@ -100,7 +101,8 @@ fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
         println!("{grown:.3}");
         assert!((1.7..=2.001).contains(&grown), "{grown}");
     }
-    // A loss, sent now: the interval of 1 / p(w) at the window received, so that the rate is what arrives, half of what is sent.
+    // A packet sent now is lost. The first interval is 1 / p(w) at the received window, so the rate
+    // becomes what arrives, half of what is sent.
     let received = state.delivered_bytes_s();
     let loss = path::loss(state.settled, 1, state.now);
     state.lose(&mut highspeed, loss);
@@ -159,7 +161,8 @@ fn a_bottleneck_with_a_queue_is_filled() {
     }
 }
 
-/// What of the host's 300 Mbit/s is used and what of the packets is thrown away, offered 1 Gbit/s, after the first ten seconds.
+/// Share of the host's 300 Mbit/s that is used, and share of the packets that is wasted, at an
+/// offered 1 Gbit/s after the first ten seconds.
 fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
     let mut governor =
         Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
@@ -172,13 +175,13 @@ fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
     (used, (state.host_lost - lost) as f64 / (state.sent - sent) as f64)
 }
 
-/// 300 Mbit/s.
+/// Drain rate of the test host: 300 Mbit/s.
 const DRAIN_BYTES_S: f64 = 37.5e6;
 
 #[test]
 fn what_a_contended_host_drains_is_used_and_little_thrown_away() {
-    // Hardly a buffer, the usual socket's, and one of many round trips; told what it drains, and not. One of each over as long as two
-    // trials are apart.
+    // Hardly any buffer, the usual socket buffer, and one of many round trips; with and without a
+    // reported drain rate. One case runs for as long as two trials are apart.
     for (buffer_bytes, is_told, round_trips) in [
         (20e3, true, 49_000),
         (20e3, false, 4000),
@@ -196,7 +199,8 @@ fn what_a_contended_host_drains_is_used_and_little_thrown_away() {
 
 #[test]
 fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_comes_meanwhile() {
-    // A quarter of the time it reads 1.2 Gbit/s: 300 Mbit/s in the mean. Stalls of 7.5, 30 and 90 ms are 0.3 to 3.4 MB of that.
+    // The host reads 1.2 Gbit/s a quarter of the time: 300 Mbit/s on average. At that average,
+    // stalls of 7.5, 30 and 90 ms are 0.3 to 3.4 MB.
     for (run, period) in [(1, 4), (4, 16), (12, 48)] {
         let of = |buffer_bytes| Host {
             drain_bytes_s: 4.0 * DRAIN_BYTES_S,
@@ -207,8 +211,8 @@ fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_c
         let (used, thrown) = contended(of(8e6), Losses::None, 4000);
         println!("{run} of {period}, 8 MB: {used:.4} used, {:.3} % thrown away", 100.0 * thrown);
         assert!(0.95 <= used && thrown <= 0.1, "{run} of {period}: {used} {thrown}");
-        // With the usual buffer what comes in a stall is lost, so that only a higher rate moves as much; 1 Gbit/s moves 0.88 at the most
-        // where stalls are of 90 ms.
+        // With the usual buffer, what arrives during a stall is lost, so only a higher rate moves
+        // as much. With stalls of 90 ms, 1 Gbit/s moves at most 0.88.
         let (used, thrown) = contended(of(212_992.0), Losses::None, 4000);
         println!("{run} of {period}, 213 kB: {used:.4} used, {:.3} % thrown away", 100.0 * thrown);
         assert!(0.7 <= used, "{run} of {period}: {used}");
@@ -241,11 +245,12 @@ fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
     state.run(&mut *governor, 4000);
     let (acked, sent, lost) = (state.acked, state.sent, state.host_lost);
     state.run(&mut *governor, 4000);
-    // The equation gives 1795 packets in 10 ms, so that the host is the limit.
+    // The equation gives 1795 packets in 10 ms, so the host is the limit.
     let used = (state.acked - acked) as f64 / 40.0 * path::PACKET_BYTES as f64 / DRAIN_BYTES_S;
     assert!((0.95..1.01).contains(&used), "{used}");
     assert!(((state.host_lost - lost) as f64) < 0.005 * (state.sent - sent) as f64);
-    // At a loss in a thousand the network is: the equation holds, whatever the host lost before.
+    // At one loss in a thousand the network is the limit: the equation holds, whatever the host
+    // lost before.
     state.path.losses = Losses::Each(1000);
     state.run(&mut *governor, 4000);
     let before = state.sent;

@@ -18,7 +18,8 @@ fn missing(index: u64, packets: u32, evidence: Evidence) -> Missing {
     }
 }
 
-/// Loses these runs (index, packets), a packet a microsecond, and listens whenever it is due: by cause, packets told, and those taken back.
+/// Loses these runs (index, packets), at a packet a microsecond, and calls `listen` whenever it is
+/// due. Returns packets by cause, and packets taken back.
 fn lose(ear: &mut Ear, runs: &[(u64, u32)], evidence: Evidence) -> ([u64; 3], u64) {
     let mut heard = Vec::new();
     let mut late = Duration::ZERO;
@@ -45,7 +46,7 @@ fn lose(ear: &mut Ear, runs: &[(u64, u32)], evidence: Evidence) -> ([u64; 3], u6
     (told, back)
 }
 
-/// Stalls: long runs, far apart.
+/// Long runs of losses, far apart, as stalls cause them.
 fn stalls() -> Vec<(u64, u32)> {
     (1..12).map(|n| (n * 5000 + n * n * 37 % 1000, 100 + (n * 53 % 90) as u32)).collect()
 }
@@ -100,7 +101,8 @@ fn without_a_count_the_pattern_tells() {
 fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
     let lost_all = lost(&single());
     let (told, back) = lose(&mut Ear::default(), &single(), claim(true));
-    // The first round trip is believed, and then taken back; what waits is told once.
+    // Claims of the first round trip are believed, and then taken back. Losses that wait are
+    // reported once.
     assert_eq!(told.iter().sum::<u64>() - back, lost_all);
     assert_eq!(told[0], back, "all that was the host's was taken back: {told:?}");
     assert!(0 < back && back * 4 < lost_all, "{back} of {lost_all}");
@@ -130,7 +132,7 @@ fn more_than_a_window_in_a_round_trip_is_heard_before_it_leaves() {
     }
     assert!((8..=10).contains(&ear.looks()), "{} looks at 200 000 packets", ear.looks());
     assert!(heard.len() >= 350 && heard.iter().all(|heard| heard.cause != Cause::Host), "{}", heard.len());
-    // One run that is longer than a window is nobody's.
+    // A run longer than the window has an unknown cause.
     ear.lose(moment(MS), missing(300_000, 50_000, Evidence::default()), &mut heard);
     ear.listen(moment(100 * MS), 350_010, &mut heard);
     assert_eq!(

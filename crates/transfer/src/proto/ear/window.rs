@@ -1,4 +1,4 @@
-//! The last packets, and what was told of those that were lost.
+//! The last packets of a transfer, with the causes reported for the lost ones.
 
 use std::collections::VecDeque;
 
@@ -7,12 +7,12 @@ use barograph_loss::{Cause, Classifier, GapEvidence, Meter, Signature};
 use super::{Heard, Missing};
 use crate::proto::wire::Evidence;
 
-/// Runs of lost packets in order; all others came.
+/// Runs of lost packets in order; all other packets arrived.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     gaps: VecDeque<Gap>,
     start: u64,
-    /// Memory for a look.
+    /// Buffer of [`Window::judge`], as the next three fields; kept to avoid allocation.
     signature: Signature,
     meter: Meter,
     known: Vec<GapEvidence>,
@@ -25,11 +25,11 @@ pub(super) struct Gap {
     pub(super) told: Told,
 }
 
-/// Whose a loss was said to be.
+/// The cause that was reported for a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
-    /// The host's, by the receiver's word alone.
+    /// The receiving host, by the receiver's claim alone.
     Claimed,
     Host,
     Network,
@@ -42,7 +42,7 @@ impl Gap {
 }
 
 impl Window {
-    /// Whether nothing waits for a look: neither a cause nor a claim.
+    /// Whether no loss waits for a cause or for a check of its claim.
     pub(super) fn is_settled(&self) -> bool {
         self.gaps.iter().all(|gap| matches!(gap.told, Told::Host | Told::Network))
     }
@@ -60,11 +60,12 @@ impl Window {
         }
     }
 
-    /// Leaves out what began before `start`; what nobody was told of is nobody's.
+    /// Removes runs that began before `start`. Runs without a cause are reported as unknown.
     pub(super) fn trim(&mut self, start: u64, heard: &mut Vec<Heard>) {
         self.start = self.start.max(start);
         while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
-            // A window begins behind a run that it would cut: such pieces are not what the classifier was fitted on.
+            // The window begins after a run that it would cut: the classifier was not fitted on
+            // such pieces.
             self.start = self.start.max(gap.end());
             if gap.told == Told::Nothing {
                 heard.push(Heard { missing: gap.missing, cause: Cause::Unknown, is_taken_back: false });
@@ -73,17 +74,18 @@ impl Window {
         }
     }
 
-    /// A packet came after all: whose its loss was said to be, if it was told.
+    /// A packet arrived after it was declared lost. Returns the cause that was reported for it,
+    /// `None` if none was.
     pub(super) fn find(&mut self, index: u64, bytes: u64) -> Option<Cause> {
         let at = self.gaps.partition_point(|gap| gap.end() <= index);
-        // What is not kept was told when it left.
+        // A run that is no longer kept was reported when it left the window.
         let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.missing.index <= index) else {
             return Some(Cause::Unknown);
         };
         let before = (index - gap.missing.index) as u32;
         let after = gap.missing.packets.saturating_sub(before + 1);
         let told = gap.told;
-        // Packets of a run are full but for the object's last.
+        // All packets of a run are full, except the object's last one.
         let rest = gap.missing.bytes.saturating_sub(bytes);
         let bytes_before = rest * u64::from(before) / u64::from((before + after).max(1));
         let behind = Missing { index: index + 1, packets: after, bytes: rest - bytes_before, ..gap.missing };
@@ -101,8 +103,8 @@ impl Window {
         }
     }
 
-    /// Lets the classifier judge the window, which ends before `decided`, and tells what waited for it; whether claims are contradicted, if there are
-    /// any.
+    /// Judges the window, which ends before `decided`, and reports the causes of losses that
+    /// waited. Returns whether the receiver's claims are contradicted, `None` if there are none.
     pub(super) fn judge(
         &mut self,
         classifier: &Classifier,
@@ -127,7 +129,7 @@ impl Window {
 
         let (mut at, mut last_end) = (0, None);
         for gap in &mut self.gaps {
-            // Runs that touch are one in the signature.
+            // Adjacent runs are one run in the signature.
             at += usize::from(last_end.is_some_and(|end| end != gap.missing.index));
             last_end = Some(gap.end());
             let is_claimed = gap.missing.evidence.host_drops == Some(true) && !is_disbelieved;
@@ -149,7 +151,7 @@ impl Window {
         (claims > 0).then_some(is_disbelieved)
     }
 
-    /// Draws the signature, with what is known of each of its gaps.
+    /// Builds the signature of the window, with the evidence of each gap.
     fn draw(&mut self, decided: u64) {
         self.signature.clear();
         self.known.clear();
@@ -162,7 +164,8 @@ impl Window {
                 _ => self.known.push(known),
             }
             let came = u32::try_from(gap.missing.index.saturating_sub(at)).unwrap_or(u32::MAX);
-            // The window is short of what a signature holds by far, but for one run that is longer: that is not drawn.
+            // A window is far shorter than the longest signature. Only a single run can be longer;
+            // it is left out.
             let _ = self.signature.push_received(came);
             let _ = self.signature.push_lost(gap.missing.packets);
             at = gap.end();
@@ -181,12 +184,13 @@ fn known(evidence: &Evidence) -> GapEvidence {
     }
 }
 
-/// What is known of either part is known of the whole, whose delay is that before the first.
+/// Merges the evidence of two adjacent runs. The delay is the one before the first.
 fn join(whole: &mut GapEvidence, part: &GapEvidence) {
     whole.host_drops = whole.host_drops.max(part.host_drops);
     whole.is_marked = whole.is_marked.max(part.is_marked);
     whole.delay_s = whole.delay_s.or(part.delay_s);
 }
 
-/// The shortest windows that the classifier was fitted on, fifths of 10 000: in shorter ones a pattern is no proof against the network.
+/// Shortest window that the classifier was fitted on, a fifth of 10 000 packets. In shorter ones, a
+/// pattern alone does not prove that the host lost the packets.
 const PATTERN_PACKETS_MIN: u32 = 2000;

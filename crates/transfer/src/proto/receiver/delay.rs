@@ -1,23 +1,24 @@
-//! One-way delays above the path's minimum, between clocks that have nothing to do with each other.
+//! One-way delay above the path's minimum, between clocks that are not synchronised.
 
 use std::time::Duration;
 
-/// The least delay of the last ten seconds.
+/// Least one-way delay of the last ten seconds.
 ///
-/// A delay here is when a packet came by one clock less when it was sent by the other, modulo 2^32 µs: it is off by an unknown constant,
-/// which cancels out in the difference of two, and by how the clocks drift against each other, which the window bounds.
+/// A delay here is the arrival time by the receiver's clock minus the sending time by the sender's
+/// clock, modulo 2^32 µs. It has an unknown constant offset, which cancels out in differences, and
+/// an error by clock drift, which the window limits.
 #[derive(Debug, Default)]
 pub(super) struct LeastDelay {
-    /// The least of each part of the window, in turn.
+    /// Least delay of each part of the window, as a ring.
     parts: [Option<u32>; PARTS],
-    /// Which of them is filled now, and until when.
+    /// The part that is filled now, and its end.
     part: usize,
     part_end: Duration,
     least: Option<u32>,
 }
 
 impl LeastDelay {
-    /// Takes the times of a packet: its delay (µs, off by a constant).
+    /// Adds the times of a packet; returns its delay (µs, with the constant offset).
     #[inline]
     pub(super) fn learn(&mut self, sent_us: u32, at: Duration) -> u32 {
         if self.part_end <= at {
@@ -35,14 +36,14 @@ impl LeastDelay {
         delay_us
     }
 
-    /// How much `delay_us` is above the least (µs).
+    /// How much `delay_us` is above the least delay (µs).
     pub(super) fn above(&self, delay_us: u32) -> Option<u32> {
         self.least.map(|least| if is_less(delay_us, least) { 0 } else { delay_us.wrapping_sub(least) })
     }
 
     fn turn(&mut self, at: Duration) {
         let behind = at - self.part_end;
-        // Also before the first packet: then there is nothing to forget.
+        // This is also right before the first packet: there is nothing to forget.
         let turns = (behind.as_secs() / PART_S).saturating_add(1);
         for _ in 0..turns.min(PARTS as u64) {
             self.part = (self.part + 1) % PARTS;
@@ -50,27 +51,30 @@ impl LeastDelay {
                 *part = None;
             }
         }
-        // In whole parts: from each packet on, a trickle would make them as long as its gaps, and the window with them.
+        // Parts stay on a fixed grid. If each began with a packet, a trickle of packets would make
+        // the parts, and the window, longer.
         self.part_end = self.part_end.saturating_add(Duration::from_secs(turns.saturating_mul(PART_S)));
         let less = |a: u32, b: u32| if is_less(b, a) { b } else { a };
         self.least = self.parts.iter().flatten().copied().reduce(less);
     }
 }
 
-/// Modulo 2^32 µs, which is 71 minutes.
+/// Microseconds modulo 2^32, which is 71 minutes.
 fn wrapping_us(at: Duration) -> u32 {
-    // What the seconds lose in 32 bits is a multiple of 2^32 µs.
+    // The cast drops multiples of 2^32 s, which are multiples of 2^32 µs.
     (at.as_secs() as u32).wrapping_mul(1_000_000).wrapping_add(at.subsec_micros())
 }
 
-/// Whether `a` is before `b` on the circle (RFC 1982): right for delays that differ by less than 35 minutes.
+/// Whether `a` is before `b` modulo 2^32 (RFC 1982): right for delays that differ by less than 35
+/// minutes.
 fn is_less(a: u32, b: u32) -> bool {
     (a.wrapping_sub(b) as i32) < 0
 }
 
-/// The window is as long as BBR's for the least round trip (draft-cardwell-iccrg-bbr-congestion-control, MinRTTFilterLen): a path
-/// shows its least within it. Clocks that drift apart by 50 ppm, as quartz does undisciplined, put it 0.5 ms off at its end; RFC 6817's
-/// ten minutes would make 30 ms of it, more than the queues that are looked for.
+/// The window has ten seconds, as BBR's for the least round trip
+/// (draft-cardwell-iccrg-bbr-congestion-control, MinRTTFilterLen): a path shows its least delay
+/// within it. Undisciplined quartz clocks drift apart by 50 ppm, an error of 0.5 ms at the end of
+/// the window. The ten minutes of RFC 6817 would make it 30 ms, more than the queues to detect.
 const PARTS: usize = 10;
 const PART_S: u64 = 1;
 
@@ -117,7 +121,7 @@ mod tests {
     fn what_is_older_than_the_window_is_forgotten() {
         let mut least = LeastDelay::default();
         let base = least.learn(0, at(100));
-        // From then on the path is 1 ms longer.
+        // From now on the path is 1 ms longer.
         for second in 1..10 {
             let us = second * 1_000_000;
             let delay_us = least.learn(us as u32, at(us + 1_100));

@@ -1,17 +1,17 @@
-//! How fast the receiver reads when it is the limit.
+//! Drain rate: how fast the receiver reads when it is the limit.
 
 use std::time::Duration;
 
-/// The rate of reading while the socket overflows.
+/// Measures the rate of reading while the socket overflows.
 ///
-/// When a packet is dropped the socket's buffer is full. Between two such moments as much is read as comes in: what is taken between
-/// them, divided by the time, is what the receiver drains, stalls included.
+/// A packet is dropped when the socket's buffer is full. Between two drops, as much is read as
+/// comes in. So the bytes that came in between them, divided by the time, are the drain rate,
+/// stalls included.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     last: Option<(u32, Duration)>,
     overflow: Option<Overflow>,
     bytes_s: u64,
-    /// When it was measured.
     measured: Option<Duration>,
 }
 
@@ -22,7 +22,7 @@ struct Overflow {
 }
 
 impl Drain {
-    /// A packet was read that carried `bytes` and came at `at`, when the socket had dropped `drops`.
+    /// A packet with `bytes` was read. It arrived at `at`, when the socket had dropped `drops`.
     #[inline]
     pub(super) fn on_read(&mut self, at: Duration, bytes: u64, drops: Option<u32>) {
         if let Some(overflow) = &mut self.overflow {
@@ -39,12 +39,12 @@ impl Drain {
         }
     }
 
-    /// As it was measured last (bytes a second); 0 while it never was, or not for [`AGE_MAX`].
+    /// Last drain rate (bytes a second); 0 if none was measured within [`AGE_MAX`].
     pub(super) fn bytes_s(&self) -> u64 {
         self.bytes_s
     }
 
-    /// Between the packets that came at `since` and `at` some were dropped.
+    /// Packets were dropped between the packets that arrived at `since` and `at`.
     fn on_drop(&mut self, since: Duration, at: Duration, bytes: u64) {
         if let Some(overflow) = &self.overflow {
             let lasted = at.saturating_sub(overflow.since);
@@ -52,12 +52,12 @@ impl Drain {
                 return;
             }
             if lasted <= OVERFLOW_MAX {
-                // The window begins behind a packet and ends with one.
+                // The measurement begins after a packet and ends with one.
                 let us = u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX);
                 self.bytes_s = (overflow.bytes.saturating_mul(1_000_000) / us).max(1);
                 self.measured = Some(at);
             } else if self.measured.is_some() {
-                // It read as fast as packets came for a while: what was found of the overflows before is not told of this one.
+                // The receiver kept up for a while, so the old rate says nothing of this overflow.
                 (self.bytes_s, self.measured) = (0, None);
             }
         }
@@ -65,20 +65,22 @@ impl Drain {
     }
 }
 
-/// A socket that did not overflow for so long is read faster than it was then, or filled more slowly: one drop says nothing of the old rate. As long
-/// as some measurements at their longest, so that drops that come once a second keep theirs.
+/// Age at which a rate is forgotten. A socket that did not overflow for this long is read faster,
+/// or filled more slowly, than before: a new drop does not confirm the old rate. It is some times
+/// the longest measurement, so that drops once a second keep their rate.
 const AGE_MAX: Duration = Duration::from_secs(5);
 
-/// Whether a count that wraps rose from `before` to `after`.
+/// Whether a wrapping counter rose from `before` to `after`.
 pub(super) fn rose(before: u32, after: u32) -> bool {
     0 < after.wrapping_sub(before) as i32
 }
 
-/// Measured from drop to drop over at least this: the period of a CPU quota (Linux's `cpu.max`), and many turns of a scheduler; over less
-/// a stall would pass for the rate.
+/// Least duration of a measurement from drop to drop: the period of a CPU quota (Linux's
+/// `cpu.max`), and many time slices of a scheduler. Over less time, a stall would look like the
+/// rate.
 const OVERFLOW_MIN: Duration = Duration::from_millis(100);
 
-/// And over at most this: a receiver that overflows more rarely is not what limits the rate.
+/// Longest duration of a measurement: a receiver that overflows more rarely is not the limit.
 const OVERFLOW_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -92,7 +94,8 @@ mod tests {
     #[test]
     fn the_rate_is_that_between_drops() {
         let mut drain = Drain::default();
-        // 1000 bytes a millisecond; every 20 ms the reader stalls for 5, and then the counter has risen, past its end.
+        // 1000 bytes a millisecond. Every 20 ms the reader stalls for 5 ms, and the counter, which
+        // wraps, has risen after it.
         let mut drops = u32::MAX - 6;
         for ms in 0..=100 {
             match ms % 20 {

@@ -1,4 +1,4 @@
-//! Which ranges of the object are there.
+//! Ranges of the object that the receiver holds.
 
 use std::ops::Range;
 
@@ -7,23 +7,24 @@ use rangemap::RangeSet;
 use super::Fresh;
 use crate::proto::wire::NUMBER_MAX;
 
-/// The object's ranges. The one that grew last is kept apart, so that a packet which goes on where the last one ended costs two
-/// comparisons.
+/// Ranges of the object that are held. The range that grew last is kept apart, so that a packet
+/// that continues it costs two comparisons.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// All but what `last` grew by since it was stored.
+    /// All ranges, without what `last` grew by since it was stored.
     stored: RangeSet<u64>,
     /// The range that grew last; empty before the first.
     last: Range<u64>,
     is_stored: bool,
-    /// Where the range above `last` begins.
+    /// Start of the next range above `last`.
     room_end: u64,
     bytes: u64,
     object_bytes: u64,
 }
 
 impl Held {
-    /// Of an object of `object_bytes`, of which `stored` is there; what lies beyond it is not.
+    /// Creates the set for an object of `object_bytes`, of which `stored` is held. Ranges beyond
+    /// the object are ignored.
     pub(super) fn new(object_bytes: u64, mut stored: RangeSet<u64>) -> Self {
         if object_bytes < u64::MAX {
             stored.remove(object_bytes..u64::MAX);
@@ -32,7 +33,8 @@ impl Held {
         Self { stored, last: 0..0, is_stored: true, room_end: 0, bytes, object_bytes }
     }
 
-    /// Adds `range`, which is within the object: what of it is new. `None`, and nothing changed, if that were too many ranges.
+    /// Adds `range`, which is within the object, and returns its new part. Returns `None`, and
+    /// changes nothing, if there would be too many ranges.
     #[inline]
     pub(super) fn take(&mut self, range: &Range<u64>) -> Option<Fresh> {
         if range.start == self.last.end && range.start < range.end && range.end <= self.room_end {
@@ -44,13 +46,11 @@ impl Held {
         self.take_apart(range)
     }
 
-    /// All that is there.
     pub(super) fn ranges(&mut self) -> &RangeSet<u64> {
         self.store();
         &self.stored
     }
 
-    /// Whether nothing is missing.
     pub(super) fn is_complete(&self) -> bool {
         self.bytes == self.object_bytes
     }
@@ -78,7 +78,7 @@ impl Held {
         self.bytes += parts.iter().map(|part| part.end - part.start).sum::<u64>();
         self.stored.insert(range.clone());
         self.last = self.stored.get(&range.start).unwrap_or(range).clone();
-        // Nothing is stored beyond the object, nor is any object longer than this.
+        // No range is beyond the object, and no object is longer than this.
         let above = self.last.end..self.last.end.max(NUMBER_MAX).saturating_add(1);
         self.room_end = self.stored.gaps(&above).next().map_or(above.end, |gap| gap.end);
         Some(if is_whole { Fresh::All } else { Fresh::Parts(parts) })
@@ -92,6 +92,7 @@ impl Held {
     }
 }
 
-/// Ranges kept, 8 MiB at most: each lost packet leaves a hole until it is sent again, so twice the gaps that are kept. Only what would
-/// begin one more is refused, so that holes can be filled.
+/// Most ranges, 8 MiB. Each lost packet leaves a hole until it is sent again, so this is twice the
+/// number of gaps. Only a packet that would begin one more range is refused, so that holes can be
+/// filled.
 pub(super) const RANGES_MAX: usize = 1 << 17;

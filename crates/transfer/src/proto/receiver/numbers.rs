@@ -1,52 +1,53 @@
-//! Which packets came, as the gaps between them.
+//! Packet numbers that came, stored as the gaps between them.
 
 use std::collections::BTreeMap;
 
 use super::Refusal;
 use crate::proto::wire::{Evidence, NUMBER_MAX, Run};
 
-/// The numbers from `floor` to `next`, of which those in no gap came; `next` is the number after the highest that came.
+/// Packet numbers from `floor` to `next`; those in no gap came. `next` is the number after the
+/// highest that came.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     pub(super) floor: u64,
     pub(super) next: u64,
-    /// By their first number; none touches another, and none reaches `next`.
+    /// Gaps by their first number. None touches another, and none reaches `next`.
     gaps: BTreeMap<u64, Gap>,
 }
 
-/// Numbers that did not come, or not yet.
+/// Numbers that did not come so far.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     end: u64,
     evidence: Evidence,
 }
 
-/// Where a number lies that may be taken.
+/// Position of a new number among those that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is the one that was expected.
+    /// It is the next expected number.
     Next,
-    /// It leaves some out.
+    /// It leaves out the numbers before it.
     Ahead,
-    /// It is in the gap of these numbers.
+    /// It fills a part of this gap.
     Late {
-        /// The gap's first number.
+        /// First number of the gap.
         first: u64,
-        /// The number after its last.
+        /// Number after the last of the gap.
         end: u64,
     },
 }
 
 impl Numbers {
-    /// Where `number` lies.
-    /// Errors: it came, is forgotten, or is too far ahead.
+    /// Returns the position of `number`.
+    /// Errors: it came already, is below the floor, or is too far ahead.
     pub(super) fn place(&self, number: u64) -> Result<Place, Refusal> {
         if NUMBER_MAX < number {
             Err(Refusal::TooFar(number))
         } else if number == self.next {
             Ok(Place::Next)
         } else if self.next < number {
-            // The highest that came is one less; −1 before the first.
+            // The highest number that came is `next` − 1; −1 before the first.
             if AHEAD_MAX <= number - self.next { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
         } else if number < self.floor {
             Err(Refusal::Repeated(number))
@@ -58,7 +59,7 @@ impl Numbers {
         }
     }
 
-    /// Whether there is room for what taking `number` at its `place` would keep.
+    /// Whether there is room for the gaps that taking `number` at its `place` leaves.
     pub(super) fn has_room(&self, number: u64, place: Place) -> bool {
         match place {
             Place::Next => true,
@@ -67,7 +68,7 @@ impl Numbers {
         }
     }
 
-    /// `number` came, which [`Numbers::place`] put there; `evidence` is of the gap that it opens, if it does.
+    /// Records that `number` came at its `place`. If that opens a gap, `evidence` is called for it.
     pub(super) fn take(&mut self, number: u64, place: Place, evidence: impl FnOnce() -> Evidence) {
         match place {
             Place::Next => self.next = number + 1,
@@ -82,7 +83,7 @@ impl Numbers {
         }
     }
 
-    /// Forgets what lies below `floor`.
+    /// Raises the floor, and forgets the numbers below it.
     pub(super) fn raise_floor(&mut self, floor: u64) {
         if floor <= self.floor {
             return;
@@ -105,8 +106,8 @@ impl Numbers {
         self.gaps.len()
     }
 
-    /// What became of the numbers from `at` on, which is the floor or where a gap ends, in as many runs as `room` bytes hold, but one at
-    /// least.
+    /// Runs from number `at` on, which is the floor or the end of a gap: as many as fit `room`
+    /// bytes, but at least one.
     pub(super) fn runs(&self, at: u64, mut room: usize) -> Vec<Run> {
         let (mut runs, mut at) = (Vec::new(), at);
         let mut fits = |run: &Run, is_first: bool| {
@@ -116,7 +117,7 @@ impl Numbers {
             fits
         };
         for (first, gap) in self.gaps.range(at..) {
-            // None is longer than `SPAN_MAX`, which 32 bits hold.
+            // No run is longer than `SPAN_MAX`, which fits 32 bits.
             let (received, missing) = ((first - at) as u32, (gap.end - first) as u32);
             let run = Run { received, missing, evidence: gap.evidence };
             if !fits(&run, runs.is_empty()) {
@@ -148,14 +149,15 @@ impl Numbers {
     }
 }
 
-/// Gaps kept, 4 MiB at most. A path of 28 Gbit/s and 100 ms that loses 10 % of its packets at random has 60 000 in the two and a half
-/// round trips between a packet and the floor that forgets it.
+/// Most gaps, 4 MiB. A path of 28 Gbit/s and 100 ms that loses 10 % of its packets at random has 60
+/// 000 gaps in the two and a half round trips until the floor passes a packet.
 pub(super) const GAPS_MAX: usize = 1 << 16;
 
-/// How far beyond the highest a number may be: after an outage in which more were sent nothing could be taken any more, so it is what
-/// 3 million packets a second are in six minutes. What lies between costs one gap however long it is.
+/// How far above the highest number a new one may be. After an outage with more packets than this,
+/// no packet could be received any more, so it is what 3 million packets a second are in six
+/// minutes. A gap takes the same room whatever its length.
 pub(super) const AHEAD_MAX: u64 = 1 << 30;
 
-/// Numbers spoken of, from the floor to the highest, so that each count fits its 32 bits. A sender that never raises the floor loses the
-/// lowest.
+/// Most numbers from the floor to the highest, so that each count fits 32 bits. If a sender never
+/// raises the floor, the lowest numbers are forgotten.
 pub(super) const SPAN_MAX: u64 = 1 << 31;

@@ -1,34 +1,34 @@
-//! When to report.
+//! Schedule of feedback: when to report.
 
 use std::time::Duration;
 
 use crate::proto::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 
-/// Says when the next round of feedback is due, of one datagram or of several.
+/// Computes when the next round of feedback is due. A round is one datagram or several.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     rtt: Option<Duration>,
-    /// When the first packet came that was not reported yet.
+    /// Arrival of the first packet that was not reported yet.
     news: Option<Duration>,
     has_gap: bool,
     is_urgent: bool,
-    /// When the last round began, and of how many datagrams it was.
+    /// When the last round began, and its number of datagrams.
     last: Option<Duration>,
     datagrams: u32,
     packets: u64,
-    /// Rounds since the last packet.
+    /// Rounds since the last packet arrived.
     repeats: u32,
-    /// Bytes that came, less those that feedback took.
+    /// Bytes that arrived minus bytes that feedback took.
     pub(super) credit_bytes: u64,
 }
 
 impl Schedule {
-    /// The sender measured its round trip.
+    /// Sets the round-trip time that the sender measured.
     pub(super) fn set_rtt(&mut self, rtt: Duration) {
         self.rtt = Some(rtt.min(RTT_MAX));
     }
 
-    /// There is something to report: a packet that came at `at`, which opened a gap or did not.
+    /// Records a packet to report, which came at `at` and may have opened a gap.
     #[inline]
     pub(super) fn on_packet(&mut self, at: Duration, opens_gap: bool) {
         if self.news.is_none() {
@@ -39,12 +39,12 @@ impl Schedule {
         self.repeats = 0;
     }
 
-    /// What came last cannot wait: the object is complete.
+    /// Makes the next round urgent: the object is complete.
     pub(super) fn on_complete(&mut self) {
         self.is_urgent = true;
     }
 
-    /// When the next round is due, if nothing comes before.
+    /// When the next round is due if no packet comes before.
     pub(super) fn due(&self) -> Option<Duration> {
         let rtt = self.rtt.unwrap_or(RTT_UNKNOWN);
         match (self.news, self.last) {
@@ -72,48 +72,54 @@ impl Schedule {
         (self.last, self.datagrams, self.packets) = (Some(now), 0, 0);
     }
 
-    /// A packet was read, with so many bytes of the object.
+    /// Counts a packet that was read, with `bytes` of the object.
     #[inline]
     pub(super) fn earn(&mut self, bytes: u64) {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
     }
 
-    /// A datagram of the round is sent, of so many bytes.
+    /// Counts a datagram of the round, of so many bytes.
     pub(super) fn on_datagram(&mut self, bytes: usize) {
         self.datagrams += 1;
         self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u64);
     }
 }
 
-/// Rounds of feedback in a round trip: RFC 5348 §6.2 asks for one; with four a loss is told a quarter of a round trip late at most, and
-/// a window that feedback opens is opened in four steps.
+/// Rounds of feedback in a round trip; RFC 5348 §6.2 asks for one. With four, a loss is reported at
+/// most a quarter of a round trip late, and a window that feedback opens grows in four steps.
 const PER_RTT: u32 = 4;
 
-/// And where there is a gap that was not told yet.
+/// The same while a gap was not reported yet.
 const PER_RTT_GAP: u32 = 16;
 
-/// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that it may take of a fast flow.
+/// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that feedback may take of
+/// a fast flow.
 const PACKETS_EACH: u64 = 64;
 
-/// Bytes of a packet beside those of the object: header and head of a data packet. What is spent has its header, too; seals count on neither side.
+/// Bytes of a packet in addition to those of the object: header and head. Feedback is counted with
+/// its header, too; seals count on neither side.
 const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 
-/// Where fewer packets come, a round rests as long as this for each datagram of the last: no path and no host feels a thousand small
-/// datagrams a second.
+/// Pause after a round, for each of its datagrams, if fewer packets come: a thousand small
+/// datagrams a second are no load for any path or host.
 const REST_MAX: Duration = Duration::from_millis(1);
 
-/// Or a round trip where that is less, so that there is a report in each of them; but no sender makes its receiver send more than ten
-/// thousand datagrams a second, whatever round trip it claims, that it does not send 64 times as many packets for.
+/// Least pause. The pause is a round trip if that is less than 1 ms, so that each round trip has a
+/// report. Whatever round trip a sender claims, its receiver sends at most ten thousand datagrams a
+/// second more than one for each 64 packets.
 const REST_MIN: Duration = Duration::from_micros(100);
 
-/// Before the sender told its round trip it waits for the first report: it gets one a millisecond.
+/// Assumed round trip before the sender reports its own. A sender without one waits for the first
+/// report, so it gets one a millisecond.
 const RTT_UNKNOWN: Duration = Duration::from_millis(1);
 
-/// A longer round trip is not believed, or no report would come for minutes; above it there are more than four of them in one.
+/// Longest round trip that is believed; otherwise no report might come for minutes. Above it there
+/// are more than four reports in a round trip.
 const RTT_MAX: Duration = Duration::from_secs(1);
 
-/// Rounds after the last packet, the first after a round trip (1 ms at least), each after twice the time of the one before: a path that loses
-/// a tenth of them loses all six reports of the last packets once in a million times. Then the sender has to ask, with a packet.
+/// Rounds after the last packet: the first after a round trip (at least 1 ms), each other after
+/// twice the time of the one before. A path that loses a tenth of them loses all six reports of the
+/// last packets once in a million times. After that the sender must send a probe.
 const REPEATS: u32 = 5;
 
 #[cfg(test)]
@@ -125,7 +131,8 @@ mod tests {
         Duration::from_micros(us)
     }
 
-    /// Rounds in a second, with the times of packets, each of so many datagrams.
+    /// Rounds in one second, with a packet each `packet_us`, so many `datagrams` a round, and a gap
+    /// each `gap_each` packets.
     fn rounds(rtt_us: u64, packet_us: f64, datagrams: u32, gap_each: u64) -> usize {
         let mut schedule = Schedule::default();
         schedule.set_rtt(us(rtt_us));
@@ -156,12 +163,12 @@ mod tests {
         assert!((1_500..=1_563).contains(&rounds(1_000, 10.0, 1, 10)), "gaps make no more of them");
         assert!((4_900..=5_001).contains(&rounds(200, 10.0, 1, never)), "0.2 ms: one a round trip");
         assert!((9_900..=10_001).contains(&rounds(1, 10.0, 1, never)), "ten thousand at most");
-        // With a gap in each 10 packets they are told sooner.
+        // With a gap in each 10 packets, reports are more frequent.
         assert!((155..=161).contains(&rounds(100_000, 10.0, 1, 10)), "100 ms: each 6.25 ms");
-        // Of 20 datagrams each; a million packets a second.
+        // Rounds of 20 datagrams, and a million packets a second.
         assert!((39..=41).contains(&rounds(100_000, 1.0, 20, never)), "as often where packets are many");
         assert!((700..=782).contains(&rounds(1_000, 1.0, 20, never)), "each 1280 packets");
-        // 100 packets a second, 50 ms.
+        // 100 packets a second, and a round trip of 50 ms.
         assert!((49..=101).contains(&rounds(50_000, 10_000.0, 1, never)), "each packet, or each other");
     }
 

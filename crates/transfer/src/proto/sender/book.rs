@@ -1,4 +1,4 @@
-//! Packets under way.
+//! Packets that were sent and may still be acknowledged.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -7,17 +7,18 @@ use crate::proto::wire::Evidence;
 
 use super::path::Stamp;
 
-/// What is known of each packet sent that a receiver may still tell of, by its index.
+/// State of each packet that a receiver may still report on, by its index.
 ///
-/// At most [`PACKETS_MAX`] of them: 21 MB.
+/// At most [`PACKETS_MAX`] packets: 21 MB.
 #[derive(Clone, Debug)]
 pub(super) struct Book {
-    /// Those from `first` on.
+    /// Packets from index `first` on.
     packets: VecDeque<Sent>,
     first: u64,
-    /// A bit for each, 1 = not acknowledged: what was acknowledged before is passed over 64 at a time.
+    /// One bit for each packet, 1 = not acknowledged: acknowledged packets are skipped 64 at a
+    /// time.
     open: Box<[u64; WORDS]>,
-    /// Bytes that a packet has beside those of the object.
+    /// Bytes of a packet in addition to those of the object.
     overhead: u64,
     in_flight_bytes: u64,
     in_flight_packets: u64,
@@ -26,14 +27,14 @@ pub(super) struct Book {
 /// A packet that was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// What it carries of the object.
+    /// Start of its range of the object.
     pub(super) start: u64,
     pub(super) len: u32,
     pub(super) fate: Fate,
-    /// A probe carries the same: if it is lost, there is nothing to send again.
+    /// A probe carries the same bytes, so a loss of this packet needs no resending.
     pub(super) is_copied: bool,
     pub(super) stamp: Stamp,
-    /// What the receiver said of a gap that begins here.
+    /// Evidence that the receiver reported for a gap that begins here.
     pub(super) evidence: Option<Evidence>,
 }
 
@@ -62,12 +63,12 @@ impl Book {
         }
     }
 
-    /// The index of the packet that is sent next.
+    /// Index of the next packet to be sent.
     pub(super) fn end(&self) -> u64 {
         self.first + self.packets.len() as u64
     }
 
-    /// The lowest index still kept.
+    /// Lowest index that is still kept.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
@@ -76,12 +77,12 @@ impl Book {
         self.packets.len()
     }
 
-    /// Whether all memory is taken but what is reserved for probes.
+    /// Whether all memory is used except the part reserved for probes.
     pub(super) fn is_full(&self) -> bool {
         PACKETS_MAX - PROBES_RESERVED <= self.len()
     }
 
-    /// Bytes of a packet on the way, headers included.
+    /// Bytes of a packet on the wire, headers included.
     pub(super) fn bytes(&self, sent: &Sent) -> u64 {
         u64::from(sent.len) + self.overhead
     }
@@ -94,7 +95,7 @@ impl Book {
         self.in_flight_packets
     }
 
-    /// Notes a packet on the way; there is room as long as `len` is below [`PACKETS_MAX`].
+    /// Adds a packet that is sent now. There is room as long as `len` is below [`PACKETS_MAX`].
     pub(super) fn push(&mut self, sent: Sent) {
         let index = self.end();
         self.open[word(index)] |= 1 << (index % 64);
@@ -111,7 +112,8 @@ impl Book {
         self.packets.get_mut(usize::try_from(index.checked_sub(self.first)?).ok()?)
     }
 
-    /// A packet was acknowledged, or taken for lost: it is under way no more. Returns the packet as it was before.
+    /// Records that a packet was acknowledged or declared lost: it is no longer in flight. Returns
+    /// the packet as it was before.
     pub(super) fn settle(&mut self, index: u64, fate: Fate) -> Option<Sent> {
         let sent = self.get_mut(index)?;
         let was = *sent;
@@ -126,7 +128,7 @@ impl Book {
         Some(was)
     }
 
-    /// The first of these that is not acknowledged.
+    /// Index of the first packet in the range that is not acknowledged.
     pub(super) fn next_open(&self, range: Range<u64>) -> Option<u64> {
         let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
         while at < end {
@@ -140,7 +142,7 @@ impl Book {
         None
     }
 
-    /// Whether none of these was acknowledged, as far as they are kept.
+    /// Whether no packet in the range was acknowledged, as far as the packets are kept.
     pub(super) fn are_open(&self, range: Range<u64>) -> bool {
         let (mut at, end) = (range.start.max(self.first), range.end.min(self.end()));
         while at < end {
@@ -154,7 +156,7 @@ impl Book {
         true
     }
 
-    /// Forgets from the front what was acknowledged, and what was lost below `lost_below`.
+    /// Removes packets from the front: acknowledged ones, and lost ones below `lost_below`.
     pub(super) fn forget(&mut self, lost_below: u64) {
         while let Some(front) = self.packets.front() {
             match front.fate {
@@ -174,12 +176,14 @@ fn word(index: u64) -> usize {
     (index / 64) as usize % WORDS
 }
 
-/// Packets that are kept at the most, from the first that is not settled: 30 Gbit/s over 100 ms in packets of 1472 bytes.
+/// Most packets that are kept, from the first that is not settled on: 30 Gbit/s over 100 ms in
+/// packets of 1472 bytes.
 pub(super) const PACKETS_MAX: usize = 1 << 18;
-/// Room for packets that ask for an answer when the book is full: at most one in 4 s is sent then, which is an hour of them. After it the
-/// oldest packet makes room for each.
+/// Packets reserved for probes when the memory is full. At most one is sent in 4 s then, so they
+/// last an hour. After that, the oldest packet makes room for each probe.
 pub(super) const PROBES_RESERVED: usize = 1024;
-/// One more word than they fill, for they may begin in the middle of one.
+/// Packets may begin in the middle of a word, so one word more than they fill is needed; this is
+/// twice as many.
 const WORDS: usize = PACKETS_MAX / 64 * 2;
 
 #[cfg(test)]
@@ -226,7 +230,7 @@ mod tests {
         (0..50).for_each(|index| _ = book.settle(index, Fate::Lost));
         book.forget(10);
         assert_eq!((book.first(), book.next_open(0..100), book.in_flight_packets()), (10, Some(10), 50));
-        // Words are used again, and begin clean.
+        // Words are reused, and begin clean.
         for turn in 0..3 * WORDS as u64 {
             for _ in 0..64 {
                 let index = book.end();

@@ -1,4 +1,4 @@
-//! Who lost the packets that were lost, and which losses the controller is told of.
+//! Causes of losses, and which losses the controller is called with.
 
 use std::time::Duration;
 
@@ -7,23 +7,24 @@ use barograph_loss::Cause;
 use crate::proto::controller::Loss;
 use crate::proto::{Ear, Heard, Missing, Moment};
 
-/// Counts whose the losses were, as the [`Ear`] says.
+/// Counts losses by the cause that the [`Ear`] finds.
 #[derive(Debug)]
 pub(super) struct Causes {
-    /// `None` where all losses count as the network's.
+    /// `None` if all losses count as network losses.
     ear: Option<Box<Ear>>,
-    /// Runs of lost packets whose cause became known just now.
+    /// Runs of lost packets with a cause that became known just now.
     heard: Vec<Heard>,
-    /// Losses that the controller was not told of yet, and how many packets the host lost since it was told last.
+    /// Losses not yet reported to the controller, and host losses since its last call.
     losses: Vec<Loss>,
     host_untold: u64,
-    /// Packets settled that are not the host's, so far.
+    /// Packets settled so far, without host losses.
     settled: u64,
-    /// Packets lost by the host, so far: those that did not come after all, and all that were told. Below 0 amid what the ear says, where a
-    /// claim is taken back before it is read.
+    /// Host losses so far: those that did not arrive later, and all that were reported. It is below
+    /// 0 only within `listen`, where a claim may be taken back before it is counted.
     host: i64,
     host_told: i64,
-    /// Where the last run of losses that was told ends, in the count of [`Seen::settled_packets`](crate::proto::controller::Seen).
+    /// End of the last reported run of losses, in the count of
+    /// [`Seen::settled_packets`](crate::proto::controller::Seen).
     losses_end: u64,
     pub(super) network: u64,
     pub(super) unknown: u64,
@@ -45,12 +46,11 @@ impl Causes {
         }
     }
 
-    /// A packet was acknowledged that had not been taken for lost.
+    /// Counts an acknowledged packet that was not declared lost before.
     pub(super) fn ack(&mut self) {
         self.settled += 1;
     }
 
-    /// A run of packets was taken for lost.
     pub(super) fn lose(&mut self, moment: Moment, missing: Missing) {
         match &mut self.ear {
             Some(ear) => ear.lose(moment, missing, &mut self.heard),
@@ -58,13 +58,13 @@ impl Causes {
         }
     }
 
-    /// A packet of so many bytes was acknowledged that had been taken for lost.
+    /// Counts an acknowledged packet of `bytes` that was declared lost before.
     pub(super) fn find(&mut self, index: u64, bytes: u64) {
         let told = match &mut self.ear {
             Some(ear) => ear.find(index, bytes),
             None => Some(Cause::Network),
         };
-        // A loss of the network's was counted already; otherwise it is now.
+        // A network loss was counted already; any other packet is counted now.
         match told {
             Some(Cause::Network | Cause::Unknown) => {}
             Some(Cause::Host) => {
@@ -75,7 +75,8 @@ impl Causes {
         }
     }
 
-    /// Counts the losses whose cause is known by now; packets below `decided` came or were lost.
+    /// Counts the losses with a cause that is known by now. Packets below `decided` arrived or were
+    /// declared lost.
     pub(super) fn listen(&mut self, moment: Moment, decided: u64) {
         if let Some(ear) = &mut self.ear {
             ear.listen(moment, decided, &mut self.heard);
@@ -104,7 +105,8 @@ impl Causes {
             Cause::Unknown => self.unknown += packets,
         }
         self.settled += packets;
-        // By its index, less what the host lost before it; never before the run that was told last, nor after what is settled.
+        // The position is the index minus the host losses before it; not before the end of the last
+        // reported run, and not after what is settled.
         let at = missing.index.saturating_sub(u64::try_from(self.host).unwrap_or(0));
         let at = at.min(self.settled.saturating_sub(packets)).max(self.losses_end);
         self.losses_end = at + packets;
@@ -117,33 +119,31 @@ impl Causes {
         });
     }
 
-    /// Packets settled that are not the host's, so far.
+    /// Packets settled so far, without host losses.
     pub(super) fn settled(&self) -> u64 {
         self.settled
     }
 
-    /// Packets lost by the host, so far.
+    /// Host losses reported so far.
     pub(super) fn host(&self) -> u64 {
         u64::try_from(self.host_told).unwrap_or(0)
     }
 
-    /// What the controller is to be told: losses, and how many packets the host lost beside them.
+    /// What to report to the controller: losses, and the number of host losses.
     pub(super) fn untold(&self) -> (&[Loss], u64) {
         (&self.losses, self.host_untold)
     }
 
-    /// The controller was told.
+    /// Clears what was reported to the controller.
     pub(super) fn told(&mut self) {
         self.losses.clear();
         self.host_untold = 0;
     }
 
-    /// When the classifier looks at the window next, if it has a reason to.
     pub(super) fn due(&self) -> Option<Duration> {
         self.ear.as_ref()?.due()
     }
 
-    /// How often the classifier looked at the window.
     pub(super) fn looks(&self) -> u64 {
         self.ear.as_ref().map_or(0, |ear| ear.looks())
     }

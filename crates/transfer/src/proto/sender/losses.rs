@@ -1,4 +1,4 @@
-//! Which packets are taken for lost, and when.
+//! Loss detection: which packets are declared lost, and when.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,21 +10,22 @@ use crate::proto::Rtt;
 use crate::proto::ear::Missing;
 use crate::proto::wire::Evidence;
 
-/// Detects lost packets, by what was acknowledged behind them and by what reports told of.
+/// Detects lost packets by later acknowledgements and by reported gaps.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     reorder: Reorder,
-    /// Packets below this index are settled.
+    /// All packets below this index are settled.
     settled: u64,
-    /// The highest index acknowledged, plus one; and as it was before the report that is being processed.
+    /// Highest acknowledged index plus one: now, and before the report that is being processed.
     acked_to: u64,
     acked_to_before: u64,
-    /// Reports have told of the packets below this index: the newest one, and those that it continues.
+    /// The newest report, and those that it continues, covered the packets below this index.
     surveyed: u64,
-    /// The newest report continues where the one before it ended, from the first packet on.
+    /// Whether the newest report, with those that it continues, covers all packets from the first
+    /// unsettled one on.
     is_whole: bool,
-    /// What was settled when the last round (or two round trips) ended, and the one before: below the second, lost packets are forgotten;
-    /// others may still come.
+    /// Value of `settled` at the end of the last round (or two round trips), and of the one before.
+    /// Lost packets below the second are forgotten; others may still arrive.
     round_ends: [u64; 2],
     rounded: Duration,
     has_lost_in_round: bool,
@@ -38,20 +39,23 @@ impl Losses {
         self.settled
     }
 
-    /// A packet was acknowledged.
     pub(super) fn ack(&mut self, index: u64) {
         self.acked_to = self.acked_to.max(index + 1);
     }
 
-    /// A packet was acknowledged that had been taken for lost.
+    /// Records the acknowledgement of a packet that was declared lost.
     pub(super) fn find(&mut self, index: u64, round: u64) {
         self.spurious_packets += 1;
-        // It was missing in the report before this one, so it was overtaken by as many packets as had come then.
+        // It was missing in the report before, so it was overtaken by as many packets as had come
+        // then.
         self.reorder.grow(self.acked_to_before.saturating_sub(index + 1), round);
     }
 
-    /// Notes up to where it is known which packets are missing: a report of many gaps comes in several datagrams, and if one of them is lost,
-    /// what it told of is not missing. `told` are the indices that a datagram told of; `is_next` if it follows the newest one before it.
+    /// Updates up to where it is known which packets are missing.
+    ///
+    /// A report of many gaps takes several datagrams. If one is lost, the packets that it covered
+    /// are not missing. `told` are the indices that this datagram covers; `is_next` if it follows
+    /// the newest one before it.
     pub(super) fn survey(&mut self, told: Range<u64>, is_next: bool, book: &Book) {
         let is_first = book.next_open(self.settled..told.start).is_none();
         self.is_whole = is_first || self.is_whole && is_next && told.start <= self.surveyed;
@@ -60,37 +64,38 @@ impl Losses {
         }
     }
 
-    /// All of a report was processed.
     pub(super) fn end_report(&mut self) {
         self.acked_to_before = self.acked_to;
     }
 
-    /// A report with news was processed; a round may have ended with it.
+    /// Ends the processing of a report with new information; a round may have ended with it.
     pub(super) fn end_round(&mut self, now: Duration, is_round: bool, rtt: &Rtt) {
         if is_round && std::mem::take(&mut self.has_lost_in_round) {
             self.reorder.calm_down();
         }
-        // Where only the first datagram of each report comes through, rounds do not end; yet reports have to begin further on.
+        // If only the first datagram of each report arrives, rounds do not end; yet the floor must
+        // rise.
         if is_round || self.rounded + rtt.longer() * 2 <= now {
             self.rounded = now;
             self.round_ends = [self.settled, self.round_ends[0]];
         }
     }
 
-    /// When the oldest packet that was overtaken counts as lost.
+    /// When the oldest overtaken packet is declared lost.
     pub(super) fn due(&self, book: &Book, rtt: &Rtt) -> Option<Duration> {
         self.lost_at(book.next_open(self.settled..self.acked_to)?, book, rtt)
     }
 
     fn lost_at(&self, index: u64, book: &Book, rtt: &Rtt) -> Option<Duration> {
         let sent = Duration::from_nanos(book.get(index)?.stamp.sent_ns);
-        // Where no report told of it, one that does may be under way still.
+        // If no report covered the packet, one that does may still be in flight.
         let patience = if index < self.surveyed { 1 } else { UNTOLD_PATIENCE };
         Some(sent + self.reorder.time(rtt) * patience)
     }
 
-    /// Takes packets for lost that were overtaken long enough ago, or, where the newest report `is_new`, by enough packets that it told of.
-    /// `lost` gets runs of them.
+    /// Declares packets lost that were overtaken long enough ago; and, if the newest report
+    /// `is_new`, packets that it covered and that enough others overtook. Calls `lost` with runs of
+    /// them.
     pub(super) fn detect(
         &mut self,
         now: Duration,
@@ -134,7 +139,8 @@ impl Losses {
         run.into_iter().for_each(lost);
     }
 
-    /// Takes the oldest packet for lost, to have room for one that asks for an answer: whatever it carried is sent again.
+    /// Declares the oldest packet lost, to make room for a probe. Its bytes are sent again, unless
+    /// a probe carries them.
     pub(super) fn give_up_oldest(&mut self, book: &mut Book, object: &mut Object) -> Option<Missing> {
         let index = book.first();
         let is_under_way = book.get(index).is_some_and(|sent| sent.fate == Fate::InFlight);
@@ -158,7 +164,7 @@ impl Losses {
 
     /// Lost packets below this index may be forgotten.
     pub(super) fn forgets_below(&self, book: &Book) -> u64 {
-        // A lost packet that is still kept takes room from what is to be sent.
+        // A lost packet that is kept takes room from packets to send.
         if book.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled }
     }
 }
@@ -174,7 +180,7 @@ fn missing(index: u64, sent: &Sent, evidence: Evidence, book: &Book) -> Missing 
     }
 }
 
-/// What is known of the gap that continues at this packet.
+/// Evidence of the gap that continues at this packet.
 fn evidence_before(index: u64, book: &Book) -> Evidence {
     let lost_before = |back: &u64| {
         let sent = index.checked_sub(*back).and_then(|before| book.get(before));
@@ -184,7 +190,8 @@ fn evidence_before(index: u64, book: &Book) -> Evidence {
     gap.find_map(|sent| sent.evidence).unwrap_or_default()
 }
 
-/// A packet that no report has told of is not taken for lost before the receiver had the time to report again, and again.
+/// Factor on the time until a packet is declared lost that no report covered: the receiver has time
+/// to report twice more.
 const UNTOLD_PATIENCE: u32 = 3;
-/// Packets back in a gap, at the most, to where the receiver told of it: a gap is mostly taken for lost at once.
+/// How many packets back in a gap its evidence is searched; mostly a gap is declared lost at once.
 const EVIDENCE_BACK: u64 = 4096;

@@ -1,27 +1,29 @@
-//! Packet numbers, some of which are never used.
+//! Packet numbers, some of which are skipped.
 
 use std::collections::VecDeque;
 
-/// Gives out packet numbers, and counts packets without those left out: the `index` of a packet is how many were sent before it.
+/// Assigns packet numbers and skips some. The `index` of a packet is the number of packets sent
+/// before it, without skipped numbers.
 ///
-/// A receiver that acknowledges what it did not get, to be sent to faster, does not know the numbers left out and sooner or later acknowledges one
-/// (Savage et al., TCP congestion control with a misbehaving receiver, 1999; RFC 9000 §21.4). One in 2500 costs nothing, and is met within a second
-/// at 30 Mbit/s.
+/// A receiver that acknowledges packets that it did not get, so that the sender sends faster, does
+/// not know the skipped numbers. Sooner or later it acknowledges one (Savage et al., TCP congestion
+/// control with a misbehaving receiver, 1999; RFC 9000 §21.4). Skipping one in 2500 costs nothing,
+/// and detects such a receiver within a second at 30 Mbit/s.
 #[derive(Clone, Debug)]
 pub(super) struct Numbers {
     next: u64,
     leave_out: u64,
     state: u64,
-    /// Those left out that a receiver may still tell of.
+    /// Skipped numbers that a receiver may still report on.
     left_out: VecDeque<LeftOut>,
-    /// How many were left out before these.
+    /// Count of skipped numbers before these.
     before: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct LeftOut {
     number: u64,
-    /// Of the packet sent next after it.
+    /// Index of the next packet sent after it.
     index: u64,
 }
 
@@ -32,7 +34,7 @@ impl Numbers {
         numbers
     }
 
-    /// The number of the next packet, which has this index.
+    /// Assigns the number of the next packet, which has this index.
     pub(super) fn take(&mut self, index: u64) -> u64 {
         if self.next == self.leave_out {
             self.left_out.push_back(LeftOut { number: self.next, index });
@@ -43,17 +45,18 @@ impl Numbers {
         self.next - 1
     }
 
-    /// Numbers from here on were not given out.
+    /// The first number that was not assigned yet.
     pub(super) fn end(&self) -> u64 {
         self.next
     }
 
-    /// Where to look for a number, to go on from there to higher ones.
+    /// Finds the position of `number`, from which a search for higher numbers can continue.
     pub(super) fn seek(&self, number: u64) -> Place {
         Place(self.left_out.partition_point(|left_out| left_out.number < number))
     }
 
-    /// How many packets have a lower number; for one below those that are still known, less than that. `place` goes on to it.
+    /// Count of packets with a lower number; too low if `number` is below the skipped numbers that
+    /// are kept. Moves `place` on to `number`.
     pub(super) fn index_from(&self, place: &mut Place, number: u64) -> u64 {
         while self.left_out.get(place.0).is_some_and(|left_out| left_out.number < number) {
             place.0 += 1;
@@ -61,28 +64,28 @@ impl Numbers {
         number.saturating_sub(self.before + place.0 as u64)
     }
 
-    /// The first number from this place on that was left out, if it is below `end`.
+    /// The first skipped number from `place` on, if it is below `end`.
     pub(super) fn left_out_to(&self, place: Place, end: u64) -> Option<u64> {
         self.left_out.get(place.0).map(|left_out| left_out.number).filter(|number| *number < end)
     }
 
-    /// How many packets have a lower number.
+    /// Count of packets with a lower number.
     pub(super) fn index_of(&self, number: u64) -> u64 {
         self.index_from(&mut self.seek(number), number)
     }
 
-    /// Whether it was left out, of those still known.
+    /// Whether `number` was skipped, as far as that is still known.
     pub(super) fn is_left_out(&self, number: u64) -> bool {
         self.left_out_to(self.seek(number), number.saturating_add(1)).is_some()
     }
 
-    /// The number of the packet of this index, which is not below those still known.
+    /// Number of the packet with this index, which is not below the indices that are kept.
     pub(super) fn number_of(&self, index: u64) -> u64 {
         let at = self.left_out.partition_point(|left_out| left_out.index <= index);
         index + self.before + at as u64
     }
 
-    /// Nobody asks for lower ones any more.
+    /// Forgets skipped numbers below this index; they are not looked up any more.
     pub(super) fn forget_below(&mut self, index: u64) {
         while self.left_out.front().is_some_and(|left_out| left_out.index <= index) {
             self.left_out.pop_front();
@@ -100,11 +103,11 @@ impl Numbers {
     }
 }
 
-/// Among those left out, the first that is not below a number.
+/// Position in `left_out`: the first skipped number that is not below a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place(usize);
 
-/// Packets between two numbers left out.
+/// Packets between two skipped numbers.
 const SPACING: std::ops::RangeInclusive<u64> = 1000..=4000;
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
-//! What of the object is still to be sent.
+//! Ranges of the object that are still to be sent.
 
 use std::ops::Range;
 
 use rangemap::RangeSet;
 
-/// The object's bytes: acknowledged, lost, or never sent.
+/// State of the object's bytes: acknowledged, lost, or never sent.
 ///
-/// Its ranges are as many as the caller's `held` has, and as packets are under way: new bytes wait until lost ones have gone.
+/// It has as many ranges as the caller's `held` and the packets in flight, because new bytes wait
+/// until lost ones were sent.
 #[derive(Clone, Debug)]
 pub(super) struct Object {
     bytes: u64,
-    /// What the receiver has.
+    /// Ranges that the receiver has.
     there: RangeSet<u64>,
-    /// To be sent again, first.
+    /// Ranges to send again, before new ones.
     lost: RangeSet<u64>,
-    /// Never sent, up to what the receiver has.
+    /// Next range that was never sent, up to what the receiver has.
     new: Range<u64>,
     /// Bytes that the receiver does not have.
     missing: u64,
@@ -24,7 +25,7 @@ impl Object {
     pub(super) fn new(bytes: u64, held: &RangeSet<u64>) -> Self {
         let mut there = RangeSet::new();
         let mut missing = bytes;
-        // What lies beyond the object's end says nothing of it.
+        // Ranges beyond the object's end are ignored.
         for range in
             held.iter().map(|range| range.start..range.end.min(bytes)).filter(|range| !range.is_empty())
         {
@@ -50,17 +51,17 @@ impl Object {
         self.bytes.saturating_sub(self.missing)
     }
 
-    /// What [`Object::take`] takes from next.
+    /// The range from which [`Object::take`] takes next.
     pub(super) fn next(&self) -> Option<Range<u64>> {
         self.lost.first().cloned().or_else(|| Some(self.new.clone()).filter(|new| !new.is_empty()))
     }
 
-    /// The first range at or behind `from` that was never sent; empty where there is none.
+    /// The first range at or after `from` that was never sent; empty if there is none.
     pub(super) fn unsent(&self, from: u64) -> Range<u64> {
         if from < self.new.end { from.max(self.new.start)..self.new.end } else { self.next_new(from) }
     }
 
-    /// The next range to send: what was lost first.
+    /// Returns the next range to send, of at most `payload` bytes; lost ranges first.
     pub(super) fn take(&mut self, payload: u64) -> Option<Range<u64>> {
         if let Some(range) = self.lost.first() {
             let range = range.start..range.end.min(range.start.saturating_add(payload));
@@ -79,7 +80,7 @@ impl Object {
         Some(range)
     }
 
-    /// The receiver has these: how many of them it is not known to have had.
+    /// Records that the receiver has this range. Returns how many of its bytes are new.
     pub(super) fn ack(&mut self, range: Range<u64>) -> u64 {
         if range.is_empty() {
             return 0;
@@ -95,7 +96,7 @@ impl Object {
         fresh
     }
 
-    /// These were lost: what of them the receiver does not have is sent again.
+    /// Records that this range was lost. What the receiver does not have of it is sent again.
     pub(super) fn lose(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! How large packets are, and when the next one may go.
+//! Packet size, and when the next packet may be sent.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::proto::Controller;
 use crate::proto::controller::Seen;
 use crate::proto::pacer::Pacer;
 
-/// The controller, and what follows of its rate and its window.
+/// The controller, with the pacer and the window that follow from it.
 #[derive(Debug)]
 pub(super) struct Pacing {
-    /// Bytes of the object in a full packet, and those that it has beside them.
+    /// Bytes of the object in a full packet, and bytes in addition to these.
     payload: u64,
     overhead: u64,
     controller: Box<dyn Controller>,
@@ -45,11 +45,11 @@ impl Pacing {
 
     /// Whether the window has room for a full packet.
     pub(super) fn has_room(&self, in_flight_bytes: u64) -> bool {
-        // A window of less than a packet would end the transfer.
+        // A window smaller than a packet would stop the transfer.
         in_flight_bytes == 0 || in_flight_bytes.saturating_add(self.full_bytes()) <= self.window_bytes
     }
 
-    /// Whether a full packet may go now.
+    /// Whether a full packet may be sent now.
     pub(super) fn is_ready(&mut self, now: Duration) -> bool {
         self.pacer.is_ready(now)
     }
@@ -59,7 +59,7 @@ impl Pacing {
         self.pacer.next()
     }
 
-    /// A packet went, with so many bytes of the object.
+    /// Counts a sent packet with `bytes` of the object.
     pub(super) fn spend(&mut self, bytes: u64) {
         self.pacer.spend(bytes + self.overhead);
     }

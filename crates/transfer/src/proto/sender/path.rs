@@ -1,26 +1,26 @@
-//! What packets tell of their path: rounds, and how fast data comes through.
+//! Rounds and delivery rate of the path, measured by packets.
 
 use std::time::Duration;
 
 use crate::proto::controller::Delivery;
 
-/// Measures delivery (draft-cheng-iccrg-delivery-rate-estimation-02 §3).
+/// Measures the delivery rate (draft-cheng-iccrg-delivery-rate-estimation-02 §3).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Path {
     /// `C.delivered` (bytes), `C.delivered_time`, `C.first_sent_time`.
     delivered: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// `C.app_limited`: until so many bytes were delivered, samples are of what there was to send.
+    /// `C.app_limited`: until this many bytes were delivered, the sender limits the samples.
     limited_until: u64,
     round: u64,
-    /// A round ends with a packet that was sent after so many bytes were delivered.
+    /// The round ends with a packet that was sent after this many bytes were delivered.
     round_end: u64,
-    /// Of the newest packet acknowledged since it was last asked.
+    /// Stamp of the newest packet acknowledged since the last sample.
     newest: Option<Stamp>,
 }
 
-/// What a packet remembers of when it was sent.
+/// State of the path when a packet was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stamp {
     pub(super) sent_ns: u64,
@@ -28,13 +28,13 @@ pub(super) struct Stamp {
     delivered: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// Bytes under way then, it among them.
+    /// Bytes in flight at that time, this packet included.
     pub(super) in_flight_bytes: u64,
     is_limited: bool,
 }
 
 impl Path {
-    /// A packet of `bytes` is sent while `in_flight_bytes` are under way.
+    /// Records that a packet of `bytes` is sent while `in_flight_bytes` are in flight.
     pub(super) fn send(&mut self, now_ns: u64, in_flight_bytes: u64, bytes: u64) -> Stamp {
         if in_flight_bytes == 0 {
             (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
@@ -49,12 +49,12 @@ impl Path {
         }
     }
 
-    /// There is nothing to send, and `in_flight_bytes` are under way.
+    /// Records that there is nothing to send while `in_flight_bytes` are in flight.
     pub(super) fn limit(&mut self, in_flight_bytes: u64) {
         self.limited_until = (self.delivered + in_flight_bytes).max(1);
     }
 
-    /// A packet of `bytes` was acknowledged.
+    /// Records that a packet of `bytes` was acknowledged.
     pub(super) fn ack(&mut self, now_ns: u64, stamp: &Stamp, bytes: u64) {
         self.delivered += bytes;
         self.delivered_ns = now_ns;
@@ -67,7 +67,7 @@ impl Path {
         }
     }
 
-    /// All of a feedback was taken in: whether a round ended with it, and what it shows.
+    /// Ends a feedback. Returns whether a round ended with it, and the delivery rate sample.
     pub(super) fn sample(&mut self, now_ns: u64, rtt_min: Duration) -> (bool, Option<Delivery>) {
         let Some(newest) = self.newest.take() else { return (false, None) };
         let is_round = self.round_end <= newest.delivered;
@@ -78,7 +78,7 @@ impl Path {
         let sending_ns = newest.sent_ns.saturating_sub(newest.first_sent_ns);
         let acking_ns = now_ns.saturating_sub(newest.delivered_ns);
         let interval = Duration::from_nanos(sending_ns.max(acking_ns));
-        // Less than a round trip is no sample (§3.3): acknowledgements were lost, or numbers renewed.
+        // An interval shorter than a round trip gives no valid sample (§3.3).
         let is_sample = !interval.is_zero() && rtt_min <= interval;
         let delivery = is_sample.then(|| Delivery {
             bytes_s: (self.delivered - newest.delivered) as f64 / interval.as_secs_f64(),
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_steady_flow_is_measured_as_it_is() {
         let mut path = Path::default();
-        // A packet of 1000 bytes a millisecond, acknowledged 10 ms later, ten at a time.
+        // Packets of 1000 bytes, one a millisecond, are acknowledged 10 ms later, ten at a time.
         let mut stamps = Vec::new();
         let mut last = (false, None);
         for n in 0..60u64 {

@@ -1,20 +1,21 @@
-//! When a packet that others overtook counts as lost.
+//! Reordering margin: when an overtaken packet is declared lost.
 
 use std::time::Duration;
 
 use crate::proto::Rtt;
 use crate::proto::rtt::GRANULARITY;
 
-/// How far packets may be out of order: learns from those that came after all.
+/// Reordering margin. It grows when a packet arrives that was declared lost.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reorder {
-    /// A packet is lost when one that was sent so many later came.
+    /// A packet is lost when one arrived that was sent this many packets later.
     packets: u64,
-    /// Or one sent later came, and this many eighths of a round trip have passed since it was sent.
+    /// Or when one arrived that was sent later, and this many eighths of a round trip passed since
+    /// the packet was sent.
     eighths: u32,
-    /// The round in which the eighths grew last.
+    /// Round in which `eighths` grew last.
     grown: u64,
-    /// Rounds with losses since the last packet that came after all.
+    /// Rounds with losses since a lost packet last arrived.
     calm: u32,
 }
 
@@ -25,21 +26,23 @@ impl Default for Reorder {
 }
 
 impl Reorder {
-    /// Packets that others may overtake it by.
+    /// How many packets may overtake a packet.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// How long after it was sent a packet that was overtaken is lost (RFC 9002 §6.1.2).
+    /// Time after sending at which an overtaken packet is lost (RFC 9002 §6.1.2).
     pub(super) fn time(&self, rtt: &Rtt) -> Duration {
         (rtt.longer() * self.eighths / 8).max(GRANULARITY)
     }
 
-    /// A packet came that had been taken for lost, after one `distance` later at the least.
+    /// Widens the margin: a packet arrived that was declared lost and that was overtaken by at
+    /// least `distance` packets.
     pub(super) fn grow(&mut self, distance: u64, round: u64) {
         self.calm = 0;
         self.packets = self.packets.max(distance.saturating_add(1));
-        // RFC 8985 §6.2 step 4: once a round, up to a round trip more; and where the distance is more than is known, the margin finds it so.
+        // RFC 8985 §6.2 step 4: once a round, up to a round trip more. If the true distance is
+        // larger than is known, doubling finds it.
         if self.grown < round {
             self.grown = round;
             self.eighths = (self.eighths + 1).min(EIGHTHS_MAX);
@@ -48,7 +51,8 @@ impl Reorder {
         self.packets = self.packets.min(PACKETS_MAX);
     }
 
-    /// A round with losses ended, and none of them came.
+    /// Records a round with losses of which none arrived. After [`CALM_ROUNDS`] of them the margin
+    /// is reset.
     pub(super) fn calm_down(&mut self) {
         self.calm += 1;
         if self.calm >= CALM_ROUNDS {
@@ -57,16 +61,16 @@ impl Reorder {
     }
 }
 
-/// RFC 9002 §6.1.1. A burst leaves at once but its packets follow each other, on one path in order: where a path deals bursts out to several, the
-/// first that comes late makes the margin as large as what overtook it.
+/// RFC 9002 §6.1.1. On one path, packets of a burst follow each other in order. If a path spreads
+/// bursts over several links, the first late packet widens the margin to what overtook it.
 const PACKETS: u64 = 3;
 /// 9/8, RFC 9002 §6.1.2.
 const EIGHTHS: u32 = 9;
-/// RFC 8985 §6.2: a round trip more at the most.
+/// RFC 8985 §6.2: at most a round trip more.
 const EIGHTHS_MAX: u32 = 16;
-/// Some bursts. Further apart the time decides, so that more would not be waited for.
+/// Some bursts. Beyond that the time decides, so a wider margin would not be used.
 const PACKETS_MAX: u64 = 4096;
-/// RFC 8985 §6.2: what was learned is kept for 16 recoveries.
+/// RFC 8985 §6.2: the margin is kept for 16 recoveries.
 const CALM_ROUNDS: u32 = 16;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! What reports of the receiver have said so far.
+//! State of the receiver's reports so far.
 
 use crate::proto::wire::Totals;
 
-/// The newest report so far.
+/// Number, totals and echo of the newest report.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reports {
     number: Option<u64>,
     totals: Totals,
-    /// The packet echoed last.
+    /// The packet number echoed last.
     echoed: Option<u64>,
 }
 
@@ -21,23 +21,24 @@ impl Reports {
         self.number.is_none_or(|newest| newest < number)
     }
 
-    /// Whether totals of a newer report say less than those before.
+    /// Whether totals of a newer report are below those before.
     pub(super) fn are_less(&self, new: &Totals) -> bool {
         let old = &self.totals;
         new.packets < old.packets || new.bytes < old.bytes || new.marked < old.marked
     }
 
-    /// Notes the totals of a newer report that was checked: how many more packets were marked.
+    /// Stores the checked totals of a newer report. Returns how many more packets were marked.
     pub(super) fn count(&mut self, totals: Totals) -> u64 {
         totals.marked - std::mem::replace(&mut self.totals, totals).marked
     }
 
-    /// Notes the number of a newer report: whether it follows the newest one before it.
+    /// Stores the number of a newer report. Returns whether it is the next after the newest one
+    /// before it.
     pub(super) fn note_number(&mut self, number: u64) -> bool {
         self.number.replace(number).is_some_and(|before| before.checked_add(1) == Some(number))
     }
 
-    /// Notes that this packet was echoed: whether it was not echoed in the report before.
+    /// Stores the number of an echoed packet. Returns whether the last echo was of another packet.
     pub(super) fn note_echo(&mut self, packet: u64) -> bool {
         self.echoed.replace(packet) != Some(packet)
     }

@@ -24,7 +24,8 @@ impl Controller for Free {
     }
 }
 
-/// With a window of 10 500 bytes, and a note of how long it was told that packets are, and how often that a round trip was measured.
+/// A controller with a window of 10 500 bytes. It records the packet length of the last feedback,
+/// and how many feedbacks measured a round-trip time.
 #[derive(Debug)]
 struct Measured(Arc<AtomicU32>, Arc<AtomicU32>);
 
@@ -50,7 +51,7 @@ fn sender(object_bytes: u64, seed: u64) -> Sender {
     Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free)).unwrap()
 }
 
-/// Sends up to so many packets now.
+/// Sends up to `packets` packets now.
 fn send(sender: &mut Sender, now: Duration, packets: usize) -> Vec<Packet> {
     std::iter::from_fn(|| sender.poll_packet(now)).take(packets).collect()
 }
@@ -90,7 +91,7 @@ fn what_was_acknowledged_cannot_be_taken_back() {
     let mut sender = sender(1_000_000, 3);
     send(&mut sender, MS, 100);
     assert_eq!(sender.handle_feedback(10 * MS, 5, &runs(0, &[(0, 1), (9, 5), (5, 0)])), Ok(()));
-    // An older one may come late, and says what it knew.
+    // An older one may come late, with what was known then.
     assert_eq!(sender.handle_feedback(11 * MS, 4, &runs(0, &[(0, 3), (1, 0)])), Ok(()));
     let error = sender.handle_feedback(12 * MS, 6, &runs(8, &[(1, 6), (5, 0)]));
     assert_eq!(error, Err(Violation::TakenBack));
@@ -115,7 +116,7 @@ fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
     let mut hear = |now, packet, sent_us, held_us| {
         let echo = Some(Echo { number: packet, sent_us, held_us });
         number += 1;
-        // The packet at the front did not come, so that those behind it are kept.
+        // The first packet did not arrive, so those after it are kept.
         let feedback = Feedback { echo, ..runs(0, &[(0, 1), (7, 2)]) };
         assert_eq!(sender.handle_feedback(now, number, &feedback), Ok(()));
         sender.rtt()
@@ -144,7 +145,7 @@ fn packets_are_as_long_as_the_path_takes_from_now_on() {
     // A window of 10 500 bytes: ten packets of 1050.
     assert_eq!(send(&mut sender, MS, 99).len(), 10);
     assert_eq!(sender.limit(), Limit::Window);
-    // The path takes less: what was lost is cut anew, and more packets fit the window.
+    // The path carries shorter packets: lost ranges are cut anew, and more packets fit the window.
     sender.set_payload_bytes(450);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(0, 2), (8, 0)])), Ok(()));
     assert_eq!(seen.load(Ordering::Relaxed), 500);
@@ -153,7 +154,7 @@ fn packets_are_as_long_as_the_path_takes_from_now_on() {
     assert_eq!(ranges, [0..450, 450..900, 900..1350, 1350..1800, 1800..1988, 9988..10_438]);
     assert_eq!((sent.len(), sender.in_flight_bytes()), (21, 21 * 500 - 250 - 12));
     assert_eq!(sender.kept().0[0], sender.kept().0[1]);
-    // And more again.
+    // The path carries longer packets again.
     sender.set_payload_bytes(1950);
     assert_eq!(sender.handle_feedback(40 * MS, 2, &runs(2, &[(29, 0)])), Ok(()));
     let sent = send(&mut sender, 40 * MS, 99);
@@ -170,7 +171,7 @@ fn a_round_trip_is_told_once() {
     let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;
     let echo = Some(Echo { number: 0, sent_us, held_us: 0 });
     for (number, came) in (1..).zip([2, 4, 6]) {
-        // Each acknowledges more, and all of them echo the first.
+        // Each feedback acknowledges more, and all echo the first packet.
         let feedback = Feedback { echo, ..runs(0, &[(came, 0)]) };
         assert_eq!(sender.handle_feedback(20 * MS * came, number, &feedback), Ok(()));
     }
@@ -190,7 +191,7 @@ fn an_answer_is_asked_for_by_what_the_path_takes() {
         let probe = sender.poll_packet(now).unwrap();
         assert_eq!(probe.range, 0..388, "each with a note");
     }
-    // The probes came and nothing else: all that the long packets carried is sent again.
+    // Only the probes arrived: all other bytes of the long packets are sent again.
     assert_eq!(sender.handle_feedback(now + 20 * MS, 1, &runs(0, &[(0, 3), (3, 0)])), Ok(()));
     let at = sender.loss_at().unwrap_or(now + 20 * MS);
     sender.handle_timeout(at);
@@ -206,7 +207,7 @@ fn memory_is_bounded_when_nothing_comes() {
     assert_eq!(send(&mut sender, MS, usize::MAX).len(), most);
     let mut probes = 0;
     let (mut steps, mut now) = (0, MS);
-    // Asked for an hour and more, each time by one packet.
+    // Probes for more than an hour, one packet each time.
     while let Some(at) = sender.poll_timeout().filter(|_| steps < 10_000) {
         now = now.max(at);
         sender.handle_timeout(now);
@@ -219,7 +220,7 @@ fn memory_is_bounded_when_nothing_comes() {
     assert!(sender.silence(now) >= now - MS);
     let given_up = sender.stats().lost_packets;
     assert_eq!(given_up as usize, probes - PROBES_RESERVED);
-    // When the last of them is acknowledged, all the others are lost, and make room.
+    // When the last packet is acknowledged, all others are lost and make room.
     let last = sender.numbers.end() - 1;
     assert_eq!(sender.handle_feedback(now, 1, &runs(last, &[(1, 0)])), Ok(()));
     let at = sender.loss_at().unwrap_or_default();
@@ -253,7 +254,7 @@ fn a_part_of_a_report_that_was_lost_makes_no_losses() {
     send(&mut sender, MS, 300);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(50, 1), (9, 0)])), Ok(()));
     assert_eq!(sender.stats().lost_packets, 1);
-    // Number 2, which told of 60 to 199, is lost.
+    // Number 2, which covered 60 to 199, is lost.
     assert_eq!(sender.handle_feedback(21 * MS, 3, &runs(200, &[(50, 1), (49, 0)])), Ok(()));
     assert_eq!(sender.stats().lost_packets, 1);
     assert_eq!(sender.handle_feedback(25 * MS, 4, &runs(50, &[(0, 1), (149, 0)])), Ok(()));
@@ -282,7 +283,7 @@ fn feedback_without_news_is_silence() {
     let report = runs(0, &[(300, 0)]);
     assert_eq!(sender.handle_feedback(20 * MS, 5, &report), Ok(()));
     let (timer, probe) = (sender.silence_at(), sender.probe_at());
-    // Said again, replayed, or older.
+    // Reports that are repeated, replayed or older.
     for (number, report) in [(6, &report), (5, &report), (2, &report), (1, &runs(0, &[(310, 0)]))] {
         assert_eq!(sender.handle_feedback(500 * MS, number, report), Ok(()));
         assert_eq!((sender.silence_at(), sender.probe_at()), (timer, probe), "{number}");

@@ -1,22 +1,23 @@
-//! What happens when nothing comes.
+//! Timers that run while no feedback comes.
 
 use std::time::Duration;
 
 use crate::proto::Rtt;
 use crate::proto::rtt::REPORT_WAIT;
 
-/// When something was sent and heard, and what was done about silence.
+/// When packets were sent and feedback came, and what was done without feedback.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timers {
-    /// Since when an answer is waited for: the last packet, or the last that an answer acknowledged.
+    /// Start of the probe timer: the last packet, new acknowledgement or probe.
     asked: Duration,
     probes: u32,
     is_probe_due: bool,
-    /// Since when nothing was heard, with something under way; `None` before the first packet.
+    /// Start of the silence: the last new feedback, or the first packet in flight; `None` before
+    /// the first packet.
     silent: Option<Duration>,
     /// When the no-feedback timer was set.
     set: Duration,
-    /// When the receiver got the last note.
+    /// When the last note was sent.
     noted: Option<Duration>,
 }
 
@@ -28,7 +29,7 @@ impl Timers {
         }
     }
 
-    /// A feedback came that said something new; it acknowledged packets or not.
+    /// Records feedback with new information; `is_new` if it acknowledged packets.
     pub(super) fn heard(&mut self, now: Duration, is_new: bool) {
         (self.silent, self.set) = (self.silent.map(|_| now), now);
         if is_new {
@@ -48,15 +49,19 @@ impl Timers {
         std::mem::take(&mut self.is_probe_due)
     }
 
-    /// When an answer is asked for by a probe (RFC 9002 §6.2.1), with packets under way: twice as late each time, up to [`PROBE_MAX`].
+    /// When the next probe packet is due, if packets are in flight (RFC 9002 §6.2.1). The time
+    /// doubles with each probe, up to [`PROBE_MAX`].
     pub(super) fn probe_at(&self, rtt: &Rtt) -> Option<Duration> {
         let once = rtt.probe_timeout();
         let backed_off = once.saturating_mul(1 << self.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
         (!self.is_probe_due).then(|| self.asked + backed_off)
     }
 
-    /// When the no-feedback timer ends (RFC 5348 §4.3): max(4R, 2s/X) after it was set; 2 s while there is no round trip (§4.2).
-    /// R is how long a report may take, which on a short path is the receiver's timer; s is `packet_bytes`, X is `rate_bytes_s`.
+    /// When the no-feedback timer expires (RFC 5348 §4.3): max(4R, 2s/X) after it was set; 2 s
+    /// before the first round-trip time (§4.2).
+    ///
+    /// R is the round-trip time, or the receiver's report timer if that is longer; s is
+    /// `packet_bytes`, X is `rate_bytes_s`.
     pub(super) fn silence_at(&self, rtt: &Rtt, packet_bytes: u64, rate_bytes_s: f64) -> Duration {
         let seconds = 2.0 * packet_bytes as f64 / rate_bytes_s;
         let two_packets = Duration::try_from_secs_f64(seconds).unwrap_or(SILENCE_MAX);
@@ -64,19 +69,19 @@ impl Timers {
         self.set + round_trips.max(two_packets).min(SILENCE_MAX)
     }
 
-    /// The no-feedback timer ended.
+    /// Restarts the expired no-feedback timer.
     pub(super) fn silence_ended(&mut self, now: Duration) {
         self.set = now;
     }
 
-    /// An answer is to be asked for.
+    /// Makes a probe packet due now.
     pub(super) fn ask(&mut self, now: Duration) {
         self.is_probe_due = true;
         self.probes = self.probes.saturating_add(1);
         self.asked = now;
     }
 
-    /// Whether the receiver is to get a note: at least twice a round trip.
+    /// Whether a note is due: at least twice a round trip.
     pub(super) fn is_note_due(&self, now: Duration, rtt: &Rtt) -> bool {
         self.noted.is_none_or(|noted| noted + rtt.smoothed / 2 <= now)
     }
@@ -88,9 +93,10 @@ impl Timers {
 
 /// 2^10 times any timeout is above [`PROBE_MAX`].
 const DOUBLINGS_MAX: u32 = 10;
-/// One packet in this time is no load on any path, and tells soon when one is back.
+/// Longest time between probes. One packet in this time is no load on any path, and soon detects a
+/// path that works again.
 const PROBE_MAX: Duration = Duration::from_secs(4);
-/// RFC 5348 §4.2.
+/// No-feedback timer before the first round-trip time (RFC 5348 §4.2).
 const FIRST_SILENCE: Duration = Duration::from_secs(2);
-/// RFC 5348 §4.3: t_mbi.
+/// Longest no-feedback timer (RFC 5348 §4.3, t_mbi).
 const SILENCE_MAX: Duration = Duration::from_secs(64);

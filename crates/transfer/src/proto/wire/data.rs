@@ -1,19 +1,19 @@
-//! Data packets.
+//! Encoding of data packets.
 
 use super::{DATA_HEAD_BYTES, DataHead, NOTE_BYTES, NUMBER_MAX, Note, WireError};
 
 impl DataHead {
-    /// Bytes of the longest.
+    /// Bytes of the longest head.
     pub const BYTES_MAX: usize = DATA_HEAD_BYTES + NOTE_BYTES;
 
-    /// Bytes of this.
+    /// Bytes of this head when encoded.
     pub const fn encoded_len(&self) -> usize {
         DATA_HEAD_BYTES + if self.note.is_some() { NOTE_BYTES } else { 0 }
     }
 
     /// Appends the head; the packet's bytes of the object follow it.
     ///
-    /// Places and floors above [`NUMBER_MAX`] are for nobody to send: they are written as that.
+    /// Offsets and floors above [`NUMBER_MAX`] must not be sent: they are encoded as that.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let flag = if self.note.is_some() { HAS_NOTE } else { 0 };
         out.extend(self.sent_us.to_be_bytes());
@@ -24,8 +24,9 @@ impl DataHead {
         }
     }
 
-    /// Reads the body of a data packet: its head, and its bytes of the object, which may be none.
-    /// Errors: what the encoder does not write, and bytes that no object can have.
+    /// Decodes the body of a data packet: its head, and its bytes of the object, which may be
+    /// empty.
+    /// Errors: the encoder does not write such a head, or the bytes end beyond [`NUMBER_MAX`].
     pub fn decode(body: &[u8]) -> Result<(Self, &[u8]), WireError> {
         let (sent_us, rest) = body.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;
         let (place, rest) = rest.split_first_chunk().ok_or(WireError::Truncated(HEAD))?;
@@ -57,7 +58,7 @@ impl DataHead {
 const HEAD: &str = "the head of the data";
 const NOTE: &str = "the note";
 
-/// The place's highest bit: a note follows.
+/// Highest bit of the offset: a note follows.
 const HAS_NOTE: u64 = 1 << 63;
-/// The next: 0.
+/// Next bit of the offset: must be 0.
 const RESERVED: u64 = 1 << 62;

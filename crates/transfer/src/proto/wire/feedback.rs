@@ -1,16 +1,18 @@
-//! Feedback.
+//! Encoding of feedback.
 
 use super::varint::{self, put, take, take_u32};
 use super::{Echo, Evidence, Feedback, NUMBER_MAX, Run, Totals, WireError};
 
 impl Feedback {
-    /// Bytes that any feedback with one run fits into, headers and seal apart: flags, start, echo, totals and the longest run.
+    /// Bytes that hold any feedback with one run, without header and seal: flags, start, echo,
+    /// totals and the longest run.
     pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + Run::BYTES_MAX;
 
-    /// Appends as many of the runs as `bytes_max` bytes hold, and says how many those are: the rest goes into further datagrams,
-    /// each of which begins where the one before ended. `None`, and nothing is written, if not even what comes before the runs fits.
+    /// Appends as many of the runs as fit `bytes_max` bytes, and returns their number. The rest
+    /// goes into further datagrams, each of which begins where the one before ended. Returns
+    /// `None`, and writes nothing, if not even the part before the runs fits.
     ///
-    /// Totals above [`NUMBER_MAX`] are written as that.
+    /// Totals above [`NUMBER_MAX`] are encoded as that.
     pub fn encode(&self, out: &mut Vec<u8>, bytes_max: usize) -> Option<usize> {
         let mut room = bytes_max.checked_sub(self.head_len())?;
         out.push(if self.echo.is_some() { HAS_ECHO } else { 0 });
@@ -33,7 +35,7 @@ impl Feedback {
         Some(fitted)
     }
 
-    /// The same from run `runs` on: what goes into the next datagram when so many fitted.
+    /// The feedback from run `runs` on: the content of the next datagram if this many fitted.
     #[cfg(test)]
     pub(super) fn after(&self, runs: usize) -> Self {
         let (told, rest) = self.runs.split_at(runs.min(self.runs.len()));
@@ -41,13 +43,13 @@ impl Feedback {
         Self { start: self.start.saturating_add(packets), runs: rest.to_vec(), ..*self }
     }
 
-    /// The number after the last that the runs speak of.
+    /// Number after the last packet that the runs cover.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.runs.iter().map(Run::packets).sum())
     }
 
-    /// Reads the body of a feedback.
-    /// Errors: what the encoder does not write, and runs beyond [`NUMBER_MAX`].
+    /// Decodes the body of a feedback.
+    /// Errors: the encoder does not write such bytes, or runs reach beyond [`NUMBER_MAX`].
     pub fn decode(body: &[u8]) -> Result<Self, WireError> {
         let (flags, mut rest) = body.split_first().ok_or(WireError::Truncated("the flags"))?;
         if flags & !HAS_ECHO != 0 {
@@ -61,7 +63,7 @@ impl Feedback {
             marked: take(&mut rest, "the count of marks")?,
             drain_bytes_s: take(&mut rest, "the drain rate")?,
         };
-        // A run takes two bytes or more, and 20 in memory.
+        // A run takes at least two bytes, and 20 in memory.
         let (mut runs, mut end) = (Vec::new(), start);
         while !rest.is_empty() {
             let run = Run::decode(&mut rest)?;
@@ -69,7 +71,8 @@ impl Feedback {
                 return Err(WireError::EmptyRun(runs.len()));
             }
             end += run.packets();
-            // `end` is the number after the last, so it may be one more. The sum cannot wrap: each adds less than 2^33.
+            // `end` is the number after the last, so it may be one more. The sum cannot wrap: each
+            // run adds less than 2^33.
             if NUMBER_MAX < end.saturating_sub(1) {
                 return Err(WireError::TooLarge("the end of the runs", end));
             }
@@ -83,12 +86,12 @@ impl Feedback {
         Ok(Self { start, runs, echo, totals })
     }
 
-    /// Bytes of all of it.
+    /// Bytes of the whole feedback when encoded.
     pub(crate) fn bytes(&self) -> usize {
         self.head_len() + self.runs.iter().map(Run::encoded_len).sum::<usize>()
     }
 
-    /// Bytes before the runs.
+    /// Bytes before the runs when encoded.
     pub(crate) fn head_len(&self) -> usize {
         let echo =
             self.echo.map_or(0, |echo| varint::len(echo.number) + 4 + varint::len(u64::from(echo.held_us)));
@@ -97,15 +100,15 @@ impl Feedback {
 }
 
 impl Run {
-    /// Bytes of the longest: two counts and the delay above 2^30, and what is known.
+    /// Bytes of the longest run: two counts and a delay above 2^30, and the evidence flags.
     pub(crate) const BYTES_MAX: usize = 8 + 8 + 1 + 8;
 
-    /// Packets that it speaks of.
+    /// Packets that the run covers.
     pub fn packets(&self) -> u64 {
         u64::from(self.received) + u64::from(self.missing)
     }
 
-    /// Bytes that it takes.
+    /// Bytes of the run when encoded.
     pub(crate) fn encoded_len(&self) -> usize {
         let counts = varint::len(u64::from(self.received)) + varint::len(u64::from(self.missing));
         let delay = self.evidence.delay_us.map_or(0, |delay_us| varint::len(u64::from(delay_us)));
@@ -159,7 +162,7 @@ impl Totals {
     }
 }
 
-/// Bit 0: whether it is known; bit 1: what is known.
+/// Bit 0: whether the value is known; bit 1: the value.
 fn bits(known: Option<bool>) -> u8 {
     known.map_or(0, |value| 1 | u8::from(value) << 1)
 }
@@ -175,7 +178,7 @@ fn known_bit(bits: u8) -> Result<Option<bool>, WireError> {
 
 const EVIDENCE: &str = "what is known of a gap";
 
-/// In the flags: the packet that came last is told.
+/// Flag: an echo follows the start.
 const HAS_ECHO: u8 = 1;
-/// In what is known of a gap: the delay before it follows.
+/// Evidence flag: the delay before the gap follows.
 const HAS_DELAY: u8 = 1 << 4;

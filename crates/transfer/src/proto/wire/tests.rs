@@ -70,7 +70,7 @@ fn a_feedback_is_as_the_specification_shows() {
 fn what_does_not_fit_goes_into_the_next() {
     let run = Run { received: 10, missing: 1, evidence: Evidence::default() };
     let feedback = Feedback { start: 50, runs: vec![run; 5], ..Feedback::default() };
-    // Flags, start, four totals; three bytes a run.
+    // Six bytes for flags, start and four totals; three bytes a run.
     let mut bytes = vec![];
     assert_eq!((feedback.encode(&mut bytes, 5), bytes.len()), (None, 0));
     assert_eq!((feedback.encode(&mut bytes, 6 + 8), bytes.len()), (Some(2), 6 + 6));
@@ -130,7 +130,7 @@ fn feedback_of_another_form_is_refused() {
 }
 
 fn number() -> impl Strategy<Value = u64> {
-    // All lengths of integers.
+    // Integers of all encoded lengths.
     (0_u32..62, 0..=NUMBER_MAX).prop_map(|(shift, number)| number >> shift)
 }
 
@@ -185,7 +185,7 @@ proptest! {
     fn feedback_is_read_as_it_was_written(feedback in feedback(), bytes_max in Feedback::BYTES_MIN..400) {
         let bytes = encoded(&feedback);
         prop_assert_eq!(Feedback::decode(&bytes), Ok(feedback.clone()));
-        // In pieces it says the same.
+        // Split into pieces, it has the same content.
         let (mut rest, mut runs, mut at) = (feedback.clone(), vec![], feedback.start);
         while !rest.runs.is_empty() {
             let mut piece = vec![];
@@ -202,7 +202,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_refused_or_read_in_one_way(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), kind in 0_u8..4) {
-        // Mostly of this version, or little would be read.
+        // Mostly of this version; otherwise little would be decoded.
         if let (Some(first), true) = (bytes.first_mut(), kind != 0) {
             *first = VERSION << 4 | kind;
         }

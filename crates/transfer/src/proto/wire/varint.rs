@@ -2,10 +2,10 @@
 
 use super::WireError;
 
-/// The greatest: 2^62 − 1.
+/// Highest value: 2^62 − 1.
 pub(crate) const MAX: u64 = (1 << 62) - 1;
 
-/// Bytes that `value` takes; what is above [`MAX`] is written as that.
+/// Bytes of `value` when encoded; a value above [`MAX`] is encoded as that.
 pub(crate) const fn len(value: u64) -> usize {
     match value {
         0..0x40 => 1,
@@ -15,7 +15,7 @@ pub(crate) const fn len(value: u64) -> usize {
     }
 }
 
-/// Appends `value`; what is above [`MAX`] is written as that.
+/// Appends `value`; a value above [`MAX`] is encoded as that.
 pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     let value = value.min(MAX);
     // The two highest bits are the logarithm of the length.
@@ -27,7 +27,7 @@ pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Takes an integer off the front of `bytes`.
+/// Removes an integer from the front of `bytes`; `what` names it in errors.
 pub(crate) fn take(bytes: &mut &[u8], what: &'static str) -> Result<u64, WireError> {
     let first = *bytes.first().ok_or(WireError::Truncated(what))?;
     let length = 1 << (first >> 6);
@@ -41,7 +41,7 @@ pub(crate) fn take(bytes: &mut &[u8], what: &'static str) -> Result<u64, WireErr
     Ok(value)
 }
 
-/// As [`take`], of what is kept in 32 bits.
+/// Like [`take`], for values of 32 bits.
 pub(crate) fn take_u32(bytes: &mut &[u8], what: &'static str) -> Result<u32, WireError> {
     let value = take(bytes, what)?;
     u32::try_from(value).map_err(|_| WireError::TooLarge(what, value))
@@ -67,7 +67,7 @@ mod tests {
             assert_eq!((take(&mut rest, "it"), rest), (Ok(value), &[][..]));
             assert_eq!(take(&mut &bytes[..bytes.len() - 1], "it"), Err(WireError::Truncated("it")));
         }
-        // It calls this 37, too; here there is one way to write it.
+        // RFC 9000 also decodes this as 37; here each value has one encoding.
         assert_eq!(take(&mut &[0x40, 0x25][..], "it"), Err(WireError::NotShortest("it")));
     }
 

@@ -1,8 +1,9 @@
-//! What comes from a peer and from the disk.
+//! Fuzzers of input from a peer and from the disk.
 
 use crate::files::{Kept, Manifest, TransferId};
 
-/// Decodes `data` as a manifest; what is accepted is written again as it was, and its pieces are its object.
+/// Decodes `data` as a manifest; an accepted one must encode to the same bytes, and its pieces must
+/// cover its object.
 pub fn fuzz_manifest(data: &[u8]) {
     let Ok(manifest) = Manifest::decode(data) else { return };
     assert_eq!(manifest.encode(), data, "one way to write it");
@@ -15,7 +16,8 @@ pub fn fuzz_manifest(data: &[u8]) {
     assert_eq!(end, manifest.bytes());
 }
 
-/// Reads `data` as the records of a journal: whatever they are, what is held is within the object, and as much is read again.
+/// Reads `data` as the records of a journal. Held ranges must lie within the object, and reading
+/// the valid part again must give the same.
 pub fn fuzz_journal(data: &[u8]) {
     let (id, digest) = (TransferId([1; 16]), [2; 32]);
     let bytes = [&Kept::head(id, &digest)[..], data].concat();

@@ -1,4 +1,4 @@
-//! What a sender's fuzzer does.
+//! Fuzzer of the sender.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::proto::controller::Seen;
 use crate::proto::wire::{Echo, Evidence, Feedback, Run, Totals};
 use crate::proto::{Controller, Limit, Sender, SenderConfig};
 
-/// Does with a sender what `data` says, in steps of a byte and what it needs: time passes, packets go, some of them come, and a receiver tells of
-/// it; one in sixteen of the steps is a lie.
+/// Runs a sender through the steps that `data` encodes, each a byte and its arguments: time passes,
+/// packets are sent, some arrive, and a receiver reports them. One in sixteen steps is a lie.
 pub fn fuzz_sender(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
@@ -54,7 +54,7 @@ pub fn fuzz_sender(data: &[u8]) {
                 let heard = sender.handle_feedback(now, number, &last);
                 assert!(far.has_lied || heard.is_ok(), "{heard:?} of {last:?}");
             }
-            // Once more, and later than others.
+            // The last feedback again, or with an older number.
             _ if step < 128 => {
                 let heard = sender.handle_feedback(now, number.saturating_sub(u64::from(step / 64)), &last);
                 assert!(far.has_lied || heard.is_ok(), "{heard:?} of {last:?}");
@@ -74,7 +74,8 @@ pub fn fuzz_sender(data: &[u8]) {
                     }),
                     totals: Totals { packets: u64::from(step), ..far.totals },
                 };
-                // A receiver that breaks the protocol is heard no more; here it is, which must not matter.
+                // A receiver that breaks the protocol ends the transfer. Here the sender goes on,
+                // which must do no harm.
                 let _ = sender.handle_feedback(now, number, &feedback);
             }
         }
@@ -84,7 +85,7 @@ pub fn fuzz_sender(data: &[u8]) {
     finish(&mut sender, now);
 }
 
-/// What holds at any time.
+/// Checks what must hold at any time.
 fn check(sender: &Sender, object_bytes: u64) {
     let ([counted, summed], kept) = sender.kept();
     assert_eq!(counted, summed);
@@ -100,7 +101,7 @@ fn check(sender: &Sender, object_bytes: u64) {
     assert!(sender.limit() != Limit::Memory, "so much does not fit an object of 8 kB");
 }
 
-/// The other end: what was sent, and what of it came.
+/// The other end: what was sent, and which of it arrived.
 #[derive(Debug, Default)]
 struct Far {
     sent: BTreeMap<u64, Sent>,
@@ -119,7 +120,7 @@ struct Sent {
 }
 
 impl Far {
-    /// Of what did not come yet some are passed over, and more come: in order, or the other way round.
+    /// Lets packets arrive that did not so far: skips some, then takes more, in order or reversed.
     fn arrive(&mut self, arg: u8) {
         let (pass, take) = (usize::from(arg >> 5), usize::from(arg & 31));
         let waiting = self.sent.keys().filter(|number| self.floor <= **number && !self.came.contains(number));
@@ -138,7 +139,7 @@ impl Far {
         }
     }
 
-    /// What a receiver tells of it, in one datagram.
+    /// The report of a receiver, in one datagram.
     fn feedback(&self, held_us: u32) -> Feedback {
         let echo = self.newest.and_then(|number| self.sent.get(&number).map(|sent| (number, sent)));
         let echo = echo.map(|(number, sent)| Echo { number, sent_us: sent.sent_us, held_us });
@@ -146,7 +147,8 @@ impl Far {
         let mut at = self.floor;
         for number in self.came.range(self.floor..) {
             if runs.is_empty() || at < *number {
-                // What is missing belongs to the run before it; the first may be empty.
+                // Missing packets belong to the run before them; the first run may have none
+                // received.
                 let missing = (number - at) as u32;
                 match runs.last_mut() {
                     Some(run) => (run.missing, run.evidence) = (missing, evidence(at as u8)),
@@ -166,7 +168,7 @@ impl Far {
     }
 }
 
-/// Time alone passes: there are timers, each in its time, and few of them.
+/// Lets only time pass: timers must be on time and few.
 fn finish(sender: &mut Sender, mut now: Duration) {
     let start = now;
     let mut steps = 0;
@@ -181,7 +183,7 @@ fn finish(sender: &mut Sender, mut now: Duration) {
 fn run(next: &mut impl FnMut() -> Option<u8>) -> Run {
     let mut byte = || next().unwrap_or(0);
     let (received, missing, known) = (byte(), byte(), byte());
-    // Mostly few, and sometimes as many as there can be.
+    // Mostly small counts, sometimes the maximum.
     let many = |count: u8| if count == u8::MAX { u32::MAX } else { u32::from(count) / 8 };
     Run { received: many(received), missing: many(missing), evidence: evidence(known) }
 }
@@ -194,7 +196,7 @@ fn evidence(known: u8) -> Evidence {
     }
 }
 
-/// Checks what it is told.
+/// A controller that checks its input.
 #[derive(Debug)]
 struct Checked {
     rate: f64,
@@ -225,5 +227,6 @@ impl Controller for Checked {
     }
 }
 
-/// Of an object of 8160 bytes, in packets of one at the least; in an hour of silence one packet goes in four seconds, and a timer beside it.
+/// Enough for an object of 8160 bytes in packets of at least one byte, and for an hour of silence
+/// with a packet each four seconds and a timer beside it.
 const STEPS_MAX: usize = 20_000;

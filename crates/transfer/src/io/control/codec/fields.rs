@@ -1,4 +1,4 @@
-//! Fields of messages.
+//! Checks and encoding of the fields of messages.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::io::control::{Message, Reason};
 use crate::io::seal::Suite;
 use crate::proto::wire::{NUMBER_MAX, varint};
 
-/// Refuses what a reader would.
+/// Refuses to write what a reader would refuse.
 pub(super) fn check(message: &Message) -> Result<(), FrameError> {
     match message {
         Message::Offer { suites, datagram_bytes_max, .. } => {
@@ -33,7 +33,7 @@ pub(super) fn checked_port(port: u16) -> Result<u16, FrameError> {
     if port == 0 { Err(FrameError::Value("the port", 0)) } else { Ok(port) }
 }
 
-/// UDP's length has 16 bits.
+/// The length of UDP has 16 bits.
 fn checked_datagram(bytes: u64) -> Result<u32, FrameError> {
     match u32::try_from(bytes) {
         Ok(fit @ 1..=65_535) => Ok(fit),
@@ -41,7 +41,7 @@ fn checked_datagram(bytes: u64) -> Result<u32, FrameError> {
     }
 }
 
-/// Ranges ascend, do not touch, are not empty, and are not too many.
+/// Checks that ranges ascend, do not touch, are not empty, and are not too many.
 fn checked_range(last: Option<u64>, range: &Range<u64>, place: usize) -> Result<(), FrameError> {
     if RANGES_MAX <= place {
         return Err(FrameError::Value("the place of a range", place as u64));
@@ -59,7 +59,7 @@ pub(super) fn take<const N: usize>(bytes: &mut &[u8], what: &'static str) -> Res
     Ok(*taken)
 }
 
-/// In all versions the version is what a Hello and a Welcome begin with.
+/// In every version, Hello and Welcome begin with the version.
 pub(super) fn take_version(bytes: &mut &[u8]) -> Result<(), FrameError> {
     match varint::take(bytes, "its version")? {
         VERSION => Ok(()),
@@ -108,7 +108,7 @@ pub(super) fn take_ranges(bytes: &mut &[u8]) -> Result<Vec<Range<u64>>, FrameErr
     let mut ranges: Vec<Range<u64>> = vec![];
     while !bytes.is_empty() {
         let last = ranges.last().map(|range| range.end);
-        // All are below 2^62.
+        // No overflow: all numbers are below 2^62.
         let start = last.unwrap_or(0) + varint::take(bytes, "a gap")?;
         let range = start..start + varint::take(bytes, "a range")?;
         checked_range(last, &range, ranges.len())?;
@@ -131,7 +131,8 @@ pub(super) fn take_software(bytes: &mut &[u8]) -> Result<String, FrameError> {
     text_of(text, SOFTWARE_BYTES_MAX, what)
 }
 
-/// What another end wrote goes to a terminal: it cannot move the cursor, nor the reading direction (Unicode UAX #9 §2).
+/// Whether a character may be printed on a terminal: text from the other end must not move the
+/// cursor, nor change the reading direction (Unicode UAX #9 §2).
 fn is_plain(letter: char) -> bool {
     !letter.is_control()
         && !matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,4 +1,4 @@
-//! Bytes of messages.
+//! Encoding and decoding of messages.
 
 use proptest::prelude::*;
 
@@ -83,7 +83,8 @@ proptest! {
     fn a_message_that_is_cut_or_goes_on_is_none(message in any_message(), cut in any::<prop::sample::Index>()) {
         let frame = encode(&message).unwrap();
         let (kind, body) = (message.kind(), &frame[HEAD_BYTES..]);
-        // A manifest, a text, digests and ranges go on to the end, so what is cut may be another message, but not this one.
+        // A manifest, a text, digests and ranges extend to the end, so a cut message may be another
+        // one, but not this one.
         if !body.is_empty() {
             prop_assert_ne!(decode(kind, &body[..cut.index(body.len())]).ok(), Some(message.clone()));
         }
@@ -134,13 +135,13 @@ fn strangers_make_nobody_hold_much() {
             other => panic!("{other:?}"),
         };
         let kind = head(&[0, 0, 0, 0, code], 0).unwrap().unwrap().0;
-        // The only ones before anybody is let in.
+        // The only kinds before a sender is accepted.
         if matches!(kind, Kind::Hello | Kind::Welcome | Kind::Refuse) {
             assert!(bytes_max <= 520, "{kind}: {bytes_max}");
         }
         assert!(bytes_max <= (1 << 27) + 24, "{kind}: {bytes_max}");
     }
-    // A host that allows less reads less.
+    // A host with a lower limit reads less.
     assert!(matches!(head(&[0, 1, 0, 0, 3], 65_511), Err(FrameError::TooLong { .. })));
     assert!(matches!(head(&[0, 1, 0, 0, 3], 65_512), Ok(Some((Kind::Offer, 65_536)))));
 }
@@ -149,7 +150,7 @@ fn strangers_make_nobody_hold_much() {
 fn wrong_messages_are_refused_by_name() {
     let told = |kind, body: &[u8]| decode(kind, body).unwrap_err().to_string();
     assert_eq!(told(Kind::Hello, &[2, 0, 0]), "version 2 of the control connection, where 1 is spoken");
-    // Whatever else another version says.
+    // Whatever follows in a message of another version.
     assert_eq!(
         told(Kind::Welcome, &[0x45, 0x39, 9, 9, 9]),
         "version 1337 of the control connection, where 1 is spoken"
@@ -197,7 +198,7 @@ fn what_no_reader_takes_is_not_written() {
     assert!(encode(&offer(vec![], 9)).is_err());
     assert!(encode(&offer(vec![Suite::Clear, Suite::Clear], 9)).is_err());
     assert!(encode(&offer(vec![Suite::Clear], 65_536)).is_err());
-    // Texts are made to fit.
+    // Texts are cut and made plain.
     let text = format!("\u{1b}[2J{}ä", "x".repeat(508));
     let frame = encode(&Message::Refuse { reason: Reason::Failed, text }).unwrap();
     let Message::Refuse { text, .. } = read(&frame).unwrap() else { panic!() };
@@ -211,7 +212,7 @@ fn a_token_is_not_shown() {
     assert_ne!(Token::random().unwrap(), Token::random().unwrap());
 }
 
-/// Run by hand where messages change: writes the corpus of `fuzz_control`.
+/// Writes the corpus of `fuzz_control`. Run it by hand when messages change.
 #[test]
 #[ignore = "writes the corpus"]
 fn corpus() {

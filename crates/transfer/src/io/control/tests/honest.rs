@@ -1,4 +1,4 @@
-//! Both ends as they should be.
+//! Two ends that follow the protocol.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Ends that are not as they should be.
+//! Ends that break the protocol.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,7 +11,7 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::*;
 use crate::io::identity::{ALPN, IdentityError, client};
 
-/// Serves `listener` while `act` runs; nobody may get in.
+/// Serves `listener` while `act` runs; no sender may be accepted.
 fn with_nobody_let_in<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let acting = scope.spawn(act);
@@ -22,7 +22,7 @@ fn with_nobody_let_in<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Se
     })
 }
 
-/// Serves `listener` until so many strangers were turned away.
+/// Serves `listener` until it refused `strange` connections.
 fn await_strange(listener: &Listener, strange: u64) {
     let until = Instant::now() + SOON;
     while listener.turned().strange < strange && Instant::now() < until {
@@ -31,7 +31,7 @@ fn await_strange(listener: &Listener, strange: u64) {
     assert_eq!(listener.turned(), Turned { strange, ..Turned::default() });
 }
 
-/// What the listener says to who sends these bytes and no more, until it closes.
+/// What the listener replies to a client that sends these bytes and no more, until it closes.
 fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
     let at = listener.local_addr();
     with_nobody_let_in(listener, || {
@@ -46,7 +46,7 @@ fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Any TLS client that takes this receiver for the right one.
+/// Any TLS client that accepts this receiver's certificate.
 fn tls_client(
     listener: &Listener,
     change: impl FnOnce(&mut ClientConfig),
@@ -87,7 +87,7 @@ fn who_stands_between_has_another_certificate_and_learns_no_token() {
         other => panic!("{other:?}"),
     }
     assert!(guest.is_none());
-    // No Hello came, right or wrong.
+    // No Hello arrived, right or wrong.
     await_strange(&between, 1);
 }
 
@@ -120,7 +120,7 @@ fn another_protocol_of_tls_is_refused() {
     });
     assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
     await_strange(&listener, 1);
-    // Without any, it is refused as well, by us.
+    // Without any protocol name, TLS accepts the connection and this code refuses it.
     with_nobody_let_in(&listener, || {
         let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![]);
         let hello = Message::Hello { token: Some(listener.line("x").token), software: "s".into() };
@@ -139,7 +139,7 @@ fn strangers_and_scanners_are_turned_away() {
         b"",
         &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 7, 7],
         &[0x16, 3],
-        // A record that is longer than records are.
+        // A record that is longer than TLS allows.
         &[0x16, 3, 1, 0xff, 0xff, 0, 0],
         &[0; 4096],
     ]
@@ -151,7 +151,7 @@ fn strangers_and_scanners_are_turned_away() {
         assert!(answer.len() <= 7 && answer.first().is_none_or(|first| *first == 21), "{answer:?}");
         await_strange(&listener, count as u64 + 1);
     }
-    // The honest one gets in after all of them.
+    // An honest sender is accepted after all of them.
     pair_of(&listener);
 }
 
@@ -168,7 +168,7 @@ fn what_is_no_hello_ends_at_once() {
         })
     };
     let asked = Instant::now();
-    // Out of order, of no kind, and a Hello of 4 GiB.
+    // A message out of order, an unknown kind, a Hello of 4 GiB, and a Ping.
     for (count, bytes) in [
         &codec::encode(&offer(vec![1; 70_000])).unwrap()[..],
         &[0, 0, 0, 0, 77],
@@ -182,7 +182,7 @@ fn what_is_no_hello_ends_at_once() {
         await_strange(&listener, count as u64 + 1);
     }
     assert!(asked.elapsed() < Times::default().entry_max * 4, "none was waited for");
-    // Another version is told which.
+    // The reply to another version names the version.
     let answer = told(&[0, 0, 0, 3, 1, 9, 0, 0]);
     let text = "version 9 of the control connection, where 1 is spoken";
     assert!(answer.ends_with(text.as_bytes()), "{answer:?}");
@@ -212,7 +212,7 @@ fn messages_out_of_order_are_errors_at_both_ends() {
         let end = if at_sender { &mut sender } else { &mut receiver };
         let error = end.receive(SOON).unwrap_err();
         assert!(matches!(error, ControlError::Order(wrong) if wrong == kind), "{error}");
-        // Our own end does not say them, either.
+        // This end does not send messages out of order, either.
         assert!(matches!(end.send(&Message::Done), Err(ControlError::Misuse(Kind::Done))));
     }
 }
@@ -228,7 +228,8 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
     let threads_before = threads();
     let mut threads_max = 0;
     let (sender, guest) = std::thread::scope(|scope| {
-        // Each of the thousand stays as long as it is let; some say nothing, some half a handshake.
+        // Each of the thousand stays as long as it can; half send nothing, half the start of a
+        // handshake.
         let crowd = scope.spawn(move || {
             let mut streams = vec![];
             for count in 0..1000 {
@@ -245,18 +246,18 @@ fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
         }
         let streams = crowd.join().unwrap();
         assert_eq!(streams.len(), 1000);
-        // From the same address as all of them.
+        // From the same address as all the others.
         let both = connect(&listener, &Connector::to_line(&line, "honest"));
         drop(streams);
         both
     });
     let guest = guest.or_else(|| listener.accept(SOON).unwrap());
     assert!(sender.is_ok() && guest.is_some(), "{sender:?}, {:?}", listener.turned());
-    // Those at the door, and threads of other tests.
+    // Handshakes, and threads of other tests.
     assert!(threads_max < 3 * door::WAITING_MAX, "{threads_max} threads");
 }
 
-/// Of this process.
+/// Number of threads of this process.
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").unwrap().count()
 }

@@ -1,4 +1,4 @@
-//! Ends that take their time, or stop.
+//! Ends that are slow, or stop.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ const HASTE: Times = Times {
 fn both_may_say_much_at_once() {
     let (mut sender, mut receiver) =
         hasty_pair(Times { ping_every: Duration::from_millis(1), ..Times::default() });
-    // Not as the protocol has it, but as much each way as buffers of the system never hold.
+    // Not as in a transfer, but more in each direction than the system's buffers hold.
     let manifest = vec![9; 20 << 20];
     let digests = Message::Digests(vec![[4; 32]; 1 << 18]);
     let mut held = vec![];
@@ -29,7 +29,8 @@ fn both_may_say_much_at_once() {
             sender.send(&offer(manifest.clone())).unwrap();
             assert_eq!(sender.wait(&GO).unwrap(), accept);
             sender.send(&digests).unwrap();
-            // Nobody receives at this end: what waits is sent all the same, and what comes is kept.
+            // No message is requested at this end: queued bytes are sent all the same, and what
+            // arrives is kept.
             sender.flush(&GO).unwrap();
         });
         assert_eq!(receiver.wait(&GO).unwrap(), offer(manifest.clone()));
@@ -40,7 +41,7 @@ fn both_may_say_much_at_once() {
         receiver.flush(&GO).unwrap();
         assert_eq!(receiver.wait(&GO).unwrap(), digests);
     });
-    // Only the last of what was not asked for.
+    // Of the messages that were not requested, only the last is kept.
     let (mut last, mut count) = (0, 0);
     while let Some(Message::Durable(bytes)) = sender.receive(Duration::from_millis(200)).unwrap() {
         assert!(last <= bytes);
@@ -60,7 +61,8 @@ fn two_long_messages_that_cross_do_not_wait_for_each_other() {
     });
     receiver.send(&accept()).unwrap();
     assert_eq!(sender.wait(&GO).unwrap(), accept());
-    // A receiver that says as much in small messages. Both only send, and take in what the other says meanwhile.
+    // The receiver sends as much in small messages. Both ends only send, and keep what arrives
+    // meanwhile.
     let many = codec::encode(&Message::Durable(7)).unwrap().repeat(1 << 20);
     let flushed = AtomicUsize::new(0);
     let say = |channel: &mut Channel, bytes: &[u8]| {
@@ -68,7 +70,7 @@ fn two_long_messages_that_cross_do_not_wait_for_each_other() {
         channel.flush(&GO).unwrap();
         flushed.fetch_add(1, Ordering::Relaxed);
         let mut came = vec![];
-        // What the other could not say yet has to be read as well.
+        // What the other end could not send yet must be read as well.
         while flushed.load(Ordering::Relaxed) < 2 {
             came.extend(channel.receive(Duration::from_millis(20)).unwrap());
         }
@@ -142,7 +144,7 @@ fn who_drips_is_not_waited_for() {
 fn who_does_not_read_is_not_sent_to_for_ever() {
     let (mut sender, receiver) = hasty_pair(Times { silence_max: SOON, ..HASTE });
     sender.send(&offer(vec![1; 30 << 20])).unwrap();
-    // The allowance for so many bytes is minutes, so the rest of the message is forgotten for the test.
+    // The limit for so many bytes is minutes, so the test ends by the limit of silence.
     sender.set_times(Times { silence_max: HASTE.silence_max, ..HASTE });
     let error = sender.flush(&GO).unwrap_err();
     assert!(matches!(error, ControlError::Late { .. }), "{error}");
@@ -154,7 +156,7 @@ fn a_handshake_has_an_end() {
     let listener = Listener::bind_with("127.0.0.1:0".parse().unwrap(), config(None), HASTE).unwrap();
     let mut stream = TcpStream::connect(listener.local_addr()).unwrap();
     let asked = Instant::now();
-    // A long record, byte by byte, in time for each.
+    // A long record, byte by byte, each of them in time.
     stream.write_all(&[0x16, 3, 1, 0x20, 0]).unwrap();
     while listener.turned().strange == 0 {
         assert!(asked.elapsed() < SOON);
@@ -178,7 +180,7 @@ fn a_connection_that_is_cut_is_told_from_one_that_ended() {
     receiver.close();
     closing.join().unwrap();
 
-    // In order for TLS, but within a message.
+    // Closed in order for TLS, but within a message.
     let (sender, guest) = pair();
     let (mut sender, mut receiver) = (sender.channel, guest.channel);
     sender.send_raw(&[0, 0, 0, 9, 3, 1]).unwrap();
@@ -193,11 +195,11 @@ fn a_refusal_is_read_though_it_crosses_a_long_message() {
     let (mut sender, mut receiver) = hasty_pair(Times::default());
     let sending = std::thread::spawn(move || {
         sender.send(&offer(vec![1; 8 << 20])).unwrap();
-        // The refusal may cut it short.
+        // The refusal may end it early.
         let _ = sender.flush(&GO);
         sender.wait(&GO).map(|message| message.kind())
     });
-    // One look takes in 1 MiB at most, so the message is never whole.
+    // One call reads at most 1 MiB, so the message is never complete.
     let until = Instant::now() + SOON;
     while !receiver.is_amid() {
         assert!(Instant::now() < until);
@@ -219,7 +221,7 @@ fn who_says_no_for_ever_fills_no_memory() {
         receiver.flush(&GO).unwrap();
         receiver.close();
     });
-    // Nobody asks, and all the same it is taken in.
+    // No message is requested, but they are read all the same.
     sender.send_raw(&codec::encode(&offer(vec![1; 4 << 20])).unwrap()).unwrap();
     let _ = sender.flush(&GO);
     assert!(sender.kept() <= 1, "{}", sender.kept());
@@ -249,10 +251,10 @@ fn whoever_waits_can_be_stopped() {
     let (sender, guest) = pair();
     let channel = std::sync::Mutex::new(sender.channel);
     let waited = stopped_within(&|stop| channel.lock().unwrap().wait(stop).map(drop));
-    // 200 ms are promised; the rest is for a machine that is busy.
+    // 0.1 s is promised; the rest is for a busy machine.
     assert!(waited < Duration::from_secs(1), "{waited:?}");
     drop(guest);
-    // A host that takes the connection and says nothing.
+    // A host that accepts the connection and sends nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let line = listener().line("127.0.0.1");
     let connector = Connector::to_line(&line, "sender");
@@ -260,7 +262,8 @@ fn whoever_waits_can_be_stopped() {
     assert!(
         stopped_within(&|stop| connector.connect("127.0.0.1", port, stop).map(drop)) < Duration::from_secs(1)
     );
-    // And one that does not answer at all: Linux says nothing to who comes while as many as may wait are not taken.
+    // A host that does not answer at all: Linux ignores new connections while the accept queue is
+    // full.
     let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     full.listen(0).unwrap();

@@ -1,4 +1,4 @@
-//! Certificates: whose are taken.
+//! Which certificates are accepted.
 
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyPair, date_time_ymd,
@@ -25,7 +25,7 @@ impl Authority {
         Trust::Authorities(self.certificate.pem().into_bytes())
     }
 
-    /// For a name, until the first of January of a year.
+    /// An identity for a name, valid until the first of January of a year.
     fn identity(&self, name: &str, usage: ExtendedKeyUsagePurpose, until: i32) -> Identity {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
@@ -119,7 +119,7 @@ fn a_receiver_names_its_authorities() {
 
 #[test]
 fn a_certificate_without_its_key_is_nothing() {
-    // The certificate of the one, the key of the other: TLS does not even begin with it.
+    // A certificate with another one's key: TLS does not even start with it.
     let (chain, _) = (Authority::new("a").certificate.pem(), ());
     let key = KeyPair::generate().unwrap().serialize_pem();
     let mixed = Identity::from_pem("test", chain.as_bytes(), key.as_bytes()).unwrap();

@@ -1,5 +1,6 @@
-//! Receiving by one `recvmsg` for each train: `recvmmsg` of nix 0.31 does not restore the room for control messages that a call
-//! before it used up (nix-rust/nix#2813), and without the length of its segments a train cannot be parted.
+//! Receives with one `recvmsg` for each train. `recvmmsg` of nix 0.31 does not restore the space
+//! for control messages that an earlier call used up (nix-rust/nix#2813), and without the length of
+//! its segments a train cannot be split.
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, SocketAddrV4};
@@ -12,7 +13,7 @@ use super::super::address::plain;
 use super::super::inbox::Slot;
 use super::super::{Abilities, Counts};
 
-/// One train; false where it came in a state in which it cannot be used.
+/// Receives one train; `false` if it cannot be used.
 pub(in super::super) fn fill(
     slot: &mut Slot,
     socket: BorrowedFd<'_>,
@@ -36,7 +37,7 @@ pub(in super::super) fn fill(
     Ok(true)
 }
 
-/// What the kernel tells beside the bytes.
+/// What the kernel reports beside the bytes.
 struct Known {
     from: SocketAddr,
     segment: Option<usize>,
@@ -46,7 +47,7 @@ struct Known {
 }
 
 impl Known {
-    /// `None` where bytes are missing, or what parts a train into datagrams.
+    /// `None` if bytes are missing, or what splits a train into datagrams.
     fn of(message: &RecvMsg<'_, '_, SockaddrStorage>, abilities: Abilities) -> Option<Self> {
         if message.flags.contains(MsgFlags::MSG_TRUNC) {
             return None;
@@ -80,15 +81,17 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(|| storage.as_sockaddr_in6().map(|&v6| plain(v6.into())))
 }
 
-/// Room for what the kernel tells, aligned as its headers are (`cmsghdr` of a 64-bit system: 8 bytes).
+/// Space for control messages, aligned like their headers (`cmsghdr` of a 64-bit system: 8 bytes).
 #[derive(Debug)]
 #[repr(align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// Four messages come with a train: a time of 16 bytes, a count, a segment and a mark of at most 8, each after a header of 16: 104.
-/// Twice that is room for what other options would add.
+/// Four control messages come with a train: a time of 16 bytes, and a count, a segment and a mark
+/// of at most 8, each after a header of 16: 104 bytes. More than twice that has room for other
+/// options.
 const CONTROL_BYTES: usize = 256;
 
-/// The two bits of the mark in IPv4's TOS and IPv6's traffic class, and "congestion experienced": RFC 3168 §5.
+/// The two bits of the mark in IPv4's TOS and IPv6's traffic class, and their value "congestion
+/// experienced" (RFC 3168 §5).
 const ECN: u8 = 0b11;
 const CE: u8 = 0b11;

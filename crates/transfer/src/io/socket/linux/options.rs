@@ -1,4 +1,4 @@
-//! How the socket is set up: what must work, and what is only asked for.
+//! Options of the socket: required ones and optional ones.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,15 +10,16 @@ use socket2::{Domain, Protocol, Type};
 use super::super::address::{V4_BYTES_MAX, V4_HEADERS, V6_HEADERS, train_bytes_max};
 use super::super::{Abilities, SocketConfig};
 
-/// Datagrams that the kernel cuts one train into at most: UDP_MAX_SEGMENTS of `linux/udp.h`, which is
-/// twice that in newer kernels; and at 1,200 bytes 54 fill the largest packet of IP.
+/// Most datagrams into which the kernel cuts one train: UDP_MAX_SEGMENTS of `linux/udp.h`, which is
+/// twice that in newer kernels. At 1,200 bytes, 54 fill the largest packet of IP.
 const TRAIN_MAX: usize = 64;
 
-/// A bound and non-blocking socket.
+/// Creates a bound and non-blocking socket.
 pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    // IPv4's options hold for IPv4-mapped peers of an IPv6 socket; where the system has no IPv4, they are refused.
+    // IPv4's options apply to IPv4-mapped peers of an IPv6 socket; a system without IPv4 refuses
+    // them.
     let v4 = dont_fragment_v4(&socket);
     if at.is_ipv6() {
         socket.set_only_v6(false)?;
@@ -27,7 +28,8 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
         v4?;
     }
     if config.ecn {
-        // ECT(0) is 0b10: RFC 3168 §5. What cannot be set leaves the datagrams unmarkable, which is safe.
+        // ECT(0) is 0b10 (RFC 3168 §5). If it cannot be set for IPv4-mapped peers, their datagrams
+        // cannot be marked, which is safe.
         let v4 = options::set_ip_tos(&socket, ECT0);
         if at.is_ipv6() {
             options::set_ipv6_tclass(&socket, u32::from(ECT0))?;
@@ -40,7 +42,7 @@ pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result
     Ok(socket)
 }
 
-/// Asks for what the kernel can tell; what it refuses is not there.
+/// Requests what the kernel can report; what it refuses is absent.
 pub(in super::super) fn abilities(
     socket: &socket2::Socket,
     at: SocketAddr,
@@ -48,11 +50,11 @@ pub(in super::super) fn abilities(
 ) -> io::Result<Abilities> {
     let marks_v4 = options::set_ip_recvtos(socket, true).is_ok();
     let has_marks = if at.is_ipv6() { options::set_ipv6_recvtclass(socket, true).is_ok() } else { marks_v4 };
-    // Zero is no segment size: it only tells whether the kernel knows the option.
+    // Zero is not a segment length: it only tests whether the kernel has the option.
     let sends_trains = config.trains && setsockopt(socket, sockopt::UdpGsoSegment, &0).is_ok();
     Ok(Abilities {
         train_max: if sends_trains { TRAIN_MAX } else { 1 },
-        // Until it is connected its peers may be of either family.
+        // Before it is connected, its peers may be of either family.
         train_bytes_max: V4_BYTES_MAX,
         receives_trains: config.trains && setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok(),
         has_drops: setsockopt(socket, sockopt::RxqOvfl, &1).is_ok(),
@@ -62,7 +64,7 @@ pub(in super::super) fn abilities(
     })
 }
 
-/// The largest datagram's bytes on the way to a peer, by the kernel's cache of what the path takes.
+/// Most bytes of a datagram to a peer, by the kernel's cache of what paths accept.
 pub(in super::super) fn datagram_bytes_max(socket: &socket2::Socket, peer: SocketAddr) -> io::Result<usize> {
     let (mtu, headers) = match peer.ip().to_canonical() {
         IpAddr::V4(_) => (options::ip_mtu(socket)?, V4_HEADERS),
@@ -71,12 +73,13 @@ pub(in super::super) fn datagram_bytes_max(socket: &socket2::Socket, peer: Socke
     Ok((mtu as usize).saturating_sub(headers).min(train_bytes_max(peer)))
 }
 
-/// Never cut on the way, and never larger than the kernel knows the path to take: RFC 8085 §3.2.
+/// Forbids fragments, and packets longer than the kernel knows the path to accept (RFC 8085 §3.2).
 fn dont_fragment_v4(socket: &socket2::Socket) -> io::Result<()> {
     Ok(options::set_ip_mtu_discover(socket, options::Ipv4PathMtuDiscovery::DO)?)
 }
 
-/// Asks within the system's limit first, and beyond it where the privilege is there (CAP_NET_ADMIN).
+/// Requests buffers within the system's limit first, and beyond it if the process has the privilege
+/// (CAP_NET_ADMIN).
 fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
     // The kernel takes a C int, and doubles it.
     let bytes = bytes.min(i32::MAX as usize / 2);

@@ -1,4 +1,4 @@
-//! Sending by `sendmmsg` where the socket is connected, and by `sendmsg` to an address.
+//! Sends with `sendmmsg` if the socket is connected, and with `sendmsg` to an address.
 
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -7,7 +7,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, 
 
 use super::super::outbox::{Batch, MESSAGES};
 
-/// How many messages were sent: at least one.
+/// Sends messages of a batch; returns how many, at least one.
 pub(in super::super) fn send(
     batch: &Batch<'_>,
     socket: BorrowedFd<'_>,
@@ -29,12 +29,12 @@ fn send_connected(batch: &Batch<'_>, socket: RawFd, control: &[ControlMessage<'_
     })
 }
 
-/// What `sendmmsg` writes its messages' headers to. They hold pointers, so they cannot go to another thread along with
-/// the socket; each thread that sends has its own, of 10 KiB, once.
+/// Memory for the headers of the messages of `sendmmsg`. They hold pointers, so they cannot go to
+/// another thread with the socket. Each thread that sends has its own, 10 KiB, allocated once.
 struct Headers {
     /// Without control messages: an empty one would be refused.
     plain: MultiHeaders<()>,
-    /// With the one that says how long segments are.
+    /// With the control message that has the length of segments.
     cut: MultiHeaders<()>,
 }
 
@@ -45,5 +45,5 @@ thread_local! {
     });
 }
 
-/// Each goes where the socket is connected to.
+/// No addresses: each message goes to the connected peer.
 const NOWHERE: [Option<()>; MESSAGES] = [None; MESSAGES];

@@ -1,4 +1,4 @@
-//! Sending to a kernel that refuses by a script.
+//! Sending to a scripted kernel that refuses calls.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::collections::VecDeque;
@@ -17,15 +17,15 @@ const ABILITIES: Abilities = Abilities {
     receive_buffer_bytes: 0,
 };
 
-/// What one call meets.
+/// Scripted result of one call.
 #[derive(Clone, Copy, Debug)]
 enum Meets {
-    /// Room for so many messages.
+    /// Room for this many messages.
     Room(usize),
     Error(Errno),
 }
 
-/// Takes datagrams as the kernel would, as long as its script says so.
+/// Accepts datagrams as the kernel would, as its script allows.
 struct Kernel {
     script: VecDeque<Meets>,
     takes_trains: bool,
@@ -114,7 +114,7 @@ fn too_large_datagrams_are_an_error_and_trains_stay() {
     let (sent, abilities, _) = send(&trains, &mut kernel);
     assert!(super::super::is_too_large(&sent.unwrap_err()));
     assert_eq!(abilities, ABILITIES);
-    // What comes before it is sent first.
+    // The train before it is sent first.
     let (sent, ..) = send(&[trains[1], trains[0]], &mut kernel);
     assert_eq!(
         (sent.unwrap(), &kernel.datagrams[..]),
@@ -172,7 +172,8 @@ fn meets() -> impl Strategy<Value = Meets> {
 }
 
 proptest! {
-    /// Whatever the kernel takes at a time, and whether it takes trains: every datagram is sent once, in order, unless it is counted as lost.
+    /// Whatever the kernel accepts at a time, with trains or without: every datagram is sent once,
+    /// in order, unless it is counted as lost.
     #[test]
     fn nothing_is_lost_or_doubled(
         shapes in prop::collection::vec((0..150_000usize, 500..9000usize), 1..6),

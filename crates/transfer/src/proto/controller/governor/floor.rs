@@ -1,17 +1,20 @@
-//! Whether a lower rate costs what it should save.
+//! Decides whether a lower cap loses more than it saves.
 
-/// How far down a cap may go.
+/// Lower limit of the cap.
 ///
-/// A host that reads slowly all the time loses less, the slower packets come, until it loses none: there the cap belongs. A host that does
-/// not read for a while and then reads fast loses what comes meanwhile and does not fit its buffer, nearly the same share at any rate:
-/// sending slower only moves less, and each cap at what still comes through is lower than the last. Which of both it is shows in what came
-/// through at a higher rate before, and when much more is sent for a while: where clearly more comes through, the higher rate is kept, and
-/// the lowest sought that moves as much.
+/// A host that always reads slowly loses fewer packets the slower they come, until it loses none:
+/// the cap belongs at that rate. A host that pauses and then reads fast loses what arrives during
+/// the pause and does not fit its buffer, nearly the same share at any rate. There, a lower rate
+/// only moves less data, and each new cap, set to what still comes through, is lower than the last.
+///
+/// Two observations distinguish these hosts: what a higher rate delivered before, and what a much
+/// higher rate delivers in a trial. If clearly more comes through, the higher rate is kept. Then
+/// the lowest rate is searched that moves as much.
 #[derive(Debug, Default)]
 pub(super) struct Floor {
-    /// Bytes a second; 0 while there is none.
+    /// Floor in bytes a second; 0 if there is none.
     pub(super) bytes_s: f64,
-    /// Where most came through, as far as is known.
+    /// The rate that delivered most, as far as is known.
     best: Option<Point>,
     trial: Option<Trial>,
     /// Whether the next trial is of a lower rate.
@@ -27,38 +30,40 @@ struct Trial {
     is_down: bool,
 }
 
-/// What came through at a rate (both bytes a second), in the mean of some periods.
+/// Goodput at an offered rate (both bytes a second), averaged over some periods.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     offered: f64,
     goodput: f64,
 }
 
-/// What a period showed.
+/// What was measured in one period.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Period {
-    /// The rate allowed (bytes a second), in the mean.
+    /// Mean allowed rate in bytes a second.
     pub(super) offered: f64,
-    /// What was acknowledged (bytes a second).
+    /// Acknowledged bytes a second, headers included.
     pub(super) goodput: f64,
-    /// Of what was acknowledged and lost by the host, what part was lost.
+    /// Share that the host lost of the bytes that were acknowledged or lost by the host (0 to 1).
     pub(super) lost_share: f64,
 }
 
 impl Floor {
-    /// How long a period is (s): ten of a CPU quota's, so that one turn more or less of the receiver is a tenth, and so many round trips
-    /// that the first, in which is acknowledged what was sent before, does not matter.
+    /// Length of a period (s). It has at least ten periods of a CPU quota, so that one of these
+    /// more or less is a tenth; and at least eight round trips, because the first one acknowledges
+    /// what was sent before.
     pub(super) fn period_s(round_trip_s: f64) -> f64 {
         (8.0 * round_trip_s).max(10.0 * super::QUOTA_S)
     }
 
-    /// A period is over, and without a cap the rate would be `most`; what the cap is to be from now on, where a trial begins or has failed.
+    /// Ends a period. `most` is the rate without a cap. Returns the new cap if a trial begins or
+    /// has failed.
     pub(super) fn on_period(&mut self, period: Period, most: f64) -> Option<f64> {
         self.wait = self.wait.saturating_sub(if WASTE < period.lost_share { HASTE } else { 1 });
         if let Some(trial) = self.trial.take() {
             if !self.is_better(trial, period) {
                 if !trial.is_down {
-                    // What once came through does not any more, at whatever rate.
+                    // A higher rate no longer delivers more, so the old best is out of date.
                     self.best = Some(Point { offered: trial.before.offered, goodput: trial.before.goodput });
                 }
                 self.bytes_s = trial.floor_bytes_s;
@@ -76,7 +81,7 @@ impl Floor {
         }
         let back = best.offered.min(most);
         if period.goodput < ENOUGH * best.goodput && CLEARLY * period.offered < back {
-            // The host was a limit then as it is now, and more came through.
+            // The host was already a limit at the best rate, and more came through.
             return Some(self.try_rate(period, back, false));
         }
         let is_down = self.is_down && 0.0 < self.bytes_s;
@@ -100,7 +105,8 @@ impl Floor {
         rate
     }
 
-    /// Where most came through, with this period: a mean, for the best of many by chance would never be reached again.
+    /// Updates the best point with this period, and returns it. Goodput at one rate is averaged:
+    /// the highest of many random values would never be reached again.
     fn remember(&mut self, period: Period) -> Point {
         let now = Point { offered: period.offered, goodput: period.goodput };
         let best = match self.best {
@@ -120,31 +126,34 @@ impl Floor {
     }
 }
 
-/// The step of a trial upwards: less might not be seen, where what is sent while the host does not read fills a buffer only.
+/// Factor of an upward trial. A smaller step may show nothing: what is sent while the host does not
+/// read may only fill a buffer.
 const UP: f64 = 3.0;
 
-/// The step of a trial downwards.
+/// Factor of a downward trial.
 const DOWN: f64 = 0.8;
 
-/// A higher rate is worth what it throws away if it moves so much more: a turn in ten that fell into the period by chance is not. Where the
-/// controller allows but little more, half of that has to come through.
+/// A higher rate is kept only if goodput grows by this share: more than the tenth that one quota
+/// period adds by chance. If the controller allows only a slightly higher rate, goodput must grow
+/// by half as much as the rate.
 const MORE: f64 = 0.15;
 const MORE_EACH: f64 = 0.5;
 
-/// A lower one is as good if it moves so much of the best, for the same reason.
+/// A lower rate is as good if it keeps this share of the best goodput, for the same reason.
 const ENOUGH: f64 = 0.9;
 
-/// Rates that differ by less are the same: a cap opens and closes by as much in a period.
+/// Rates within this factor count as equal: a cap changes by as much within a period.
 const CLEARLY: f64 = 1.1;
 
-/// What the newest period weighs in what comes through at a rate: of the last four or so.
+/// Weight of the newest period in the mean goodput at a rate, which covers about the last four.
 const NEWEST: f64 = 0.25;
 
-/// Periods between a trial that failed and the next: of a host that reads slowly all the time, a trial throws away twice what it reads, and
-/// so 0.4 % of all.
+/// Periods between a failed trial and the next. With a host that always reads slowly, a trial
+/// wastes twice what the host reads, which is 0.4 % over this time.
 const WAIT: u32 = 480;
 
-/// A period in which more than a fiftieth is thrown away already counts so often: then a trial costs little.
+/// A period that wastes more than [`WASTE`] of its bytes counts as this many: then a trial costs
+/// little.
 const HASTE: u32 = 24;
 const WASTE: f64 = 0.02;
 
@@ -162,7 +171,8 @@ mod tests {
         assert_eq!(floor.on_period(period(100.0, 30.0), 1e3), Some(300.0));
         assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), Some(900.0));
         assert_eq!(floor.on_period(period(900.0, 92.0), 1e3), Some(300.0));
-        // 70 % were lost before: soon a lower one is tried, which does as well, and the next does not.
+        // 70 % were lost before. Soon a lower rate is tried, which moves as much; the next one does
+        // not.
         for _ in 1..WAIT / HASTE {
             assert_eq!(floor.on_period(period(300.0, 90.0), 1e3), None);
         }
@@ -188,7 +198,8 @@ mod tests {
     #[test]
     fn a_cap_that_sinks_with_what_it_lets_through_goes_back_to_where_more_came() {
         let mut floor = Floor::default();
-        // It reads seven eighths of the time, and the controller allows 300: a trial that begins near that shows nothing.
+        // The host reads seven eighths of the time, and the controller allows 300: a trial from
+        // near that rate shows nothing.
         assert_eq!(floor.on_period(period(250.0, 218.0), 300.0), Some(750.0));
         assert_eq!(floor.on_period(period(280.0, 220.0), 300.0), Some(250.0));
         let mut cap = 250.0;

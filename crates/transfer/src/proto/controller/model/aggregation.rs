@@ -1,13 +1,14 @@
-//! How much more is acknowledged at once than the bandwidth explains (BBR §5.5.9).
+//! Acknowledgement aggregation: how much more is acknowledged at once than the bandwidth explains
+//! (BBR §5.5.9).
 
 use super::round::Round;
 
-/// The greatest surplus of the last 10 rounds, and of no less than a quarter of a second.
+/// Greatest surplus (bytes) of the last 10 rounds, and of at least a quarter of a second.
 #[derive(Debug, Default)]
 pub(super) struct Aggregation {
     since_s: f64,
     delivered_bytes: f64,
-    /// Greatest surplus in the current and the previous span of rounds.
+    /// Greatest surplus of the current and the previous span of rounds.
     slots: [f64; 2],
     span_ends: u64,
     span_ends_s: f64,
@@ -42,8 +43,9 @@ impl Aggregation {
     }
 }
 
-/// BBR §2.10, ExtraAckedFilterLen is 10 rounds: two spans of five.
+/// BBR §2.10: ExtraAckedFilterLen is 10 rounds, here two spans of five.
 const SPAN_ROUNDS: u64 = 5;
 
-/// Ten rounds of a short path are over before a receiver stalls again that has a part of a processor (Linux's period of `cpu.max`: 0.1 s).
+/// Least length of a span (s). Ten rounds of a short path end before a receiver with a CPU quota
+/// stalls again (Linux's period of `cpu.max`: 0.1 s).
 const SPAN_MIN_S: f64 = 0.25;

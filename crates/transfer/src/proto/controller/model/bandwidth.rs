@@ -1,13 +1,15 @@
-//! The bandwidth of the path, long-term and short-term, and whether more sending still brings more.
+//! Long-term and short-term bandwidth of the path, and whether sending more still delivers more.
 
 use crate::proto::controller::Delivery;
 
-/// The greatest delivery rate of this cycle of probing and the last (BBR §5.5.3), and what congestion left of it since the last probe.
+/// Greatest delivery rate of this probing cycle and the last (BBR §5.5.3), and what congestion left
+/// of it since the last probe.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     slots: [f64; 2],
     lo: f64,
-    /// What was sent before so many bytes were delivered was sent at a rate that was given up.
+    /// Samples of packets sent before this many bytes were delivered are ignored: their rate was
+    /// given up.
     settled_at: u64,
 }
 
@@ -18,7 +20,8 @@ impl Default for Bandwidth {
 }
 
 impl Bandwidth {
-    /// BBR §5.5.5: a sample of a sender with too little to send counts only if it is higher.
+    /// Adds a sample. If the sender had too little to send, it counts only if it is higher (BBR
+    /// §5.5.5).
     pub(super) fn note(&mut self, delivery: &Delivery) {
         let Some(rate) = rate_of(delivery) else { return };
         if delivery.prior_delivered_bytes < self.settled_at {
@@ -36,7 +39,8 @@ impl Bandwidth {
         }
     }
 
-    /// Forgets what was more than `kept` bytes a second, for good: what is still under way, after `delivered` bytes, does not bring it back.
+    /// Forgets rates above `kept` (bytes a second) for good: packets in flight, sent before
+    /// `delivered` bytes were delivered, do not bring them back.
     pub(super) fn settle(&mut self, kept: f64, delivered: u64) {
         self.settled_at = delivered;
         self.slots = self.slots.map(|slot| slot.min(kept));
@@ -46,12 +50,13 @@ impl Bandwidth {
         self.slots[0].max(self.slots[1])
     }
 
-    /// What to send at: the least of the long-term and the short-term.
+    /// Bandwidth to send at: the lower of long-term and short-term.
     pub(super) fn in_use(&self) -> f64 {
         self.max().min(self.lo)
     }
 
-    /// A round of congestion outside probing delivered `latest` bytes a second (BBR §5.5.10.3).
+    /// Lowers the short-term bandwidth after a round of congestion outside probing, which delivered
+    /// `latest` bytes a second (BBR §5.5.10.3).
     pub(super) fn lower(&mut self, latest: f64) {
         let before = if self.lo.is_finite() { self.lo } else { self.max() };
         self.lo = latest.max(super::BETA * before);
@@ -62,23 +67,25 @@ impl Bandwidth {
     }
 }
 
-/// Whether the pipe is full: three rounds of faster sending brought less than a quarter more (BBR §5.3.1.2).
+/// Whether the pipe is full: three rounds of faster sending delivered less than a quarter more (BBR
+/// §5.3.1.2).
 #[derive(Debug, Default)]
 pub(super) struct FullPipe {
     baseline: f64,
     rounds: u32,
-    /// Since it was last asked.
+    /// Whether it was full since the last restart.
     pub(super) is_full: bool,
     pub(super) was_reached: bool,
 }
 
 impl FullPipe {
-    /// Asks anew, against `baseline` bytes a second.
+    /// Measures again, from a baseline in bytes a second.
     pub(super) fn restart(&mut self, baseline: f64) {
         *self = Self { baseline, was_reached: self.was_reached, ..Self::default() };
     }
 
-    /// A round ended in which `latest` bytes a second was the most; losses in it make the answer surer.
+    /// Ends a round in which `latest` bytes a second was the highest rate. If it `is_lossy`, it
+    /// counts twice.
     pub(super) fn note_round(&mut self, latest: f64, is_lossy: bool) {
         if self.is_full {
             return;
@@ -93,17 +100,17 @@ impl FullPipe {
     }
 }
 
-/// The rate of a delivery, if it makes sense.
+/// Rate of a sample (bytes a second), if it is finite and positive.
 pub(super) fn rate_of(delivery: &Delivery) -> Option<f64> {
     let rate = delivery.bytes_s;
     (rate.is_finite() && rate > 0.0).then(|| rate.min(super::RATE_MAX_BYTES_S))
 }
 
-/// BBR §5.3.1.2: a sender that goes a quarter faster and gains less is at the bottleneck.
+/// BBR §5.3.1.2: a sender that sends a quarter more and gains less is at the bottleneck.
 const GROWTH: f64 = 1.25;
 
-/// BBR §5.3.1.2: three rounds let passing congestion end.
+/// BBR §5.3.1.2: temporary congestion ends within three rounds.
 const ROUNDS: u32 = 3;
 
-/// A second round that brings no more and loses much needs no third.
+/// A round that loses much and delivers no more counts as two.
 const ROUNDS_LOSSY: u32 = 2;

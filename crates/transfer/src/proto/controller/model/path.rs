@@ -1,18 +1,19 @@
-//! The delay of the empty path, and how much of a round trip is queue.
+//! Delay of the empty path, and how much of a round trip is queue.
 
 use std::time::Duration;
 
-/// The least round trip of the last 10 s, and when to look for it again (BBR §5.3.4.3).
+/// Least round-trip time of the last 10 s, and when to measure it again (BBR §5.3.4.3).
 #[derive(Debug, Default)]
 pub(super) struct Path {
     min: Option<Sight>,
-    /// The least since the path was last seen empty.
+    /// Least round-trip time since the path was last seen empty.
     recent: Option<Sight>,
-    /// The empty path was not seen for so long that it must be drained to be seen.
+    /// The path was not seen empty for so long that it must be drained.
     pub(super) is_stale: bool,
-    /// The last round trip.
+    /// The last round-trip time (s).
     pub(super) latest_s: f64,
-    /// The least round trip while little was under way, the last time: no queue of this sender's, whatever else delays.
+    /// Least round-trip time (s) when the path was last drained: delay that is not this sender's
+    /// queue.
     drained_s: f64,
 }
 
@@ -23,14 +24,14 @@ struct Sight {
 }
 
 impl Path {
-    /// Takes a round trip, where one was measured.
+    /// Adds a round-trip time, if one was measured.
     pub(super) fn note(&mut self, now_s: f64, latest: Option<Duration>) {
         self.is_stale = self.recent.is_some_and(|recent| now_s > recent.at_s + PROBE_INTERVAL_S);
         let Some(latest) = latest else { return };
         let sight = Sight { rtt_s: latest.as_secs_f64().max(RTT_MIN_S), at_s: now_s };
         self.latest_s = sight.rtt_s;
         self.recent = Some(match self.recent {
-            // As good as the least: the path was seen empty once more.
+            // Equal to the least: the path was seen empty again.
             Some(recent) if !self.is_stale && sight.rtt_s <= recent.rtt_s * SAME => {
                 Sight { rtt_s: recent.rtt_s.min(sight.rtt_s), at_s: now_s }
             }
@@ -48,7 +49,8 @@ impl Path {
         self.min.map(|min| min.rtt_s)
     }
 
-    /// The path was drained, and the least round trip was `least_s`: the next time is counted from here.
+    /// The path was drained, with a least round-trip time of `least_s`. The interval to the next
+    /// drain begins now.
     pub(super) fn was_drained(&mut self, now_s: f64, least_s: f64) {
         self.drained_s = least_s;
         if let Some(recent) = &mut self.recent {
@@ -57,7 +59,7 @@ impl Path {
         self.is_stale = false;
     }
 
-    /// Whether a round whose least round trip was `least_s` met a standing queue.
+    /// Whether a round with this least round-trip time (s) had a standing queue.
     pub(super) fn has_queue(&self, least_s: f64) -> bool {
         self.min_rtt_s().is_some_and(|min| {
             least_s - min.max(self.drained_s) > (min * QUEUE_SHARE).clamp(QUEUE_MIN_S, QUEUE_MAX_S)
@@ -65,23 +67,25 @@ impl Path {
     }
 }
 
-/// BBR §2.13.2, ProbeRTTInterval.
+/// Longest time without seeing the path empty (BBR §2.13.2, ProbeRTTInterval).
 const PROBE_INTERVAL_S: f64 = 5.0;
 
-/// BBR §2.13.1, MinRTTFilterLen.
+/// Window of the least round-trip time (BBR §2.13.1, MinRTTFilterLen).
 const FILTER_S: f64 = 10.0;
 
-/// Round trips equal but for noise: 2 % of queue are far below any threshold here, and above what timestamps and 64-KB bursts add.
+/// Round-trip times within this factor are equal. 2 % of queue is far below any threshold here, and
+/// above what timestamps and bursts of 64 KB add.
 const SAME: f64 = 1.02;
 
-/// A microsecond: no path is shorter, and nothing is divided by zero.
+/// One microsecond: no path is shorter, and it prevents division by zero.
 const RTT_MIN_S: f64 = 1e-6;
 
-/// An eighth of the round trip: half of what a quarter more sending leaves in one round.
+/// An eighth of the round-trip time: half of what sending a quarter more leaves in a queue in one
+/// round.
 const QUEUE_SHARE: f64 = 0.125;
 
-/// Below 0.3 ms a scheduler's delay looks like a queue.
+/// Below 0.3 ms, a scheduling delay looks like a queue.
 const QUEUE_MIN_S: f64 = 0.000_3;
 
-/// 5 ms of standing queue are too many on any path (RFC 8289 §3.2, CoDel's target).
+/// A standing queue of 5 ms is too long on any path (RFC 8289 §3.2, CoDel's target).
 const QUEUE_MAX_S: f64 = 0.005;

@@ -1,50 +1,53 @@
-//! Bandwidth probing: when, how far, and what a probe showed (BBR §5.3.3).
+//! Bandwidth probing: when to probe, how far, and what a probe showed (BBR §5.3.3).
 
 use super::state::State;
 use super::{BETA, Model, PACING_MARGIN};
 use crate::proto::controller::Seen;
 
-/// The clock of bandwidth probes, and what the last one showed.
+/// Timer of bandwidth probes, and results of the last one.
 #[derive(Debug)]
 pub(super) struct Probe {
-    /// In 0..1, spread evenly: the fractional parts of multiples of the golden ratio.
+    /// Pseudo-random number in 0..1, evenly spread: fractional parts of multiples of the golden
+    /// ratio.
     chance: f64,
     cycle_began_s: f64,
     wait_s: f64,
     pub(super) rounds: u64,
-    /// What was sent since then was sent to probe, and its losses were not answered yet.
+    /// Packets sent since then probe for bandwidth, and their losses were not answered yet.
     sent_since_s: Option<f64>,
-    /// Whether a probe has ended, but not all that it sent is settled.
+    /// A probe has ended, but not all packets that it sent are settled.
     pub(super) is_stopping: bool,
-    /// Whether the last probe lost too much, and whether this one stopped before it could (BBR §5.3.3.6).
+    /// Whether the last probe lost too much; and whether this one stopped before it could (BBR
+    /// §5.3.3.6).
     was_too_high: bool,
     was_cut_short: bool,
-    /// Probes in turn that lost too much and gained nothing.
+    /// Consecutive probes that lost too much and gained nothing.
     barren: u32,
-    /// Whether the last raise brought more.
+    /// Whether the last raise of the rate delivered more.
     has_gained: bool,
-    /// This sender's share of a full link, 0 to 1, as the gains of the last probes told.
+    /// Estimated share of this sender in a full link, 0 to 1, from the gains of the last probes.
     share: f64,
     queue: Standing,
-    /// Rounds of this probe, and what the last delivered (bytes a second).
+    /// Rounds of this probe, and the delivery rate of the last one (bytes a second).
     raises: u32,
     baseline: f64,
 }
 
-/// The queue since the last probe.
+/// The standing queue since the last probe.
 #[derive(Debug, Default)]
 struct Standing {
-    /// Rounds in turn for which it stood, and what they delivered in the mean (bytes a second at a pacing gain of 1).
+    /// Consecutive rounds with the queue, and their mean delivery rate (bytes a second at a pacing
+    /// gain of 1).
     rounds: u32,
     got_bytes_s: f64,
     is_answered: bool,
-    /// The least round trip of the round before.
+    /// Least round-trip time (s) of the previous round.
     least_s: f64,
 }
 
 impl Probe {
     pub(super) fn new(seed: u64) -> Self {
-        // 53 bits fill an f64.
+        // An f64 has 53 bits of precision.
         let chance = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
         Self {
             chance,
@@ -64,17 +67,17 @@ impl Probe {
         }
     }
 
-    /// How much longer than usual to wait.
+    /// Factor on the wait until the next probe.
     fn patience(&self) -> f64 {
         f64::from(1 + self.barren.min(BARREN_MAX))
     }
 
-    /// All have drained together: they should not all probe together.
+    /// Shortens the wait at random: flows that drained together should not probe together.
     pub(super) fn spread_wait(&mut self) {
         self.wait_s *= self.draw();
     }
 
-    /// The probe ends, if there is one.
+    /// Ends the current probe, if there is one.
     pub(super) fn stop(&mut self) {
         self.is_stopping |= self.sent_since_s.is_some();
     }
@@ -86,26 +89,33 @@ impl Probe {
 }
 
 impl Model {
-    /// A queue that outlasts [`STANDING_ROUNDS`] rounds is not this sender's probe: together the senders ask for more than there is. What
-    /// this one got is its bandwidth, less what keeps more than [`Model::kept_packets`] of it in the queue. All see the same queue, so that
-    /// its part of it is its part of the link (Copa, NSDI 2018, §2, has each aim at so many packets): large shares shrink, small ones do not.
+    /// Yields bandwidth if a queue has stood for [`STANDING_ROUNDS`] rounds.
+    ///
+    /// Such a queue does not come from this sender's probe: together the senders send more than the
+    /// link delivers. The new bandwidth is what this sender got, minus what keeps more than
+    /// [`Model::kept_packets`] of its packets in the queue.
+    ///
+    /// All senders see the same queue, so a sender's share of the queue is its share of the link
+    /// (in Copa, NSDI 2018, §2, each sender aims at a number of packets). Large shares shrink,
+    /// small ones do not.
     pub(super) fn note_queue(&mut self) {
         let least_s = self.round.least_rtt_s;
         let min_s = self.path.min_rtt_s().unwrap_or(0.0);
         let got = self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN);
-        // A delay that varies within a round by as much is no queue.
+        // A delay that varies as much within a round is not a queue.
         let has_queue = self.path.has_queue(least_s - self.round.rtt_spread_s());
         let kept_bytes = self.kept_packets(min_s) * self.packet_bytes;
         let queue = &mut self.probe.queue;
         let before_s = std::mem::replace(&mut queue.least_s, least_s);
-        // What shrinks so fast is the queue of this sender's own probe.
+        // A queue that shrinks this fast comes from this sender's own probe.
         let is_drained = self.state == State::Down && before_s - least_s > DRAINED_SHARE * min_s;
         if queue.is_answered || is_drained || !has_queue {
             (queue.rounds, queue.got_bytes_s) = (0, 0.0);
             return;
         }
         queue.rounds += 1;
-        // The mean: the most of several rounds is more than a share, and the sum of all such more than the link.
+        // The mean, because the maximum of several rounds exceeds a sender's share, and the sum of
+        // these maxima exceeds the link.
         queue.got_bytes_s += (got - queue.got_bytes_s) / f64::from(queue.rounds);
         if queue.rounds == STANDING_ROUNDS {
             let queued_bytes = queue.got_bytes_s * (least_s - min_s);
@@ -115,15 +125,16 @@ impl Model {
         }
     }
 
-    /// Packets that a sender may keep in a queue that stands, where the empty path takes `min_s`.
+    /// Packets that a sender may keep in a standing queue; `min_s` is the round-trip time of the
+    /// empty path.
     fn kept_packets(&self, min_s: f64) -> f64 {
         KEPT_PACKETS + KEPT_PACKETS_S * min_s
     }
 
-    /// BBR §5.3.3.9.
+    /// Advances the phases of ProbeBW (BBR §5.3.3.9).
     pub(super) fn advance_probe_bw(&mut self, now_s: f64, seen: &Seen<'_>) {
         if self.probe.is_stopping && self.round.has_ended {
-            // All that the probe sent is settled.
+            // All packets that the probe sent are settled.
             self.probe.is_stopping = false;
             self.probe.sent_since_s = None;
             if self.state.is_probe_bw() && !self.round.was_limited {
@@ -152,12 +163,14 @@ impl Model {
         }
     }
 
-    /// Whether a probe lost or marked too much, and was answered (BBR §5.5.10.2).
+    /// Responds to a probe that lost or marked too much (BBR §5.5.10.2). Returns true if that ended
+    /// the phase Up.
     fn answer_probe(&mut self, now_s: f64, seen: &Seen<'_>) -> bool {
         let Some(since) = self.probe.sent_since_s else { return false };
         let flight = seen.delivery.map_or(0.0, |delivery| delivery.in_flight_bytes as f64);
         let flight_packets = flight / self.packet_bytes;
-        // While a raise still brings more, loss alone may be others': marks never are without meaning (BBR §3.7).
+        // While a raise still gains, losses may be caused by other flows; marks always count (BBR
+        // §3.7).
         let is_gaining = self.state == State::Up && self.probe.has_gained;
         if !(self.round.is_heavy(flight_packets) && !is_gaining
             || self.round.is_heavily_marked(flight_packets))
@@ -167,7 +180,7 @@ impl Model {
         let lost_at = seen.losses.iter().rfind(|loss| loss.sent.as_secs_f64() >= since);
         let in_flight = lost_at.map_or(flight, |loss| loss.in_flight_bytes as f64);
         self.probe.was_too_high = true;
-        // A probe that was cut off before its gain was known leaves the question to the next.
+        // A probe that was cut off before its gain was known decides nothing; the next one does.
         let is_judged = self.probe.raises > 1;
         self.probe.barren = self.probe.barren.saturating_add(u32::from(is_judged));
         self.probe.has_gained |= !is_judged;
@@ -184,9 +197,10 @@ impl Model {
         false
     }
 
-    /// BBR §5.3.3.7, but what ends a probe is what it gained: see [`SHARE_MAX`].
+    /// Advances the phase Up (BBR §5.3.3.7). Unlike in BBR, a probe ends by what it gained: see
+    /// [`SHARE_MAX`].
     fn advance_up(&mut self, now_s: f64, seen: &Seen<'_>) {
-        // What was under way before this feedback: the window bounds that, not what is left.
+        // Bytes in flight before this feedback: the window limits these, not what is left.
         let lost: f64 = seen.losses.iter().map(|loss| loss.bytes as f64).sum();
         let before = seen.in_flight_bytes as f64 + seen.acked_bytes as f64 + lost;
         if self.probe.was_too_high && before >= self.inflight_hi {
@@ -200,12 +214,13 @@ impl Model {
             return;
         }
         if self.round.was_limited {
-            // More was asked for than was sent: that brings nothing, and shows nothing, for as long as it lasts.
+            // The rate was raised but not used. That gains and shows nothing, however long it
+            // lasts.
             self.go_down(now_s);
             return;
         }
         let latest = self.round.bytes_s;
-        // The first round settles what was sent before: it is what the others are compared with.
+        // The first round settles packets sent before; the other rounds are compared with it.
         let is_first = self.probe.raises == 0;
         let before = std::mem::replace(&mut self.probe.baseline, latest);
         let gain = if before > 0.0 { (latest / before).clamp(1.0, UP_GAIN) } else { UP_GAIN };
@@ -253,7 +268,8 @@ impl Model {
         self.state = State::Up;
     }
 
-    /// BBR §5.3.3.8, but 1–3 s: or as many rounds as Reno takes to gain a window of this size, 63 at most.
+    /// Whether to probe again (BBR §5.3.3.8): after 1–3 s, or after as many rounds as Reno needs to
+    /// gain a window of this size, at most 63.
     fn is_time_to_probe(&self, now_s: f64) -> bool {
         let packets = self.product_bytes(1.0).min(self.window_bytes) / self.packet_bytes;
         now_s > self.probe.cycle_began_s + self.probe.wait_s
@@ -261,43 +277,56 @@ impl Model {
     }
 }
 
-/// BBR §5.3.3.8.3 waits 2–3 s, for Reno's sake and for people's. The same span twice as wide, a little shorter in the mean, keeps probes of
-/// several senders apart (chosen on seeds 1 to 4 of `tests/model`; 2 to 4 s brought four of them no nearer to each other).
+/// BBR §5.3.3.8.3 waits 2–3 s, a time that suits Reno flows and people. A range twice as wide,
+/// slightly shorter on average, keeps probes of several senders apart. It was chosen on seeds 1 to
+/// 4 of `tests/model`; 2 to 4 s brought four senders no closer to each other.
 const WAIT_MIN_S: f64 = 1.0;
 const WAIT_SPREAD_S: f64 = 2.0;
 
-/// BBR §5.3.3.8.3: 62 or 63; the count begins at 0 or 1.
+/// BBR §5.3.3.8.3: 62 or 63 rounds; the count begins at 0 or 1.
 const RENO_ROUNDS: f64 = 63.0;
 
-/// The golden ratio less one: its multiples fill 0..1 evenly (Weyl).
+/// The golden ratio minus one. Its multiples fill 0..1 evenly (Weyl).
 const GOLDEN_PART: f64 = 0.618_033_988_749_894_9;
 
-/// BBR §5.6.1.
+/// Pacing gain of the phase Up (BBR §5.6.1).
 pub(super) const UP_GAIN: f64 = 1.25;
 
-/// A probe's own queue, a quarter of the product or two, is gone in about four rounds.
+/// The queue of a sender's own probe, one or two quarters of the product, is gone after about four
+/// rounds.
 const STANDING_ROUNDS: u32 = 4;
 
-/// A sender alone that sends a tenth less takes a tenth of the least round trip off its queue in each; one that shares the link equally with
-/// another, half of that.
+/// A sender alone on a link that sends a tenth less shortens its queue by a tenth of the least
+/// round-trip time in each round. A sender with half of the link shortens it by half of that.
 const DRAINED_SHARE: f64 = 0.08;
 
-/// Four senders keep 170 packets in a queue of 20 ms at 100 Mbit/s, all that it holds, and 360 at 100 ms, less than half. With less, one beside
-/// cubic falls behind it at 20 ms; with more, none of four yields there. A longer path delivers more by the time that all have seen the
-/// queue and yielded, so that more is left to each: 600 packets a second are 7 Mbit/s (chosen on seeds 11 to 15 and 41 to 45 of the lab's
-/// paths, at 100 Mbit/s). They are absolute: where every share of a long path is far above them, all yield alike.
+/// Packets that a sender may keep in a standing queue: a constant, and more for each second of the
+/// empty path's round trip.
+///
+/// Four senders keep 170 packets in a queue of 20 ms at 100 Mbit/s, which is all that it holds, and
+/// 360 at 100 ms, which is less than half. With a smaller number, one sender beside a CUBIC flow
+/// falls behind it at 20 ms; with a larger one, none of four senders yields there. A longer path
+/// delivers more before all senders have seen the queue and yielded, so each may keep more: 600
+/// packets a second are 7 Mbit/s. The numbers were chosen on seeds 11 to 15 and 41 to 45 of the
+/// lab's paths, at 100 Mbit/s. They are absolute: if every share of a long path is far above them,
+/// all senders yield alike.
 const KEPT_PACKETS: f64 = 30.0;
 const KEPT_PACKETS_S: f64 = 600.0;
 
-/// What is seen of a queue is old: no yield leaves less than two fifths, which two probes take back.
+/// Largest share that is yielded at once. A measured queue is out of date, so at least two fifths
+/// remain; two probes win the rest back.
 const YIELD_MAX: f64 = 0.6;
 
-/// A sender with the share s of a full link that sends a quarter more gets 1.25 ÷ (1 + s ÷ 4) of what it got: 1.12 at a half. So a probe
-/// goes on where bandwidth is free or where others have more, and ends where this flow has half or all of the link.
+/// A probe ends when the sender's share of the link exceeds this.
+///
+/// A sender with a share s of a full link that sends a quarter more gets 1.25 ÷ (1 + s ÷ 4) times
+/// as much: 1.11 at a half. So a probe goes on while bandwidth is free or other flows have more,
+/// and ends when this flow has half or all of the link.
 const SHARE_MAX: f64 = 0.5;
 
-/// Three raises by a quarter double: more in one probe would overshoot a fair share, where others stand in the queue.
+/// Three raises by a quarter double the rate. More in one probe would exceed a fair share if other
+/// flows keep a queue.
 const RAISES_MAX: u32 = 3;
 
-/// Probes that gained nothing and cost others their packets come up to three times as seldom.
+/// Probes that gained nothing and cost other flows packets become up to three times as rare.
 const BARREN_MAX: u32 = 2;

@@ -1,32 +1,34 @@
-//! What a round trip in packets showed, and whether its losses are congestion.
+//! What one round showed, and whether its losses are congestion.
 
 use super::bandwidth::rate_of;
 use super::path::Path;
 use crate::proto::controller::Seen;
 
-/// The current round (BBR §5.5.1): it ends when a packet is acknowledged that was sent after it began.
+/// The current round (BBR §5.5.1). It ends when a packet is acknowledged that was sent after it
+/// began.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     pub(super) count: u64,
     ends_at_delivered: u64,
-    /// Bytes delivered in all.
+    /// Bytes delivered in all so far.
     pub(super) delivered: u64,
     pub(super) has_ended: bool,
     has_lost: bool,
     has_marked: bool,
-    /// The sender had too little to send for a part of it.
+    /// The sender had too little to send in a part of the round.
     pub(super) was_limited: bool,
     pub(super) least_rtt_s: f64,
     most_rtt_s: f64,
-    /// Most bytes a second, and most bytes that a packet's flight delivered.
+    /// Highest delivery rate (bytes a second), and most bytes delivered during one packet's flight.
     pub(super) bytes_s: f64,
     pub(super) flight_bytes: f64,
     toll: Toll,
-    /// Losses of what was sent before were answered.
+    /// Losses of packets sent before this time (s) were answered.
     forgiven_until_s: f64,
 }
 
-/// Packets over which the share of lost ones is judged: of this round, and of those before it while they were few.
+/// Packets over which the share of lost ones is computed: those of this round, and of earlier
+/// rounds as long as they are few.
 #[derive(Debug, Default)]
 struct Toll {
     rounds: u32,
@@ -66,14 +68,14 @@ impl Round {
         }
     }
 
-    /// Begins the next round, if this one has ended.
+    /// Begins the next round if this one has ended.
     pub(super) fn close(&mut self) {
         if self.has_ended {
             self.restart();
         }
     }
 
-    /// Begins a round now: it ends with the first packet that is sent from here on.
+    /// Begins a new round now. It ends when a packet is acknowledged that is sent from now on.
     pub(super) fn restart(&mut self) {
         self.toll.rounds += 1;
         let toll = std::mem::take(&mut self.toll);
@@ -85,40 +87,43 @@ impl Round {
         }
     }
 
-    /// Losses of what was sent until now are answered, and count no more.
+    /// Counts losses of packets sent until now as answered.
     pub(super) fn forgive(&mut self, now_s: f64) {
         self.forgiven_until_s = now_s;
         self.forget_toll();
     }
 
-    /// Forgets what was lost before.
+    /// Forgets the losses and marks counted so far.
     pub(super) fn forget_toll(&mut self) {
         self.toll = Toll::default();
     }
 
-    /// How far the round trips of this round lie apart.
+    /// Highest minus lowest round-trip time of this round (s).
     pub(super) fn rtt_spread_s(&self) -> f64 {
         self.most_rtt_s - self.least_rtt_s
     }
 
-    /// Whether even the least round trip of this round met a queue.
+    /// Whether even the least round-trip time of this round includes a queue.
     pub(super) fn has_queue(&self, path: &Path) -> bool {
         path.has_queue(self.least_rtt_s)
     }
 
-    /// Whether what was lost or marked in this round is congestion: marks came, a queue stood there, or it was too much.
+    /// Whether losses or marks of this round are congestion: packets were marked, a queue stood, or
+    /// too many were lost.
     pub(super) fn is_congested(&self, path: &Path) -> bool {
         self.has_marked || self.has_lost && (self.has_queue(path) || self.is_heavy(0.0))
     }
 
-    /// Whether more than 2 % were lost or marked, of `flight_packets` if as many are not settled yet.
+    /// Whether more than 2 % were lost or marked: of the settled packets, or of `flight_packets` if
+    /// that is more.
     pub(super) fn is_heavy(&self, flight_packets: f64) -> bool {
         let allowed = self.allowed(flight_packets);
-        // Chance makes Poisson counts: two deviations above 2 % are rare at 2 %, and next to impossible at 1 %.
+        // Random losses have a Poisson distribution: two deviations above 2 % are rare at 2 % loss,
+        // and practically impossible at 1 %.
         self.toll.lost > allowed + 2.0 * allowed.sqrt() || self.is_heavily_marked(flight_packets)
     }
 
-    /// The same of marks alone, which come by no chance.
+    /// Like [`Round::is_heavy`], for marks alone, which never come by chance.
     pub(super) fn is_heavily_marked(&self, flight_packets: f64) -> bool {
         self.toll.marked > self.allowed(flight_packets)
     }
@@ -127,20 +132,20 @@ impl Round {
         LOSS_SHARE * self.toll.settled.max(flight_packets)
     }
 
-    /// Whether losses came in so many runs that one burst does not explain them (BBR §5.3.1.3).
+    /// Whether losses came in more runs than one burst explains (BBR §5.3.1.3).
     pub(super) fn has_many_runs(&self) -> bool {
         self.toll.runs + self.toll.marked >= STARTUP_RUNS
     }
 }
 
-/// BBR §2.5, LossThresh: what is tolerated, and where "random" ends.
+/// BBR §2.5, LossThresh: tolerated loss; more is not random.
 const LOSS_SHARE: f64 = 0.02;
 
-/// 2 % of 500 are 10 ± 3: from there on 1 % and 4 % are told apart with hardly an error.
+/// Packets that make the share reliable: 2 % of 500 are 10 ± 3, so 1 % and 4 % are rarely confused.
 const TOLL_PACKETS: f64 = 500.0;
 
-/// Losses older than eight rounds say nothing of now.
+/// Losses older than eight rounds do not describe the present.
 const TOLL_ROUNDS: u32 = 8;
 
-/// BBR §5.3.1.3, BBRStartupFullLossCnt.
+/// Runs of losses that may end Startup (BBR §5.3.1.3, BBRStartupFullLossCnt).
 const STARTUP_RUNS: f64 = 6.0;

@@ -1,36 +1,38 @@
-//! The state machine: Startup, Drain, then the four phases of ProbeBW in turn, with ProbeRTT between (BBR §5.1).
+//! State machine: Startup, Drain, then the four phases of ProbeBW in turn, interrupted by ProbeRTT
+//! (BBR §5.1).
 
 use super::probe::UP_GAIN;
 use super::{BETA, Model, PACING_MARGIN, STARTUP_GAIN};
 use crate::proto::controller::Seen;
 
-/// What the sender is about.
+/// State of the controller (BBR §5.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
-    /// Doubles its rate each round until that brings no more (BBR §5.3.1).
+    /// Doubles the rate each round until that delivers no more (BBR §5.3.1).
     Startup,
-    /// Lets the queue of the start run off (BBR §5.3.2).
+    /// Drains the queue that Startup left (BBR §5.3.2).
     Drain {
         /// Round in which it began.
         since: u64,
     },
-    /// ProbeBW_DOWN: slower than the path delivers, until no more is under way than fits (BBR §5.3.3.1).
+    /// ProbeBW_DOWN: sends slower than the path delivers, until no more is in flight than fits (BBR
+    /// §5.3.3.1).
     Down,
-    /// ProbeBW_CRUISE: as fast as it delivers (BBR §5.3.3.2).
+    /// ProbeBW_CRUISE: sends as fast as the path delivers (BBR §5.3.3.2).
     Cruise,
-    /// ProbeBW_REFILL: the same with all that fits under way, for a round (BBR §5.3.3.3).
+    /// ProbeBW_REFILL: the same rate, with all that fits in flight, for one round (BBR §5.3.3.3).
     Refill,
-    /// ProbeBW_UP: faster, to see whether more comes (BBR §5.3.3.4).
+    /// ProbeBW_UP: sends faster, to find out whether more is delivered (BBR §5.3.3.4).
     Up,
-    /// Half the product under way, to see the empty path (BBR §5.3.4).
+    /// Half the product in flight, to see the path empty (BBR §5.3.4).
     ProbeRtt {
-        /// Since when and which round so little is under way.
+        /// Time (s) and round since which so little is in flight.
         low: Option<(f64, u64)>,
     },
 }
 
 impl State {
-    /// BBR §5.6.1, table.
+    /// Factor on the bandwidth (BBR §5.6.1, table).
     pub(super) fn pacing_gain(self) -> f64 {
         match self {
             Self::Startup => STARTUP_GAIN,
@@ -41,7 +43,7 @@ impl State {
         }
     }
 
-    /// BBR §5.6.1, table; ProbeRTT is bounded where the window is set.
+    /// Factor on the product (BBR §5.6.1, table). `Model::set_window` limits ProbeRTT.
     pub(super) fn window_gain(self) -> f64 {
         if self == Self::Up { 2.25 } else { 2.0 }
     }
@@ -56,11 +58,11 @@ impl State {
 }
 
 impl Model {
-    /// One step with what a feedback showed: model first, then state (BBR §5.2.3).
+    /// Updates the model with one feedback, then the state (BBR §5.2.3).
     pub(super) fn advance(&mut self, now_s: f64, seen: &Seen<'_>) {
         self.probe.rounds += u64::from(self.round.has_ended);
         if self.round.has_ended {
-            // What a probe lost is answered by its end.
+            // Losses of a probe are answered when it ends.
             let is_settled = !self.state.is_accelerating() && !self.probe.is_stopping;
             if is_settled && self.round.is_congested(&self.path) {
                 self.lower_short_term();
@@ -83,12 +85,14 @@ impl Model {
         self.advance_probe_rtt(now_s, seen);
     }
 
-    /// A round of congestion outside probing: down to what it delivered, by 30 % at most (BBR §5.5.10.3).
+    /// Lowers the short-term limits after a round of congestion outside probing: to what the round
+    /// delivered, by at most 30 % (BBR §5.5.10.3).
     fn lower_short_term(&mut self) {
-        // What was sent on purpose below the bandwidth says nothing of it.
+        // A round that was paced below the bandwidth on purpose delivers less; the gain is divided
+        // out.
         self.bandwidth.lower(self.round.bytes_s / (self.state.pacing_gain() * PACING_MARGIN));
         let before = if self.inflight_lo.is_finite() { self.inflight_lo } else { self.window_bytes };
-        // What one feedback covers is under way beside what the path holds.
+        // The bytes that one feedback covers are in flight in addition to what the path holds.
         let delivered = self.round.flight_bytes + self.aggregation.extra_bytes();
         self.inflight_lo = delivered.max(BETA * before);
     }
@@ -98,10 +102,12 @@ impl Model {
         self.inflight_lo = f64::INFINITY;
     }
 
-    /// BBR §5.3.1.2 and §5.3.1.3, but losses in others' queues do not end the start while it still grows.
+    /// Ends Startup when the pipe is full (BBR §5.3.1.2 and §5.3.1.3). Losses in the queues of
+    /// other flows do not end it while the rate still grows.
     fn advance_startup(&mut self) {
         let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
-        // Who sends less than this asks for, for the receiver's sake, and yet loses so much in the network, has filled the pipe all the same.
+        // A sender that the receiver's host limits, and that still loses so much in the network,
+        // has filled the pipe as well.
         if self.round.has_ended && (is_lossy || !self.round.was_limited) {
             self.full_pipe.note_round(self.round.bytes_s, is_lossy);
             if self.full_pipe.was_reached && is_lossy {
@@ -114,7 +120,7 @@ impl Model {
         }
     }
 
-    /// BBR §5.3.4.3.
+    /// Enters, times and leaves ProbeRTT (BBR §5.3.4.3).
     fn advance_probe_rtt(&mut self, now_s: f64, seen: &Seen<'_>) {
         let is_low = seen.in_flight_bytes as f64 <= self.window_bytes;
         match self.state {
@@ -137,7 +143,7 @@ impl Model {
         }
     }
 
-    /// BBR §5.3.4.4.
+    /// Returns from ProbeRTT to ProbeBW or Startup (BBR §5.3.4.4).
     fn leave_probe_rtt(&mut self, now_s: f64) {
         self.path.was_drained(now_s, self.round.least_rtt_s);
         self.forget_short_term();
@@ -151,8 +157,8 @@ impl Model {
     }
 }
 
-/// BBR §5.3.2: a bandwidth taken too high must not drain for ever.
+/// BBR §5.3.2: limits Drain, in case the bandwidth was estimated too high.
 const DRAIN_ROUNDS: u64 = 3;
 
-/// BBR §2.13.2, ProbeRTTDuration: flows of up to 0.2 s round trip drain together.
+/// BBR §2.13.2, ProbeRTTDuration (s): flows with round trips of up to 0.2 s drain together.
 const PROBE_RTT_S: f64 = 0.2;

@@ -12,7 +12,8 @@ fn rtt(latest: Duration) -> Rtt {
     Rtt { latest: Some(latest), smoothed: latest, variation: latest / 8, min: latest }
 }
 
-/// Feedback of a path that delivers `bytes_s`, four times in a round trip of 100 ms, for `rounds` rounds.
+/// Feeds `rounds` rounds of a path that delivers `bytes_s`, four feedbacks in a round trip of 100
+/// ms. Returns the end (ms).
 fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: bool) -> u64 {
     let quarter = (bytes_s * 0.025) as u64;
     for n in 0..4 * rounds {
@@ -54,7 +55,7 @@ fn it_settles_at_the_bandwidth_delivered() {
     feed(&mut model, 1000, 40, 1e7, false);
     let rate = model.rate_bytes_s();
     assert!((0.85e7..=1.25e7).contains(&rate), "{rate}");
-    // Between a product of 1 MB and twice that with what a feedback aggregates.
+    // Between a product of 1 MB and twice that, plus what one feedback aggregates.
     assert!((1_000_000..=2_600_000).contains(&model.window_bytes()), "{}", model.window_bytes());
 }
 
@@ -77,7 +78,7 @@ fn a_probe_that_is_not_used_ends() {
         raised = if model.rate_bytes_s() > 1.1e7 { raised + 1 } else { 0 };
         longest = longest.max(raised);
     }
-    // As where a cap for the receiver's sake holds it back for seconds.
+    // As if a receiver's drain rate held the sender back for seconds.
     assert!(longest <= 3, "raised for {longest} round trips in turn");
 }
 
@@ -116,7 +117,7 @@ prop_compose! {
     }
 }
 
-/// One step: a feedback with anything in it, or silence.
+/// A time gap (ns), and feedback with arbitrary values or a silence.
 fn any_step() -> impl Strategy<Value = (u64, Option<Hostile>)> {
     let numbers = prop::array::uniform6(prop_oneof![any::<u64>(), 0_u64..1_000_000]);
     let latest = prop::option::of(prop_oneof![any::<u64>(), 0_u64..1_000_000_000]);

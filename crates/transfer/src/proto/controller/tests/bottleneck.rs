@@ -1,4 +1,4 @@
-//! One flow over a bottleneck with a queue that drops at its tail: losses and delays that the flow makes itself.
+//! One flow over a bottleneck with a tail-drop queue: the flow itself causes its losses and delays.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::proto::controller::{Controller, Delivery, Seen};
 
 const STEP: Duration = Duration::from_millis(1);
 
-/// Packets of a step, and when the sender hears of them.
+/// Packets of one step, and when their feedback reaches the sender.
 struct Batch {
     sent: Duration,
     heard: Duration,
@@ -17,20 +17,20 @@ struct Batch {
     lost: u64,
 }
 
-/// What a flow made of it after so long.
+/// What the flow achieved in a run.
 #[derive(Debug)]
 pub(super) struct Made {
-    /// Of the bottleneck's rate, what part came through.
+    /// Share of the bottleneck's rate that came through.
     pub(super) used: f64,
-    /// Of what was sent, what part was lost.
+    /// Share of the sent packets that were lost.
     pub(super) lost: f64,
 }
 
-/// Runs for a time, of which the first half is not counted.
+/// Runs for `seconds`; only the second half is counted.
 pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Duration, seconds: u64) -> Made {
     let packet = f64::from(PACKET_BYTES);
     let rate = rate_bit_s / 8.0 / packet;
-    // A bandwidth-delay product.
+    // One bandwidth–delay product.
     let queue_max = rate * base.as_secs_f64();
     let (mut now, end) = (Duration::from_secs(1), Duration::from_secs(1 + seconds));
     let half = (now + end) / 2;

@@ -1,4 +1,4 @@
-//! Whatever a controller is told, it tells a rate and a window that a sender can keep to.
+//! Rate and window of every controller stay usable, whatever the feedback says.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use crate::proto::Rtt;
 use crate::proto::controller::{Config, Controller, Delivery, Kind, Loss, Seen};
 
-/// What one call tells.
+/// Input of one call to a controller.
 #[derive(Clone, Debug)]
 struct Told {
     is_silence: bool,

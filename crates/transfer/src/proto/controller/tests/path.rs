@@ -1,4 +1,5 @@
-//! A path of a fixed round trip that loses packets by count or by lot, and a host that reads so fast.
+//! A path of a fixed round trip that loses packets by count or at random, and a host with a limited
+//! drain rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,29 +16,29 @@ pub(super) const RTT_MS: f64 = 10.0;
 const STEP: Duration = Duration::from_micros(2500);
 const STEPS: usize = 4;
 
-/// A tenth of a second.
+/// Steps in a tenth of a second.
 const TOLD_STEPS: usize = 40;
 
-/// What a test's path would carry at the most (packets a step), so that slow start ends.
+/// Capacity of the test path (packets a step), so that slow start ends.
 const STEP_PACKETS_MAX: f64 = 25_000.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Losses {
     None,
-    /// One packet in so many.
+    /// One packet in this many is lost.
     Each(u64),
-    /// Each with this chance, of this seed.
+    /// Each packet is lost with this chance; the second value is the seed.
     Chance(f64, u64),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Host {
-    /// While it is scheduled.
+    /// Drain rate while the host is scheduled.
     pub(super) drain_bytes_s: f64,
     pub(super) buffer_bytes: f64,
-    /// Whether it tells what it drains, in the mean over a tenth of a second.
+    /// Whether it reports its drain rate, as the mean of a tenth of a second.
     pub(super) is_told: bool,
-    /// Of so many steps it is scheduled in the first so many.
+    /// (n, m): the host is scheduled in the first n of m steps.
     pub(super) scheduled: (u32, u32),
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Path {
     pub(super) host: Option<Host>,
 }
 
-/// Packets of a step on their way.
+/// Packets of one step that are in flight.
 #[derive(Clone, Copy)]
 struct Flight {
     sent: Duration,
@@ -61,15 +62,16 @@ pub(super) struct State {
     pub(super) sent: u64,
     pub(super) acked: u64,
     pub(super) host_lost: u64,
-    /// Acknowledged, or lost by the network.
+    /// Packets acknowledged, or lost by the network.
     pub(super) settled: u64,
     flights: VecDeque<Flight>,
-    /// Acknowledged in the last steps.
+    /// Packets acknowledged in the last steps.
     recent: VecDeque<u64>,
-    /// What is not yet a whole packet.
+    /// Fraction of a packet that was not sent yet.
     carry: f64,
     buffer: f64,
-    /// Read in the last steps, and what of a packet the host could have read beyond.
+    /// Packets read in the last steps; and the fraction of a packet that the host could have read
+    /// in addition.
     reads: VecDeque<u64>,
     unread: f64,
     step: u32,
@@ -120,12 +122,12 @@ impl State {
         packets as f64 * f64::from(PACKET_BYTES) / (RTT_MS * 1e-3)
     }
 
-    /// A feedback at once that tells of this loss only.
+    /// Gives the controller feedback with only this loss.
     pub(super) fn lose(&self, controller: &mut dyn Controller, loss: Loss) {
         controller.on_feedback(self.now, &Seen { losses: &[loss], ..self.seen() });
     }
 
-    /// A feedback at once that tells of a mark only.
+    /// Gives the controller feedback with only a mark.
     pub(super) fn mark(&self, controller: &mut dyn Controller) {
         controller.on_feedback(self.now, &Seen { marked_packets: 1, ..self.seen() });
     }
@@ -187,7 +189,7 @@ impl State {
         controller.on_feedback(self.now, &seen);
     }
 
-    /// Packets that the host reads in this step, and those that found its buffer full.
+    /// Packets that the host reads in this step, and packets dropped because its buffer was full.
     fn read(&mut self, came: u64) -> (u64, u64) {
         let Some(host) = self.path.host else {
             let kept = std::mem::take(&mut self.buffer);
@@ -221,12 +223,12 @@ impl State {
         }
     }
 
-    /// How many packets come before the next loss.
+    /// Packets that arrive before the next loss.
     fn gap(&mut self) -> u64 {
         match self.path.losses {
             Losses::None => u64::MAX / 2,
             Losses::Each(packets) => packets - 1,
-            // A geometric number.
+            // A geometrically distributed number.
             Losses::Chance(rate, _) => self.chance.exponential(-1.0 / (-rate).ln_1p()) as u64,
         }
     }
