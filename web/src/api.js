@@ -1,5 +1,6 @@
-// The station's HTTP API as the page uses it: some questions and one stream, in a mesh two (docs/spec/api.md).
-// Addresses are relative, so that the page works behind a proxy that serves it under a path.
+// The station's HTTP API as the page uses it (docs/spec/api.md): some requests and one live stream,
+// in a mesh two. Addresses are relative, so the page works behind a proxy that serves it under a
+// path.
 
 /** `GET /v1/station`. */
 export function fetchStation() {
@@ -12,14 +13,15 @@ export async function fetchSeries() {
   return series;
 }
 
-/** `GET /v1/mesh`: the station's part in a mesh; `null` where it knows no meshes. */
+/** `GET /v1/mesh`: the station's part in a mesh; `null` if it knows no meshes. */
 export function fetchMesh() {
   return fetchJson('v1/mesh', true);
 }
 
 /**
- * `GET /v1/latest`: the newest of every series of `quantity` in the mesh, which a member reads where the mesh keeps it. Gives
- * what came until a page failed, and no more than so many pages of a thousand; `whole` says whether that was all.
+ * `GET /v1/latest`: the newest record of each series of `quantity` in the mesh. A member reads it
+ * from the mesh's archive. Returns the records of at most `pages_max` pages of a thousand, up to
+ * the first page that failed; `whole` says whether these are all.
  */
 export async function fetchLatest(quantity, pages_max = 10) {
   const found = [];
@@ -35,28 +37,31 @@ export async function fetchLatest(quantity, pages_max = 10) {
   return { found, whole: false };
 }
 
-/** `GET /v1/sites`: which stations form a site by their forecasts; `null` where the station knows none. */
+/**
+ * `GET /v1/sites`: which stations form a site by their forecasts; `null` if the station knows none.
+ */
 export function fetchSites() {
   return fetchJson('v1/sites', true);
 }
 
-/** `GET /v1/peers`: the stations of the mesh beside this one; `null` where there is no mesh. */
+/** `GET /v1/peers`: the other stations of the mesh; `null` if there is no mesh. */
 export async function fetchPeers() {
   const { peers } = (await fetchJson('v1/peers', true)) ?? { peers: null };
   return peers;
 }
 
 /**
- * Calls `changed(is_removed)` after events of `/v1/peers/events` until the stream breaks; returns it. `is_removed` says whether
- * one of them is the removal of a station from the mesh. The stream begins with up to a thousand past events: those that come
- * close together, or while the last call is under way, make one call.
+ * Calls `changed(is_removed)` after events of `/v1/peers/events` until the stream breaks; returns
+ * the stream. `is_removed` says whether one of the events removed a station from the mesh. The
+ * stream begins with up to a thousand past events. Events that come close together, or during a
+ * call, make one call.
  */
 export function watchPeers(changed) {
   const stream = new EventSource('v1/peers/events');
   const notify = coalesce(changed);
   for (const kind of ['joined', 'lost', 'returned']) stream.addEventListener(kind, () => notify(false));
   stream.addEventListener('removed', () => notify(true));
-  // It is opened again with the stream of points; until then the heartbeat asks.
+  // It is opened again with the stream of points; until then the heartbeat reads the peers.
   stream.addEventListener('error', () => stream.close());
   return stream;
 }
@@ -67,12 +72,17 @@ export function fetchRecent({ source, target, quantity }) {
 }
 
 /**
- * Keeps one stream to the station open, and opens another, later and later, when it breaks.
+ * Keeps one stream to the station open. When it breaks, opens another, after longer and longer
+ * waits.
  *
- * `handlers`: `open()` when a stream stands (what was missed must be read again; if the promise it
- * returns fails, so has the stream), `point(data)`, `lag(data)`, `alive(station)` at every sign of
- * life, and `lost(retry_ms, failures)` when the stream is gone after `failures` failures in a row, and
- * will be tried again in so many milliseconds.
+ * `handlers`:
+ *
+ * - `open()`: the stream is open; the handler reads again what was missed. If its promise fails, so
+ *   has the stream.
+ * - `point(data)`, `lag(data)`: an event of the stream.
+ * - `alive(station)`: the station answered the heartbeat.
+ * - `lost(retry_ms, failures)`: the stream is lost after `failures` failures in a row; the next
+ *   attempt is in `retry_ms`.
  */
 export class Connection {
   constructor(handlers) {
@@ -82,12 +92,12 @@ export class Connection {
     this.timer = null;
   }
 
-  /** Opens the stream now, also when a later attempt is already planned. */
+  /** Opens the stream now, even if a later attempt is scheduled. */
   connect() {
     this.#close();
     const stream = new EventSource('v1/stream');
     this.stream = stream;
-    // A station that accepts and says nothing must not hold the page for ever.
+    // A station that accepts and sends nothing must not hold the page for ever.
     this.timer = setTimeout(() => this.#lose(stream), ANSWER_MS_MAX);
     stream.addEventListener('open', () => this.#opened(stream));
     stream.addEventListener('error', () => this.#lose(stream));
@@ -95,7 +105,7 @@ export class Connection {
     stream.addEventListener('lag', (event) => this.#deliver('lag', event));
   }
 
-  /** Moves a planned attempt to `retry_ms` from now; returns whether one was planned. */
+  /** Moves a scheduled attempt to `retry_ms` from now; returns whether one was scheduled. */
   retryAfter(retry_ms) {
     if (this.stream !== null) return false;
     clearTimeout(this.timer);
@@ -117,7 +127,7 @@ export class Connection {
     this.#watch(stream);
   }
 
-  // A cable pulled out closes no connection; only a question that stays without answer shows it.
+  // A pulled cable closes no connection; only a request without a response shows it.
   #watch(stream) {
     this.timer = setTimeout(async () => {
       try {
@@ -136,7 +146,8 @@ export class Connection {
     try {
       data = JSON.parse(event.data);
     } catch {
-      return; // Half a message is no message; the next reading of the history mends it.
+      // Half a message is no message; the next reading of the history fills the gap.
+      return;
     }
     this.handlers[kind](data);
   }
@@ -157,18 +168,23 @@ export class Connection {
   }
 }
 
-/** Milliseconds between two readings where there is no stream: what the station asks for, within reason. */
+/**
+ * Milliseconds between two reads without a stream: `page_period_s` of the station, within bounds.
+ */
 export function pollDelay({ page_period_s }) {
   return Math.min(RETRY_MS_MAX, Math.max(RETRY_MS_MIN, page_period_s * 1000 || RETRY_MS_MAX));
 }
 
-/** Milliseconds before attempt `failures`, doubling to a bound; `chance` in 0…1 keeps pages from knocking together. */
+/** Milliseconds before the next attempt, doubling to a bound. `chance` in 0…1 spreads pages out. */
 export function retryDelay(failures, chance) {
   const whole_ms = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(failures, 16));
   return whole_ms * (0.75 + 0.25 * chance);
 }
 
-/** Gives a function that calls `work` soon, once for all of its own calls until then: with `true` if one of them had `true`. */
+/**
+ * Returns a function that calls `work` soon, once for all of its own calls until then; with `true`
+ * if one of them had `true`.
+ */
 function coalesce(work) {
   let waiting = null;
   let is_busy = false;
@@ -199,11 +215,11 @@ async function fetchJson(address, may_be_absent = false) {
   return response.json();
 }
 
-// Ten seconds is longer than any healthy answer, also over a satellite.
+// Longer than any healthy response, also over a satellite.
 const ANSWER_MS_MAX = 10_000;
 // Often enough to notice a lost station before a person does; one small request costs nothing.
 const HEARTBEAT_MS = 15_000;
-// No person sees the delay, and events that a station sends at once arrive within it.
+// A person does not see this delay, and events that a station sends together arrive within it.
 const COALESCE_MS = 200;
 // A restart of the station takes about a second; a host that is off may stay off.
 const RETRY_MS_MIN = 1_000;

@@ -1,4 +1,4 @@
-// One series on the page: its numbers, and its graph or its table.
+// Card of one series: its numbers, and its graph or its table.
 import { element, setAttribute, setText } from './dom.js';
 import {
   ABSENT,
@@ -21,9 +21,9 @@ import { POINTS_MAX, hasFailed, standingForecast } from './store.js';
 import { Table } from './table.js';
 import { partOf, traceOf } from './trace.js';
 
-/** A card for one series. It draws only what `render` gives it and only while it is in view. */
+/** Card of one series. It draws only what `render` passes, and only while it is in view. */
 export class Card {
-  /** `own` are the cards of what this browser measures: their other figures stand in the console. */
+  /** `own` marks cards of this browser's measurements: the console shows their other figures. */
   constructor(series, { own = false } = {}) {
     this.own = own;
     this.title = quantityTitle(series.quantity);
@@ -37,8 +37,8 @@ export class Card {
   }
 
   /**
-   * Shows the series as it is now. `points_shown` is how far back the graph reaches; `points` are other
-   * points than the series' own, where there are; `separate` gives what was forecast a graph of its own.
+   * Shows the series as it is now. `points_shown` limits the graph. `points` replaces the series'
+   * own points. `separate` gives the forecast a graph of its own.
    */
   render(series, { points_shown, points = series.points, separate = false }) {
     this.series = series;
@@ -53,11 +53,12 @@ export class Card {
     setAttribute(this.figure, 'aria-label', describeSeries(series));
     const waiting = points.length === 0;
     this.waiting.hidden = !waiting;
-    // The names of empty graphs would be printed over what is said in their place.
+    // Names of empty graphs would overlap the text in their place.
     this.papers.forEach((paper, i) => (paper.hidden = waiting || (i === 1 && !this.separate)));
-    setText(this.waiting, series.history === 'present' ? 'no measurements yet…' : 'reading…');
+    setText(this.waiting, series.history === 'present' ? 'no measurements yet…' : 'loading…');
     if (waiting) {
-      this.#dropGraphs(); // What it drew was of other points.
+      // The graphs show other points.
+      this.#dropGraphs();
       return;
     }
     this.points = points;
@@ -66,7 +67,7 @@ export class Card {
     this.#draw();
   }
 
-  /** Says whether the card is in view; out of view it keeps its numbers and gives its graph back. */
+  /** Sets whether the card is in view. Out of view it keeps its numbers and releases its graph. */
   setInView(in_view) {
     this.in_view = in_view;
     if (!in_view) this.#dropGraphs();
@@ -77,13 +78,14 @@ export class Card {
     for (const graph of this.graphs) graph.recolour();
   }
 
-  /** Gives everything back. */
+  /** Releases graphs and elements. */
   destroy() {
     this.#dropGraphs();
     this.root.remove();
   }
 
-  // The station's name is learnt, or another station is chosen, after the card was made.
+  // The names may change after the card was made: the station reports its name, or another one is
+  // chosen.
   #nameTable({ source, target }) {
     setAttribute(this.toggle, 'aria-label', `Table of ${this.title}, ${target}`);
     this.table?.name(`${this.title}, ${source} to ${target}: the last ${POINTS_MAX} points at most`);
@@ -127,7 +129,8 @@ export class Card {
     );
   }
 
-  // The console has the other figures of an own card; these two keep it company where that is out of sight.
+  // The console has the other figures of an own card. These two are repeated here, in case it is
+  // out of sight.
   #pair() {
     return element('p', { class: 'pair' }, element('span', { class: 'last' }, this.last), element('span', { class: 'next' }, this.next));
   }

@@ -1,4 +1,4 @@
-// The console: a row of figures for each quantity that this browser measures.
+// Console: a row of figures for each quantity that this browser measures.
 import { element, setAttribute, setText } from './dom.js';
 import {
   ABSENT,
@@ -15,12 +15,15 @@ import {
 } from './format.js';
 import { hasFailed, standingForecast } from './store.js';
 
-/** A table of `quantities` with their current values, forecasts and errors. It draws only when told. */
+/**
+ * Table of `quantities` with their current values, forecasts and errors. It changes only in
+ * `update`.
+ */
 export class Console {
-  /** `toggled(quantity, shown)` is told when the reader shows or hides a graph. */
+  /** Calls `toggled(quantity, shown)` when the reader shows or hides a graph. */
   constructor(quantities, toggled) {
     this.rows = new Map(quantities.map((quantity) => [quantity, new Row(quantity, toggled)]));
-    // On a narrow screen the rows become blocks, and then only roles keep the table a table.
+    // On a narrow screen the rows become blocks. Roles keep them a table for screen readers.
     this.root = element(
       'table',
       { class: 'console', role: 'table' },
@@ -73,11 +76,12 @@ class Row {
   #write(kind, text) {
     const cell = this.cells[kind];
     setText(cell, text);
-    if (CUT.has(kind)) setAttribute(cell, 'title', text); // These may be cut.
+    // These may be cut.
+    if (CUT.has(kind)) setAttribute(cell, 'title', text);
   }
 }
 
-// What may be cut, and is whole in its title.
+// Columns that may be cut; the title has the whole text.
 const CUT = new Set(['now', 'interval', 'method']);
 const COLUMNS = [
   ['quantity', 'Graph of'],

@@ -1,4 +1,4 @@
-// What the reader tells the communicator, and what it tells the reader about itself.
+// Controls of the communicator, and its status.
 import { element, setAttribute, setText } from './dom.js';
 import { ABSENT, formatClock, formatCount, formatPeriod, formatValue } from './format.js';
 import { formatSize } from './mirrors/size.js';
@@ -42,12 +42,13 @@ export class Controls {
     setText(this.parts.own_trouble, words);
   }
 
-  /** Asks `question()` of the communicator; says it where that was refused, until another is taken. */
+  /** Sends a request to the communicator. Shows an error until the next request succeeds. */
   async #ask(question) {
     try {
       await question();
       this.refusal = '';
-      // What was taken comes with the next status: until then the controls stand as they were set.
+      // The new setting comes with the next status; until then the controls keep the reader's
+      // value.
       if (this.status) this.#say(troubleWords(this.status));
     } catch (error) {
       this.refusal = sentence(String(error?.message ?? error));
@@ -68,11 +69,11 @@ export class Controls {
     setText(parts.fact_rounds, formatCount(cycles));
     setText(parts.fact_gaps, gapWords(gaps, missed));
     parts.keep.hidden = !keeps;
-    setText(parts.keep_text, `Let ${server} keep what this page measures. Whoever reads that station can see it.`);
+    setText(parts.keep_text, `Store this page’s measurements on ${server}. Everyone with access to that station can see them.`);
     parts.share.checked = Boolean(sharing);
   }
 
-  // Hours are local, and numbers change in place: nobody is told of them aloud.
+  // Hours are local, and numbers change in place: a screen reader does not read them out.
   #tick() {
     const { status, parts } = this;
     if (document.hidden || !status) return;
@@ -80,7 +81,7 @@ export class Controls {
     setText(parts.fact_next, nextWords(status, Date.now() / 1000));
   }
 
-  // A value from elsewhere, such as from automation, gets an entry of its own.
+  // A value set elsewhere, such as by a script, gets an entry of its own.
   #choose(select, value, words) {
     if (value === undefined || value === null || select === document.activeElement) return;
     const text = String(value);
@@ -102,7 +103,7 @@ export class Controls {
     parts.size.addEventListener('change', () => this.#ask(() => here.setSize(sizeOf(parts.size.value))));
     parts.forecaster.addEventListener('change', () => this.#ask(() => here.setForecaster(parts.forecaster.value)));
     parts.suspend.addEventListener('click', () => this.#ask(() => (this.status?.state === 'suspended' ? here.resume() : here.suspend())));
-    // What comes of it is shown as of any other measurement.
+    // The result is shown like any other measurement.
     parts.measure_now.addEventListener('click', () => here.measureNow()?.catch(() => {}));
     parts.share.addEventListener('change', () => this.#share());
     parts.against.addEventListener('input', () => this.#judge());
@@ -114,7 +115,7 @@ export class Controls {
     parts.save_json.addEventListener('click', () => this.#ask(() => this.#save('json', 'application/json', () => here.json())));
   }
 
-  /** Says what stands in the way of the address that is being written; returns whether that makes it impossible. */
+  /** Shows why the typed address may not work; returns whether it cannot work. */
   #judge() {
     const { against } = this.parts;
     const url = against.value.trim();
@@ -136,7 +137,8 @@ export class Controls {
       return;
     }
     const url = against.value.trim() || new URL('.', document.baseURI).href;
-    against.blur(); // From here on it shows the station that is measured.
+    // From here on the field shows the station that is measured.
+    against.blur();
     try {
       await this.here.setStation(url);
     } catch (error) {
@@ -146,7 +148,7 @@ export class Controls {
 
   async #share() {
     const { share } = this.parts;
-    // Where the station stopped keeping meanwhile, the status has the box unchecked again.
+    // If the station no longer keeps reports, the next status clears the box.
     await this.#ask(() => this.here.share(share.checked));
   }
 
@@ -157,7 +159,10 @@ export class Controls {
   }
 }
 
-/** A state of the communicator in words. One that comes and goes with each measurement is not told apart. */
+/**
+ * State of the communicator as text. `measuring` and `waiting` alternate with each measurement, so
+ * both have the same text.
+ */
 export function stateWords({ state, period_s, server, message }) {
   if (state === 'measuring' || state === 'waiting') return `measuring every ${formatPeriod(period_s)}`;
   if (state === 'connecting') return `connecting to ${server ?? 'the station'}`;
@@ -166,7 +171,7 @@ export function stateWords({ state, period_s, server, message }) {
   return state === 'suspended' ? 'suspended' : message ?? state;
 }
 
-/** That no network is measured, where the station is on this computer, whatever address of it was asked. */
+/** Notice that the station is on this computer, so that no network is measured; otherwise empty. */
 export function limitWords({ on_this_computer }) {
   return on_this_computer ? 'You are measuring this computer itself: the browser, not a network, is the limit.' : '';
 }
@@ -175,28 +180,30 @@ function sizeOf(text) {
   return text === AUTO ? AUTO : Number(text);
 }
 
-/** How long until the next measurement, in words that keep their place. */
+/** Time until the next measurement, as text. */
 export function nextWords({ state, next_due_s }, now_s) {
   if (state === 'measuring') return 'now';
   if ((state !== 'waiting' && state !== 'unreachable') || !Number.isFinite(next_due_s)) return ABSENT;
   return `in ${formatPeriod(Math.max(0, Math.ceil(next_due_s - now_s)))}`;
 }
 
-/** Gaps, and the rounds that were left out because the one before took too long. */
+/** Number of gaps, and of cycles that were skipped because the one before took too long. */
 export function gapWords(gaps, missed) {
   const in_gaps = 0 < gaps ? `${formatCount(gaps)} ${gaps === 1 ? 'gap' : 'gaps'}` : 'no gaps';
   return 0 < missed ? `${in_gaps}, ${formatCount(missed)} missed` : in_gaps;
 }
 
-/** What the settings will cost, in bytes an hour: the transfers; exchanges are next to nothing. */
+/**
+ * Expected cost of the settings, in bytes an hour: the transfers only, because exchanges are small.
+ */
 export function expectedPerHour({ bytes, period_s, experiments }) {
   const transfers = (experiments ?? []).filter((quantity) => quantity.startsWith('goodput')).length;
   return (transfers * bytes * 3600) / period_s;
 }
 
 /**
- * What an hour has cost, and what it will where that is another figure: after a change of size or period. Bulk tests of automatic
- * size cost at most `bulk_max`.
+ * Cost of the last hour, or the expected cost if that differs, after a change of size or period.
+ * Bulk tests of automatic size cost at most `bulk_max`.
  */
 export function hourlyWords(past, expected, bulk_max = null) {
   const hour = (bytes) => `${formatValue(bytes, 'bytes')} an hour`;
@@ -206,35 +213,37 @@ export function hourlyWords(past, expected, bulk_max = null) {
   return is_steady ? hour(past) : `from now on about ${hour(expected)}`;
 }
 
-/** That nothing comes of a station that answers to say no is another thing than silence. */
+/** Distinguishes a station that declines from one that does not answer. */
 function unreachableWords(server, message) {
   return DECLINES.test(message ?? '') ? `${server} declines` : `${server} cannot be reached`;
 }
 
-/** What is wrong, and that nobody need do anything about it; also of one quantity that fails while others are measured. */
+/**
+ * What is wrong, with the next step; also for one quantity that fails while others are measured.
+ */
 export function troubleWords({ state, message, next_due_s }) {
-  if (state === 'offline') return 'The browser has no network. This is a gap, not a failure; measuring goes on when the network is back.';
+  if (state === 'offline') return 'The browser is offline. This counts as a gap, not as a failure. Measurements resume when the network is back.';
   if (state === 'suspended' || state === 'connecting') return '';
   if (!message || PAUSES.test(message)) return '';
-  return Number.isFinite(next_due_s) ? `${sentence(message)} The next attempt comes by itself.` : sentence(message);
+  return Number.isFinite(next_due_s) ? `${sentence(message)} Retrying automatically.` : sentence(message);
 }
 
 function sentence(text) {
-  // Only an article: a name of a host that begins a sentence keeps its small letter.
+  // Only an article gets a capital letter: a host name at the start keeps its case.
   const whole = text.replace(/^(an?|the) /, (word) => word.charAt(0).toUpperCase() + word.slice(1));
   return /[.!?…]$/.test(whole) ? whole : `${whole}.`;
 }
 
 /** Why the clock is coarse in a page that is not isolated. */
 function coarseWhy(protocol) {
-  return protocol === 'https:' ? 'this browser keeps it coarse here' : 'served over https it is finer';
+  return protocol === 'https:' ? 'limited by this browser' : 'finer over https';
 }
 
-// JavaNws let people choose from 1 s to 5 min; these are the steps that they would call round.
+// JavaNws offered 1 s to 5 min; these are round values in that range.
 const PERIODS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300];
-// What the communicator says of stations that answer no (weather/session.js).
+// Messages of stations that decline (weather/session.js).
 const DECLINES = /\bdeclines\b|(ended|cut) the session/;
-// Why nothing was measured for a while, which the state or the gap says already.
+// Reasons for a pause, which the state or the gap shows already.
 const PAUSES = /^(suspended|offline|stopped|another station was chosen)$/;
 const PARTS = [
   'controls',
@@ -265,5 +274,5 @@ const PARTS = [
   'keep_text',
   'share',
 ];
-// Heads of frames, cycles left out and the first seconds make no other figure of it.
+// Frame headers, skipped cycles and the first seconds change the figure by less than this.
 const STEADY_SHARE = 0.25;

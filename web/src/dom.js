@@ -1,4 +1,4 @@
-// Making elements. Text goes in as text, never as markup, wherever it came from.
+// Helpers to make elements. Text is inserted as text, never as markup, wherever it came from.
 
 /** An element with attributes, class names and children; a string child becomes a text node. */
 export function element(tag, attributes = {}, ...children) {

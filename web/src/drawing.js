@@ -1,30 +1,30 @@
-// When to draw: in animation frames, what was asked for; a hidden tab has no frames.
+// Schedules drawing in animation frames. A hidden tab has no frames.
 
 /**
- * Collects what is to be drawn, and knows which cards are in view. The first cards of a page are drawn even out of view:
- * print and full-page capture show what is drawn already.
+ * Collects what is to be drawn, and which cards are in view. The first cards of a page are drawn
+ * even out of view, because print and full-page capture show only what is already drawn.
  */
 export class Drawing {
-  /** `draw(keys)` is called in an animation frame with the keys that were asked for since the last. */
+  /** Calls `draw(keys)` in an animation frame with the keys requested since the last one. */
   constructor(draw) {
     this.draw = draw;
     this.asked = new Set();
     this.frame = null;
     this.cards = new Map();
-    /** Paper shows all of the page: then every card is in view. */
+    /** A print shows the whole page: then every card is in view. */
     this.printing = false;
     window.addEventListener('beforeprint', () => this.#print(true));
     window.addEventListener('afterprint', () => this.#print(false));
     this.watcher = new IntersectionObserver((entries) => this.#watch(entries), { rootMargin: '160px' });
   }
 
-  /** Asks for some keys, or for none in particular, to be drawn in the next frame. */
+  /** Requests that some keys, or none in particular, are drawn in the next frame. */
   ask(...keys) {
     for (const key of keys) this.asked.add(key);
     this.frame ??= requestAnimationFrame(() => this.#run());
   }
 
-  /** Follows whether a card is in view; one that comes into it is drawn. */
+  /** Tracks whether a card is in view, and draws it when it enters the view. */
   watch(key, card) {
     const is_kept = [...this.cards.values()].filter((one) => one.is_kept).length < KEPT_MAX;
     this.cards.set(card.root, { key, card, is_kept });
@@ -32,13 +32,13 @@ export class Drawing {
     this.watcher.observe(card.root);
   }
 
-  /** Follows a card no longer. */
+  /** Stops tracking a card. */
   forget(card) {
     this.watcher.unobserve(card.root);
     this.cards.delete(card.root);
   }
 
-  // The print takes what is drawn when the handler returns: no animation frame comes before it.
+  // A print shows what is drawn when the handler returns: no animation frame comes before it.
   #print(printing) {
     this.printing = printing;
     for (const { key, card, is_kept, in_view } of this.cards.values()) {
@@ -75,6 +75,6 @@ export class Drawing {
   }
 }
 
-// Graphs of each part that are drawn out of view, too, for print and full-page capture. Bounded: each is drawn again for
-// each of its points.
+// Graphs of each part that are drawn even out of view, for print and full-page capture. Bounded,
+// because each is drawn again for each of its points.
 const KEPT_MAX = 24;

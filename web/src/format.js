@@ -1,9 +1,9 @@
-// Values, times and failures as people read them. Nothing here touches the page.
+// Formats values, times and failures for readers. Pure.
 import { hasFailed, standingForecast } from './store.js';
 
 /**
- * The scale that suits `magnitude` of a unit of the API: multiply by `factor`, write `label` after.
- * Sizes are binary (GiB) and rates decimal (Mbit/s), as their fields write them.
+ * The scale for `magnitude` in a unit of the API: multiply by `factor`, and append `label`. Sizes
+ * are binary (GiB) and rates decimal (Mbit/s), as is usual for each.
  */
 export function scaleFor(unit, magnitude) {
   const steps = SCALES[unit];
@@ -12,23 +12,24 @@ export function scaleFor(unit, magnitude) {
   return steps.find((step) => step.from <= size) ?? steps[steps.length - 1];
 }
 
-/** `value` in its own best scale, for example `52.1 µs`; an absent value is a dash, never a zero. */
+/** `value` in its best scale, for example `52.1 µs`; an absent value is a dash, never a zero. */
 export function formatValue(value, unit) {
   if (!Number.isFinite(value)) return ABSENT;
   const scale = scaleFor(unit, value);
   return withLabel(formatIn(value, scale), scale.label);
 }
 
-/** A measured or forecast `value`; one that is only a lower bound (`at_least`) says so: `at least 49 Mbit/s`. */
+/** A measured or forecast `value`; a lower bound (`at_least`) is marked: `at least 49 Mbit/s`. */
 export function formatBound(value, unit, at_least) {
   const text = formatValue(value, unit);
   return at_least && text !== ABSENT ? `at least ${text}` : text;
 }
 
-/** A squared `value`, such as a mean squared error, in the square of a scale: `2.71 ms²`. */
+/** A squared `value`, such as a mean squared error, in a squared unit: `2.71 ms²`. */
 export function formatSquared(value, unit) {
   if (!Number.isFinite(value)) return ABSENT;
-  // Ten times the root: the square is then from 0.01 to 10 000, where the root's own scale gives up to a million.
+  // Ten times the root: the square is then from 0.01 to 10 000; the root's own scale would give up
+  // to a million.
   const { factor, label } = scaleFor(unit, 10 * Math.sqrt(Math.abs(value)));
   const squared = label.includes('/') ? `(${label})²` : label && `${label}²`;
   return withLabel(formatNumber(value * factor * factor), squared);
@@ -39,7 +40,9 @@ export function formatIn(value, scale) {
   return Number.isFinite(value) ? formatNumber(value * scale.factor, scale.extra) : ABSENT;
 }
 
-/** What made a forecast: a method, or `blend, mostly Running Mean 71 %`; empty without one. */
+/**
+ * What made a forecast: a method, or `blend, mostly Running Mean 71 %`; empty without a forecast.
+ */
 export function formatMethod(forecast) {
   if (!forecast) return '';
   const { method, weight } = forecast;
@@ -52,17 +55,19 @@ export function formatCalibrating(count) {
   return `calibrating (${Math.max(0, Math.min(SCORED_MIN, count - 1))} of ${SCORED_MIN})`;
 }
 
-/** Forecasts scored before there is an interval, as in crates/forecast/src/interval.rs. */
+/** Forecasts that are scored before there is an interval, as in crates/forecast/src/interval.rs. */
 const SCORED_MIN = 10;
 
-/** An interval in one scale: `40.1 – 90 µs`; empty when a bound is absent. */
+/** An interval in one scale: `40.1 – 90 µs`; empty if an end is absent. */
 export function formatInterval(lower, upper, unit, between = ' – ') {
   if (!Number.isFinite(lower) || !Number.isFinite(upper)) return '';
   const scale = scaleFor(unit, Math.max(Math.abs(lower), Math.abs(upper)));
   return withLabel(`${formatIn(lower, scale)}${between}${formatIn(upper, scale)}`, scale.label);
 }
 
-/** A number with about three significant digits, `extra` more when asked, and all of its whole part. */
+/**
+ * A number with about three significant digits, plus `extra`, and all digits of its integer part.
+ */
 export function formatNumber(value, extra = 0) {
   const size = Math.abs(value);
   if (size === 0) return '0';
@@ -76,7 +81,7 @@ export function formatCount(count) {
   return Number.isFinite(count) ? groupDigits(String(Math.trunc(count))) : ABSENT;
 }
 
-/** The labels of an axis: as many decimals as its step needs, and no more. */
+/** Labels of an axis, with no more decimals than its step needs. */
 export function formatTicks(values) {
   const step = values.length < 2 ? 1 : Math.abs(values[1] - values[0]);
   let decimals = 0;
@@ -84,7 +89,7 @@ export function formatTicks(values) {
   return values.map((value) => (value === null ? '' : groupDigits(value.toFixed(decimals))));
 }
 
-/** Unix seconds as a local time of day, with the date when it is another day than `now_ms`. */
+/** Unix seconds as a local time of day, with the date if it is not the day of `now_ms`. */
 export function formatTime(time_s, now_ms = Date.now()) {
   if (!Number.isFinite(time_s)) return ABSENT;
   const date = new Date(time_s * 1000);
@@ -93,7 +98,7 @@ export function formatTime(time_s, now_ms = Date.now()) {
   return `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())} ${clock}`;
 }
 
-/** Hours and minutes of a date, and seconds when asked. */
+/** Hours and minutes of a date, and its seconds if requested. */
 export function formatClock(date, seconds) {
   const minutes = `${pad(date.getHours())}:${pad(date.getMinutes())}`;
   return seconds ? `${minutes}:${pad(date.getSeconds())}` : minutes;
@@ -109,12 +114,12 @@ export function formatDuration(duration_s) {
   return `${Math.floor(s / 86400)}${NARROW}d ${Math.floor((s % 86400) / 3600)}${NARROW}h`;
 }
 
-/** That a record or point is of a refused connection, which is an answer of its host; empty for any other. */
+/** Text for a refused connection, which shows that the host responds; empty for any other point. */
 export function refusedWords(point) {
   return point?.refused ?? point?.detail?.refused ? 'answers (port refuses connections)' : '';
 }
 
-/** A failure in words: the station's own words spelled out, any other text bounded. */
+/** A failure as text: the station's own words spelled out, other text shortened. */
 export function formatFailure(error) {
   if (typeof error !== 'string' || error === '') return 'failed';
   if (Object.hasOwn(FAILURES, error)) return FAILURES[error];
@@ -122,18 +127,18 @@ export function formatFailure(error) {
   return text.length <= FAILURE_CHARS_MAX ? text : `${text.slice(0, FAILURE_CHARS_MAX - 1)}…`;
 }
 
-/** The name people know a quantity by; an application's own quantity speaks for itself. */
+/** Usual name of a quantity; a quantity of an application is shown by its own name. */
 export function quantityTitle(quantity) {
   if (quantity.endsWith('_loaded')) return `${quantityTitle(quantity.slice(0, -'_loaded'.length))} under load`;
   return Object.hasOwn(TITLES, quantity) ? TITLES[quantity] : quantity.replaceAll('_', ' ');
 }
 
-/** The share of past values an interval is meant to hold: `90 %`. */
+/** Share of values that an interval should contain: `90 %`. */
 export function formatLevel(level) {
   return Number.isFinite(level) ? `${Math.round(level * 1000) / 10}${NARROW}%` : '';
 }
 
-/** What a graph shows, as one sentence for those who do not see it. */
+/** What a graph shows, as one sentence for screen readers. */
 export function describeSeries(series) {
   const place = series.source === series.target ? `of ${series.target}` : `to ${series.target}`;
   const parts = [`${series.quantity} ${place}: ${describeLast(series)}`];
@@ -152,16 +157,16 @@ export function describeSeries(series) {
   return parts.join('; ');
 }
 
-/** What stands for a value that does not exist. */
+/** Text for a value that does not exist. */
 export const ABSENT = '–';
 
-/** A period or another short time, in words as short: `5 s`, `2 min`. */
+/** A period or another short time: `5 s`, `2 min`. */
 export function formatPeriod(period_s) {
   if (!Number.isFinite(period_s)) return ABSENT;
   return period_s < 60 || period_s % 60 !== 0 ? `${period_s}${NARROW}s` : `${period_s / 60}${NARROW}min`;
 }
 
-/** Why the last forecast no longer stands, with its value and the time that it was made at; empty where it stands. */
+/** Why the last forecast no longer holds, with its value and time; empty if it holds. */
 export function withdrawnWords(series, now_ms = Date.now()) {
   const { next, unit } = series;
   if (!Number.isFinite(next?.median?.value) || standingForecast(series) !== null) return '';
@@ -189,14 +194,14 @@ function pad(number) {
   return String(number).padStart(2, '0');
 }
 
-// A narrow space that does not break: number and unit stay on one line (SI Brochure §5.4.3).
+// A narrow no-break space keeps number and unit on one line (SI Brochure §5.4.3).
 const NARROW = '\u202f';
 const MINUS = '\u2212';
 
-// Longer texts come from applications, not from probes; the table has no room for essays.
+// Longer texts come from applications, not from probes; the table has no room for them.
 const FAILURE_CHARS_MAX = 160;
 
-// Memory moves in small parts of a large whole, so its large units show one digit more.
+// Memory changes by small parts of a large total, so its large units show one digit more.
 const SCALES = {
   s: [
     { from: 120, factor: 1 / 60, label: 'min' },

@@ -1,15 +1,15 @@
-// One graph: a strip of chart paper with what was measured, what had been forecast, and what comes next.
+// One graph: the measured values, the forecasts issued for them, and the next forecast.
 import uPlot from 'uplot';
 import { formatClock, formatTicks } from './format.js';
 
 /**
  * A graph inside `place`, as wide as it and `height` CSS pixels high.
  *
- * The forecast for the coming measurement stands alone in a margin to the right of the paper: it has
- * no time yet, and its distance from the last point is one step, whatever the step.
+ * The forecast of the next measurement is in a margin to the right of the plot: it has no time yet,
+ * and its distance from the last point is one step, whatever the step.
  */
 export class Graph {
-  /** `hovered(index)` is told which row the pointer is on, or `null`. */
+  /** Calls `hovered(index)` with the row under the pointer, or `null`. */
   constructor(place, hovered, height = GRAPH_HEIGHT) {
     this.place = place;
     this.height = height;
@@ -32,7 +32,7 @@ export class Graph {
     this.plot.redraw(false, true);
   }
 
-  /** Gives everything back. */
+  /** Releases the plot and its observer. */
   destroy() {
     this.resizer.disconnect();
     this.plot.destroy();
@@ -60,7 +60,7 @@ export class Graph {
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
-        // The trace knows better than uPlot, which gives a single time a range of years.
+        // uPlot gives a single time a range of years, so the trace sets the range.
         x: { time: true, range: () => this.#timeRange() },
         y: { range: () => this.trace?.range ?? [0, 1] },
       },
@@ -72,7 +72,8 @@ export class Graph {
           values: (u, splits, i, space, step_s) => {
             if (!this.#hasRows()) return splits.map(() => '');
             this.minor_x = between(splits, 6);
-            const end = u.bbox.width / uPlot.pxRatio - LABEL_WIDTH / 2; // There stands "next".
+            // The label "next" is there.
+            const end = u.bbox.width / uPlot.pxRatio - LABEL_WIDTH / 2;
             return splits.map((time_s) => {
               const at = u.valToPos(time_s, 'x');
               return at < UNIT_WIDTH || end < at ? '' : formatClock(new Date(time_s * 1000), step_s < 60);
@@ -86,7 +87,8 @@ export class Graph {
           values: (u, splits) => {
             if (!this.trace?.has_values) {
               this.minor_y = [];
-              return splits.map(() => ''); // Failures have no height to read off.
+              // Failures have no height to read off.
+              return splits.map(() => '');
             }
             this.minor_y = between(splits, 5);
             return formatTicks(splits);
@@ -124,7 +126,8 @@ export class Graph {
     return this.trace !== null && 0 < this.trace.columns[0].length;
   }
 
-  // The paper under the axes: its sheet, the fine ruling, and the margin ahead in another tint.
+  // Background under the axes: the plot area, the fine grid, and the tinted margin for the next
+  // forecast.
   #drawPaper(u) {
     const { ctx } = u;
     const { left, top, width, height } = u.bbox;
@@ -155,7 +158,8 @@ export class Graph {
     ctx.restore();
   }
 
-  // What is not a line: failures, values off the paper, the pen, and the forecast ahead.
+  // Marks that are not lines: failures, values off the axis, the newest value, and the next
+  // forecast.
   #drawMarks(u) {
     if (!this.#hasRows()) return;
     const { ctx } = u;
@@ -166,7 +170,8 @@ export class Graph {
     ctx.restore();
   }
 
-  // A failure is a cross on the upper edge and a hair line down: no height, so no value.
+  // A failure is a cross at the upper edge with a hair line down: it has no height, because it has
+  // no value.
   #drawFailures(u, ctx) {
     const { top, height } = u.bbox;
     const arm = 3 * uPlot.pxRatio;
@@ -192,7 +197,7 @@ export class Graph {
     ctx.globalAlpha = 1;
   }
 
-  // Values beyond the paper's range: an arrow head on the edge they left by.
+  // A value beyond the range is an arrow head at the edge that it passed.
   #drawOffPaper(u, ctx) {
     const [times, , , , measured] = this.trace.columns;
     const [low, high] = this.trace.range;
@@ -223,7 +228,7 @@ export class Graph {
     ctx.textBaseline = 'top';
     if (this.trace.has_ahead) ctx.fillText('next', x, top + height + 5 * ratio);
 
-    // The pen rests where the last value was drawn.
+    // A dot marks the newest value.
     const [times, , , , measured] = this.trace.columns;
     const last = measured.at(-1);
     if (last !== null) {
@@ -268,26 +273,31 @@ export class Graph {
   }
 }
 
-/** The height of a graph with its time axis, in CSS pixels; the style sheet reserves the same. */
+/** Height of a graph with its time axis, in CSS pixels; the style sheet reserves the same. */
 export const GRAPH_HEIGHT = 176;
 
-/** The height of a graph of what this browser measures, in CSS pixels: with the console above, five fit a screen. */
+/**
+ * Height of a graph of this browser's measurements, in CSS pixels: five fit on a screen below the
+ * console.
+ */
 export const OWN_HEIGHT = 156;
 
-/** The height of each of two graphs in place of one, in CSS pixels; the style sheet reserves twice that. */
+/**
+ * Height of each of two graphs instead of one, in CSS pixels; the style sheet reserves twice that.
+ */
 export const PART_HEIGHT = 144;
 
-// Room for one mark and its label, in CSS pixels.
+// Width of one mark and its label, in CSS pixels.
 const AHEAD_WIDTH = 34;
-// Half a time label and a little air, in CSS pixels.
+// Half a time label and some space, in CSS pixels.
 const LABEL_WIDTH = 64;
-// The shortest time on the paper: labels are whole seconds, and there are up to a dozen.
+// The shortest range of time (s): labels are whole seconds, and there are up to a dozen.
 const TIME_S_MIN = 12;
-// As much of the widest unit as the axis has no room for, beside half a label, in CSS pixels.
+// Part of the widest unit for which the axis has no room, beside half a label, in CSS pixels.
 const UNIT_WIDTH = 16;
 const FONT = '11px system-ui, sans-serif';
 
-/** The fine ruling: each field between two lines of the axis in `parts`, also beyond the outer lines. */
+/** Lines of the fine grid: `parts` between two lines of the axis, also beyond the outer lines. */
 function between(splits, parts) {
   if (splits.length < 2) return [];
   const field = splits[1] - splits[0];
@@ -311,5 +321,5 @@ function clamp(value, low, high) {
   return Math.min(high, Math.max(low, value));
 }
 
-// The colours that the style sheet names.
+// Colours that the style sheet defines.
 const INKS = ['sheet', 'ahead', 'minor', 'major', 'edge', 'label', 'measured', 'forecast', 'band', 'failure'];

@@ -1,12 +1,15 @@
-// The grid of all pairs: a row for each station that measures, a column for each that is measured.
+// Grid of all pairs: a row for each station that measures, a column for each station that is
+// measured.
 import { element, setAttribute, setText } from './dom.js';
 import { formatFailure, formatIn, formatValue, quantityTitle, scaleFor } from './format.js';
 import { formatAge, isStale, readOnlyWords, whereItIs } from './mesh.js';
 import { hasFailed, keyOf } from './store.js';
 
-/** A table of pairs that follows a mesh. It draws in animation frames, and only cells that changed. */
+/**
+ * A table of pairs that follows a mesh. It draws in animation frames, and only cells that changed.
+ */
 export class Grid {
-  /** `chosen(pair)` is told which pair's graphs are wanted; `null` = all. */
+  /** Calls `chosen(pair)` with the selected pair; `null` = all pairs. */
   constructor(mesh, chosen) {
     this.mesh = mesh;
     this.chosen = chosen;
@@ -25,21 +28,22 @@ export class Grid {
     setInterval(() => document.hidden || this.#tick(), TICK_MS);
   }
 
-  /** Asks for the rows and columns to be those of the mesh as it is now. */
+  /** Requests that rows and columns are those of the mesh as it is now. */
   arrange() {
     this.disordered = true;
     this.#ask();
   }
 
-  /** Asks for one pair to be drawn, if it is there. */
+  /** Requests that one pair is drawn, if it is there. */
   redraw(pair) {
     if (pair === null) return;
-    this.disordered ||= this.mesh.revision !== this.revision; // A pair nobody knew has a place to find first.
+    // A new pair needs a row and a column first.
+    this.disordered ||= this.mesh.revision !== this.revision;
     this.changed.add(pair.key);
     this.#ask();
   }
 
-  /** Chooses the pair whose graphs are shown; `null` = those of all. */
+  /** Selects the pair for which graphs are shown; `null` = all pairs. */
   choose(pair) {
     const before = this.choice;
     this.choice = pair;
@@ -47,13 +51,14 @@ export class Grid {
       if (one) this.#press(one);
     }
     this.parts.mesh_choice.hidden = pair === null;
-    const elsewhere = pair && this.mesh.seriesOf(pair.source, pair.target).length === 0 ? ' (its graphs are on the page above)' : '';
+    const elsewhere = pair && this.mesh.seriesOf(pair.source, pair.target).length === 0 ? ' (for its graphs, open the page linked above)' : '';
     if (pair) setText(this.parts.mesh_chosen, `${pair.source} → ${pair.target}${elsewhere}`);
     this.chosen(pair);
   }
 
   #build() {
-    // A grid, not a table: screen readers keep the arrow keys of tables for themselves (WAI-ARIA 1.2, `grid`).
+    // A grid, not a table: screen readers keep the arrow keys of tables for themselves (WAI-ARIA
+    // 1.2, `grid`).
     this.caption = element('caption', { class: 'unseen', id: 'mesh_caption' });
     this.head = element('tr', { role: 'row', 'aria-rowindex': '1' });
     const head = element('thead', { role: 'rowgroup' }, this.head);
@@ -100,7 +105,7 @@ export class Grid {
     this.#offer(quantities);
     const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_lost } = this.parts;
     const has_sites = [...this.mesh.peers.keys()].some((host) => this.mesh.siteOf(host) !== '');
-    // Until the reader says otherwise.
+    // Until the reader selects an order.
     if (!this.sorted) mesh_sort.value = this.mesh.hasSites() ? 'site' : 'name';
     mesh_sort.parentElement.hidden = !has_sites;
     const asked = { quantity: mesh_quantity.value, from: mesh_from.value, to: mesh_to.value, sort: mesh_sort.value, page: this.page };
@@ -115,7 +120,10 @@ export class Grid {
     for (const key of this.cells.keys()) this.#draw(key);
   }
 
-  /** On a member, says where others' pairs are forecast: it forecasts none but its own. Returns whether it is one. */
+  /**
+   * On a member, shows where other stations' pairs are forecast: a member forecasts only its own.
+   * Returns whether the station is a member.
+   */
   #sayWhere() {
     const where = whereItIs(this.mesh.part);
     const { mesh_joined, mesh_there } = this.parts;
@@ -127,7 +135,7 @@ export class Grid {
     return true;
   }
 
-  /** Offers the quantities; what the reader chose stays chosen. */
+  /** Updates the list of quantities, and keeps the reader's selection. */
   #offer(quantities) {
     const select = this.parts.mesh_quantity;
     const offered = [...select.options].map((option) => option.value);
@@ -137,7 +145,10 @@ export class Grid {
     select.value = chosen;
   }
 
-  /** Lays out a table anew; `sites(name)` tells by which sites it is divided, `null` = it is not. */
+  /**
+   * Lays out a new table. `sites(name)` is the site of a station, by which the table is divided;
+   * `null` = it is not divided.
+   */
   #lay({ quantity, rows, columns, first }, sites) {
     const focused = this.#cellAt(document.activeElement);
     this.cells.clear();
@@ -150,7 +161,7 @@ export class Grid {
     const bodies = [];
     for (const [row, line] of this.table.entries()) {
       const divided = begins(rows, row);
-      // One group of rows for each site, which a screen reader names.
+      // One group of rows for each site; a screen reader reads its name.
       if (row === 0 || divided) bodies.push(element('tbody', { role: 'rowgroup', ...(sites && { 'aria-label': `site ${sites(rows[row]) || 'unknown'}` }) }));
       const place = { role: 'row', 'aria-rowindex': String(first + row + 2), ...(divided && { class: 'begins' }) };
       bodies.at(-1).append(element('tr', place, this.#heading(rows[row], 'row', row), ...line.map((cell) => cell.root)));
@@ -173,7 +184,9 @@ export class Grid {
     if (this.choice) this.#press(this.choice);
   }
 
-  /** The heading of a row or column (`which`), whose name alone the cells' names refer to. */
+  /**
+   * Heading of a row or column (`which`); the accessible names of cells refer to its name alone.
+   */
   #heading(name, which, at) {
     const state = element('small');
     const attributes = { scope: which === 'row' ? 'row' : 'col', role: `${which}header`, title: name };
@@ -182,7 +195,7 @@ export class Grid {
     return heading;
   }
 
-  /** Says of every station at which site it is, and whether it is lost. */
+  /** Shows the site of each station, or that it is lost. */
   #nameStations({ rows, columns }) {
     for (const name of new Set([...rows, ...columns])) {
       const lost = this.mesh.isLost(name);
@@ -199,8 +212,8 @@ export class Grid {
     const all = rows.length === rows_total && columns.length === columns_total;
     const of = (count, total) => (count === total ? `${total}` : `${count} of ${total}`);
     const part = 1 < pages ? `rows ${first + 1} to ${first + rows.length} of ${rows_total}` : `${of(rows.length, rows_total)} × ${of(columns.length, columns_total)}`;
-    const more = all || columns.length === columns_total ? '' : `, columns 1 to ${columns.length} of ${columns_total}: filter for others`;
-    setText(this.parts.mesh_tally, rows.length === 0 || columns.length === 0 ? 'No station has these words.' : `${part}${1 < pages ? more : ''}`);
+    const more = all || columns.length === columns_total ? '' : `, columns 1 to ${columns.length} of ${columns_total}: use the filters to see others`;
+    setText(this.parts.mesh_tally, rows.length === 0 || columns.length === 0 ? 'No station matches these filters. Change or clear a filter.' : `${part}${1 < pages ? more : ''}`);
     setAttribute(this.sheet, 'aria-rowcount', String(1 + rows_total));
     setAttribute(this.sheet, 'aria-colcount', String(1 + columns_total));
     this.parts.mesh_lost.parentElement.hidden = lost === 0;
@@ -255,7 +268,7 @@ export class Grid {
     cell?.button?.setAttribute('aria-pressed', String(this.#isChosen(cell)));
   }
 
-  /** One cell is reached with the tabulator; arrows go on from there. */
+  /** The Tab key reaches one cell; arrow keys move on from it. */
   #rove(node) {
     const cell = this.#cellAt(node);
     if (!cell?.button || cell === this.roving) return;
@@ -275,7 +288,7 @@ export class Grid {
       column = from === 'start' ? -1 : this.table[0].length;
       if (event.ctrlKey) row = from === 'start' ? 0 : this.table.length - 1;
     }
-    // What is not measured is passed over.
+    // Skips pairs that are not measured.
     do {
       row += down;
       column += right;
@@ -299,13 +312,13 @@ function newCell({ source, target, quantity, row, column }) {
   return { key, source, target, row, column, root, button: null };
 }
 
-/** Gives a cell what a measured pair needs. */
+/** Adds the elements of a measured pair to a cell. */
 function furnish(cell, pressed) {
   cell.now = element('span', { class: 'last' });
   cell.ahead = element('span', { class: 'next' });
   cell.age = element('span', { class: 'age' });
   const id = `mesh_cell_${cell.row}_${cell.column}`;
-  // Named by who measures whom, then by what it says itself.
+  // Its accessible name is source, target, and the cell's own text.
   const labels = `${headingId('row', cell.row)} ${headingId('column', cell.column)} ${id}`;
   const attributes = { id, type: 'button', tabindex: '-1', 'aria-labelledby': labels, 'aria-pressed': String(pressed), 'data-key': cell.key };
   cell.button = element('button', attributes, cell.now, ' ', cell.ahead, ' ', cell.age);

@@ -1,4 +1,5 @@
-// The page's side of its own measurements: what it asks its worker for, and what people automate (docs/spec/page.md).
+// The page's side of its own measurements: requests to the worker, and the interface for scripts
+// (docs/spec/page.md).
 import { obstacle, stationUrl } from './weather/address.js';
 import { ProbeError } from './weather/failure.js';
 import { retryDelay } from './weather/schedule.js';
@@ -7,11 +8,11 @@ import { DEFAULTS, SIZES, checkBuckets, checkExperiment, checkQuantity, checkSet
 export { SIZES, obstacle };
 
 /**
- * What this browser measures of a station. `window.barograph` is one of these.
+ * This browser's measurements of a station. `window.barograph` is one.
  *
- * Settings are remembered in `storage` where the browser allows it. `window` and `makeWorker` are replaced in tests.
- * It starts when `whyNot` resolves with `null`, and what is asked before then waits; a sentence says why it cannot
- * measure here, and then everything that is asked is refused with it.
+ * Settings are stored in `storage` if the browser allows it. Tests replace `window` and
+ * `makeWorker`. Measuring starts when `whyNot` resolves with `null`; earlier requests wait. If it
+ * resolves with a sentence, all requests are rejected with it.
  */
 export class Here {
   #worker = null;
@@ -26,7 +27,7 @@ export class Here {
   #timer = null;
   #has_loaded = false;
   #failures = 0;
-  /** Why nothing is answered any more. */
+  /** Why all requests are rejected; `null` if they are not. */
   #broken = null;
 
   constructor({
@@ -40,14 +41,14 @@ export class Here {
     this.#makeWorker = makeWorker;
     this.#settings = { ...DEFAULTS, ...remembered(storage) };
     for (const name of ['online', 'offline']) {
-      // Before there is a worker it is told at its start.
+      // The worker receives the state at its start, so an earlier change is not lost.
       window.addEventListener(name, () => this.#worker?.postMessage({ do: 'online', online: name === 'online' }));
     }
     if (whyNot === null) this.#launch();
     else whyNot.then((reason) => (reason === null ? this.#launch() : this.#break(reason)));
   }
 
-  /** Calls `listener` with every `point` or `status` from now on; gives a function that ends that. */
+  /** Calls `listener` with every further `point` or `status`; returns a function that ends this. */
   on(event, listener) {
     if (this.#listeners[event] === undefined) throw new RangeError(`there is no event ${event}, expected point or status`);
     if (typeof listener !== 'function') throw new TypeError('the listener is not a function');
@@ -55,39 +56,48 @@ export class Here {
     return () => void this.#listeners[event].delete(listener);
   }
 
-  /** The newest status; `null` until the first. */
+  /** The newest status; `null` before the first. */
   get status() {
     return this.#status;
   }
 
-  /** Time between two cycles: 1 to 300 s. */
+  /** Sets the time between two cycles: 1 to 300 s. */
   setPeriod(period_s) {
     return this.#set({ period_s });
   }
 
-  /** Bytes of a transfer: `'auto'` (found by itself), or one of 64, 128, 256, 512 KiB, 1, 4, 16 MiB. */
+  /**
+   * Sets the bytes of a transfer: `'auto'` for automatic size, or 64, 128, 256, 512 KiB, 1, 4 or 16
+   * MiB.
+   */
   setSize(bytes) {
     return this.#set({ bytes });
   }
 
-  /** The forecasters: `full`, or `nws`, those that JavaNws had. */
+  /** Sets the forecasters: `full`, or `nws` for those of JavaNws. */
   setForecaster(kind) {
     return this.#set({ kind });
   }
 
-  /** The quantities that are measured. */
+  /** Sets the quantities that are measured. */
   setExperiments(experiments) {
     return this.#set({ experiments: Array.isArray(experiments) ? [...experiments] : experiments });
   }
 
-  /** Another station, which must consent (its `echo.origins`); the series begin anew. Not remembered. */
+  /**
+   * Measures another station, which must consent (its `echo.origins`). The series begin anew. Not
+   * stored.
+   */
   async setStation(url) {
     const inTheWay = obstacle(url, this.#window.location);
     if (inTheWay?.blocks) throw new TypeError(inTheWay.reason);
     await this.#send({ do: 'set', settings: { station_url: stationUrl(url, this.#window.location.protocol) } });
   }
 
-  /** What stands in the way of measuring the station at `url` from here: `null` or `{blocks, reason}`. */
+  /**
+   * What prevents measurements of the station at `url` from this page: `null` or `{blocks,
+   * reason}`.
+   */
   obstacle(url) {
     return obstacle(url, this.#window.location);
   }
@@ -97,30 +107,33 @@ export class Here {
     return this.#send({ do: 'suspend' });
   }
 
-  /** Measures again, at once. */
+  /** Resumes measuring at once. */
   resume() {
     return this.#send({ do: 'resume' });
   }
 
-  /** Makes one cycle now; resolves when its points are there. */
+  /** Runs one cycle now; resolves when its points are there. */
   measureNow() {
     return this.#send({ do: 'cycle' });
   }
 
   /**
-   * Makes one experiment that is not recorded: `quantity` is `rtt`, `rtt_nagle`, `goodput` or `goodput_down`.
-   * Resolves with `{quantity, value, n, samples, …}` in s or bit/s; goodput is not corrected.
+   * Runs one experiment without recording it. `quantity` is `rtt`, `rtt_nagle`, `goodput` or
+   * `goodput_down`. Resolves with `{quantity, value, n, samples, …}` in s or bit/s; goodput is not
+   * corrected.
    */
   async measure(experiment) {
     return this.#send({ do: 'measure', experiment: checkExperiment(experiment) });
   }
 
-  /** The points of one quantity, oldest first, at most three for each of `buckets`, with `next`. */
+  /** Points of one quantity, oldest first, at most three for each of `buckets`, with `next`. */
   async history(quantity, buckets = 512) {
     return this.#send({ do: 'history', quantity: checkQuantity(quantity), buckets: checkBuckets(buckets) });
   }
 
-  /** All points as CSV; of one quantity, its times and values as `barograph forecast` reads them. */
+  /**
+   * All points as CSV; or times and values of one quantity, in the format of `barograph forecast`.
+   */
   async csv(quantity) {
     return this.#send({ do: 'csv', quantity: quantity === undefined ? undefined : checkQuantity(quantity) });
   }
@@ -131,13 +144,14 @@ export class Here {
   }
 
   /**
-   * Tells the station what is measured, if it keeps that (`status.keeps`): only when the reader agreed. The
-   * series is from `web:NAME`; without `name` one is invented that means nothing, and remembered until `share(false)`.
+   * Reports the measurements to the station, if it keeps them (`status.keeps`) and the reader
+   * agreed. The series is from `web:NAME`. Without `name`, a random one is made and stored until
+   * `share(false)`.
    */
   async share(agreed, name = this.#name()) {
     if (typeof agreed !== 'boolean') throw new TypeError('share takes true or false');
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) throw new RangeError('a name has 1 to 64 letters, digits, dots, dashes and underscores');
-    if (agreed && !this.#status?.keeps) throw new TypeError('this station keeps nothing of what pages measure');
+    if (agreed && !this.#status?.keeps) throw new TypeError('this station does not store the measurements of pages');
     remember(this.#storage, NAME_KEY, agreed ? name : null);
     await this.#send({ do: 'share', name: agreed ? name : null });
   }
@@ -154,19 +168,19 @@ export class Here {
   async #set(changes) {
     checkSettings(changes);
     Object.assign(this.#settings, changes);
-    // Not the size: nobody wants to find that opening a page costs gigabytes an hour.
+    // The size is not stored: opening a page must not cost gigabytes an hour unexpectedly.
     remember(this.#storage, STORAGE_KEY, JSON.stringify({ ...this.#settings, bytes: undefined }));
     await this.#send({ do: 'set', settings: changes });
   }
 
   #send(message) {
     if (this.#broken !== null) return Promise.reject(new Error(this.#broken));
-    if (QUESTIONS_MAX <= this.#questions.size) return Promise.reject(new RangeError('too many questions are open'));
+    if (QUESTIONS_MAX <= this.#questions.size) return Promise.reject(new RangeError('too many requests are pending'));
     this.#asked += 1;
     const id = this.#asked;
     const asked = { ...message, id };
     const answer = new Promise((resolve, reject) => this.#questions.set(id, { asked, resolve, reject }));
-    // Whoever does not wait for the answer need not hear of a failure: the status says it.
+    // A caller may ignore the result: the status reports the failure.
     answer.catch(() => {});
     this.#worker?.postMessage(asked);
     return answer;
@@ -183,7 +197,7 @@ export class Here {
     this.#worker = worker;
     worker.onmessage = ({ data }) => this.#take(data);
     worker.onerror = (event) => this.#worried(worker, event.message);
-    this.#timer = this.#window.setTimeout(() => this.#relaunch(worker, 'the part of the page that measures did not load'), LOAD_MS_MAX);
+    this.#timer = this.#window.setTimeout(() => this.#relaunch(worker, 'the worker that measures did not load'), LOAD_MS_MAX);
     worker.postMessage({
       do: 'start',
       id: START,
@@ -192,12 +206,13 @@ export class Here {
       settings: { ...this.#settings },
       online: this.#window.navigator.onLine !== false,
     });
-    // What was asked of none, or of one that did not load.
+    // Requests made without a worker, or to one that did not load.
     for (const { asked } of this.#questions.values()) worker.postMessage(asked);
     return undefined;
   }
 
-  // A worker that did not load gave nothing, and another may: a station restarts within seconds.
+  // A worker that did not load has no data, and the next one may load: a station restarts within
+  // seconds.
   #relaunch(worker, message) {
     this.#dismiss(worker);
     this.#failures += 1;
@@ -206,11 +221,12 @@ export class Here {
     this.#timer = this.#window.setTimeout(() => this.#launch(), wait_s * 1000);
   }
 
-  // A worker lives on after a mistake in it, and has all that was measured: it is given up only when it does not answer.
-  #worried(worker, message = 'the part of the page that measures did not load') {
+  // A worker survives an error in its code, and has all measurements: it is given up only if it
+  // does not answer.
+  #worried(worker, message = 'the worker that measures did not load') {
     if (!this.#has_loaded) return this.#relaunch(worker, message);
     this.#window.clearTimeout(this.#timer);
-    this.#timer = this.#window.setTimeout(() => this.#break(`${message}; load the page again to measure`), ALIVE_MS_MAX);
+    this.#timer = this.#window.setTimeout(() => this.#break(`${message}; reload the page to measure`), ALIVE_MS_MAX);
     worker.postMessage({ do: 'ping' });
     return undefined;
   }
@@ -255,7 +271,8 @@ export class Here {
     this.#say(message, null);
   }
 
-  // What the worker cannot say; `next_due_s` is when there is another attempt, `null` when there is none.
+  // Status that the worker cannot send. `next_due_s` is the time of the next attempt, `null` if
+  // there is none.
   #say(message, next_due_s) {
     this.#take({ ...this.#settings, ...this.#status, is: 'status', state: 'unreachable', message, next_due_s });
   }
@@ -281,7 +298,8 @@ function remembered(storage) {
     const { period_s, kind, experiments } = JSON.parse(storage.getItem(STORAGE_KEY));
     return checkSettings({ period_s, kind, experiments });
   } catch {
-    return {}; // Nothing, or nothing of this version.
+    // There is nothing, or nothing of this version.
+    return {};
   }
 }
 
@@ -290,17 +308,17 @@ function remember(storage, key, text) {
     if (text === null) storage.removeItem(key);
     else storage.setItem(key, text);
   } catch {
-    // It holds for this visit.
+    // Then the value holds for this visit.
   }
 }
 
-// The first question, which is asked of every worker anew.
+// Id of the first request, which every new worker receives.
 const START = 0;
 // The worker's script is a tenth of the page: on a slow phone link it takes some seconds.
 const LOAD_MS_MAX = 30_000;
-// A worker that lives answers within milliseconds; one on a busy phone within a second.
+// A worker that works answers within milliseconds, on a busy phone within a second.
 const ALIVE_MS_MAX = 10_000;
 const NAME_KEY = 'barograph.name';
 const STORAGE_KEY = 'barograph.here';
-// Far more than a reader or a script that waits for its answers ever has.
+// Far more than a reader needs, or a script that waits for its responses.
 const QUESTIONS_MAX = 64;

@@ -1,4 +1,4 @@
-// The page of a station: measures against it, asks what it has measured itself, then listens.
+// The page of a station: measures against it, reads what it has measured, then follows its stream.
 import './page.css';
 import { Connection, fetchLatest, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
 import { Grid } from './grid.js';
@@ -33,7 +33,8 @@ const connection = new Connection({
     if (key !== null) view.redraw(key);
     grid.redraw(mesh.addPoint(event));
   },
-  lag: () => readAll().catch(() => {}), // The heartbeat finds out whether the station is gone.
+  // The heartbeat finds out whether the station is gone.
+  lag: () => readAll().catch(() => {}),
   alive(station) {
     view.setStation(station);
     if (peer_events?.readyState !== EventSource.OPEN) readPeers();
@@ -51,7 +52,7 @@ const connection = new Connection({
   },
 });
 
-/** Reads what there is; the histories follow as the cards in view are drawn. */
+/** Reads station and series; histories follow when their cards are drawn. */
 async function readAll() {
   const [station, series] = await Promise.all([fetchStation(), fetchSeries()]);
   view.setStation(station);
@@ -64,7 +65,7 @@ async function readAll() {
   return station;
 }
 
-/** Reads the station's part in a mesh, once for each connection; without an answer all stays as it was. */
+/** Reads the station's part in a mesh, once for each connection. A failure changes nothing. */
 async function readPart() {
   const part = await fetchMesh().catch(() => undefined);
   if (part === undefined) return;
@@ -72,7 +73,10 @@ async function readPart() {
   grid.arrange();
 }
 
-/** On a member reads what others measured last, which its live stream has not; without an answer all stays as it was. */
+/**
+ * On a member, reads the newest records of other stations, which its stream does not have. A
+ * failure changes nothing.
+ */
 async function readOthers() {
   if (mesh.part?.role !== 'member') return;
   for (const quantity of ['rtt', 'loss', 'goodput']) {
@@ -82,9 +86,10 @@ async function readOthers() {
   grid.arrange();
 }
 
-/** Reads who is in the mesh, and listens for changes where there is one; without an answer all stays as it was. */
+/** Reads the peers, and follows their changes. A failure changes nothing. */
 async function readPeers() {
-  if (mesh.part === null || !mesh.has_sources) return; // Nobody to ask about, or to compare with.
+  // There is no mesh, or nothing to compare.
+  if (mesh.part === null || !mesh.has_sources) return;
   const peers = await fetchPeers().catch(() => undefined);
   if (peers === undefined) return;
   mesh.setPeers(peers);
@@ -96,20 +101,26 @@ async function readPeers() {
   else if (peer_events === null || peer_events.readyState === EventSource.CLOSED) peer_events = watchPeers(readChanged);
 }
 
-/** Reads what changed with the peers: a station that was removed from the mesh took its series along. */
+/**
+ * Reads what changed with the peers. A station that was removed from the mesh took its series
+ * along.
+ */
 async function readChanged(is_removed) {
   if (!is_removed) return readPeers();
   await readAll();
   await others_read;
 }
 
-/** Reads which sites are proposed; without an answer all stays as it was. */
+/** Reads the proposed sites. A failure changes nothing. */
 async function readSites() {
   const answer = await fetchSites().catch(() => undefined);
   if (answer !== undefined) sites.show(answer);
 }
 
-/** Reads a series' history unless it is there or on its way; a few at a time, oldest wish first. */
+/**
+ * Reads a series' history unless it is there or on its way; a few at a time, the oldest request
+ * first.
+ */
 function readHistory(key) {
   if (store.series.get(key)?.history !== 'absent') return;
   store.startHistory(key);
@@ -131,29 +142,33 @@ async function pump() {
   pump();
 }
 
-// As often as a member's figures change with a few peers; nobody looks at a page in the background.
+// As often as a member's figures change with a few peers. A hidden page reads nothing.
 setInterval(() => document.hidden || readOthers(), 30_000);
-// Whether the mesh takes writes changes while the stream lasts; a station that knows no other has only itself to ask.
+// The directory can become read-only while the stream lasts. A station without peers has nothing to
+// read.
 setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0 || readPart(), 10_000);
-// Sites are proposed from forecasts, which come in slowly; nobody looks at a page in the background.
+// Sites are proposed from forecasts, which change slowly. A hidden page reads nothing.
 setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0 || readSites(), 60_000);
-// One lost stream is a hiccup; a second in a row may be a station with too many of them, which still answers.
+// One lost stream may be chance. After a second in a row the station may have too many streams; it
+// still answers requests.
 const POLL_FAILURES_MIN = 2;
 // A browser keeps six connections to a host, and the stream holds one of them.
 const READS_MAX = 3;
 const wishes = [];
 let reading = 0;
 
-/** Shows what is measured from here, or why nothing is. */
+/** Shows what this browser measures, or why it does not measure. */
 async function startOwn() {
   const reason = await reasonAgainst;
   if (reason === null) own.start(window.barograph);
   else own.sayWhyNot(reason);
 }
 
-// The station's other answers are not waited for. One that does not answer at all is the communicator's to find out.
+// Only this response is waited for. The communicator finds out if the station does not answer at
+// all.
 const reasonAgainst = fetchStation().catch(() => null).then((station) => whyNot(station));
-// There at once, for whoever automates the page. What stands there already is used: tests bring a communicator of their own.
+// Set at once, for scripts that automate the page. An existing value is kept: tests replace the
+// communicator.
 window.barograph ??= new Here({ whyNot: reasonAgainst });
 
 followTheme(document.getElementById('theme'), () => {

@@ -1,23 +1,23 @@
-// Who measures whom: the newest of every pair of stations, and the order of rows and columns.
-// Nothing here touches the page or the network.
+// State of the mesh: the newest record of each pair of stations, and the order of rows and columns.
+// Pure.
 import { hasFailed, keyOf } from './store.js';
 
-/** All pairs of stations as far as they are known, one quantity at a time. */
+/** All known pairs of stations, one quantity at a time. */
 export class Mesh {
   constructor() {
-    /** Pairs by their series' key. */
+    /** Pairs by the key of their series. */
     this.pairs = new Map();
-    /** What the station says of its peers, by host; empty where it has none. */
+    /** Peers by host, as the station reports them; empty if it has none. */
     this.peers = new Map();
-    /** Hosts of all that the station says of its peers, also of those that are ignored. */
+    /** Hosts of all reported peers, ignored ones included. */
     this.hosts = new Set();
-    /** What the station says of its own part, as `/v1/mesh` has it; `null` where it has none. */
+    /** The station's own part, as in `/v1/mesh`; `null` if it has none. */
     this.part = null;
-    /** Becomes another number whenever rows or columns may have changed. */
+    /** Changes whenever rows or columns may have changed. */
     this.revision = 0;
   }
 
-  /** Takes the answer of `/v1/series`. */
+  /** Applies the response of `/v1/series`. */
   replaceSeries(list) {
     const before = this.pairs;
     this.pairs = new Map();
@@ -27,8 +27,8 @@ export class Mesh {
   }
 
   /**
-   * Takes the newest records that the mesh has of `quantity`: of pairs that this station forecasts itself nothing is taken. Unless they
-   * are all (`whole`), pairs that are not among them stay.
+   * Applies the newest records of `quantity` in the mesh. Ignores pairs that this station forecasts
+   * itself. Pairs that are not among the records stay, unless the records are complete (`whole`).
    */
   takeLatest(quantity, records, whole) {
     const named = new Set();
@@ -44,7 +44,7 @@ export class Mesh {
     this.revision += 1;
   }
 
-  /** Takes a `point` event; returns its pair, or `null` when it is none of two stations. */
+  /** Applies a `point` event. Returns its pair, or `null` if it is not of two stations. */
   addPoint(event) {
     const key = keyOf(event);
     const known = this.pairs.get(key);
@@ -53,20 +53,20 @@ export class Mesh {
     return pair;
   }
 
-  /** Takes the answer of `/v1/peers`; `null` where the station is in no mesh. */
+  /** Applies the response of `/v1/peers`; `null` if the station is in no mesh. */
   setPeers(list) {
     this.hosts = new Set((list ?? []).map(({ host }) => host));
     this.peers = new Map((list ?? []).filter(({ state }) => state !== 'ignored').map((peer) => [peer.host, peer]));
     this.revision += 1;
   }
 
-  /** Takes the answer of `/v1/mesh`; `null` where the station knows no meshes. */
+  /** Applies the response of `/v1/mesh`; `null` if the station knows no meshes. */
   setPart(part) {
     this.part = part;
     this.revision += 1;
   }
 
-  /** The quantities that pairs have, that of the most pairs first; none unless two stations measure others. */
+  /** Quantities of pairs, the most frequent first; none unless two stations measure others. */
   quantities() {
     const stations = this.#stations();
     const counts = new Map();
@@ -80,16 +80,17 @@ export class Mesh {
     return [...counts].sort(([a, m], [b, n]) => n - m || rank(a) - rank(b) || a.localeCompare(b)).map(([quantity]) => quantity);
   }
 
-  /** Whether more than one station's measurements are here. */
+  /** Whether there are measurements of more than one station. */
   get has_sources() {
     const [first, ...others] = this.pairs.values();
     return others.some((pair) => pair.source !== first.source);
   }
 
   /**
-   * Rows and columns for `quantity`: sources and targets whose names have every word of `from` and `to`, by
-   * `sort` (`name` or `site`), the lost ones last. At most `CELLS_MAX` cells: what does not fit comes on the next
-   * `page`. Unless `shows_lost`, some lost ones are left out (`#hidden`); `lost` says how many that is or would be.
+   * Rows and columns for `quantity`: sources and targets that match every word of `from` and `to`,
+   * sorted by `sort` (`name` or `site`), lost ones last. At most `CELLS_MAX` cells; the others are
+   * on further pages. Without `shows_lost`, some lost stations are left out (`#hidden`); `lost` is
+   * their number.
    */
   arrange({ quantity, from = '', to = '', sort = 'name', page = 0, shows_lost = true, now_s = Date.now() / 1000 }) {
     const stations = this.#stations();
@@ -130,39 +131,42 @@ export class Mesh {
     return this.pairs.get(keyOf({ source, target, quantity }));
   }
 
-  /** All series of a pair, as `/v1/series` gives them; none of a pair that only others forecast. */
+  /**
+   * All series of a pair, as in `/v1/series`; none for a pair that only other stations forecast.
+   */
   seriesOf(source, target) {
     return [...this.pairs.values()].filter((pair) => !pair.elsewhere && pair.source === source && pair.target === target);
   }
 
-  /** The site a station says it is at; empty where it says none. */
+  /** Site that a station reports; empty if it reports none. */
   siteOf(host) {
     if (host === this.part?.host) return this.part.site ?? '';
     const groups = this.peers.get(host)?.groups ?? [];
     return groups.find((group) => group.startsWith(SITE))?.slice(SITE.length) ?? '';
   }
 
-  /** Whether its stations say that they are at more than one site. */
+  /** Whether the stations report more than one site. */
   hasSites() {
     const [first, ...others] = [...this.#stations()].map((host) => this.siteOf(host)).filter((site) => site !== '');
     return others.some((site) => site !== first);
   }
 
-  /** Whether a station does not renew its place in the mesh any more. */
+  /** Whether a station no longer renews its lease. */
   isLost(host) {
     return this.peers.get(host)?.state === 'lost';
   }
 
-  /** The stations lost so long ago, or with so many others, that they are shown only when asked for. */
+  /** Stations that were lost long ago, or with many others; they are shown only on request. */
   #hidden(now_s) {
     const lost = [...this.peers.keys()].filter((host) => this.isLost(host));
-    const up = 1 + this.peers.size - lost.length; // This station is one of them.
+    // This station is one of them.
+    const up = 1 + this.peers.size - lost.length;
     const are_many = LOST_MAX < lost.length && up < lost.length;
     return new Set(lost.filter((host) => are_many || LOST_S < now_s - this.peers.get(host).since_s));
   }
 
   #put(key, { source, target, quantity, unit, count, failures, last, next }, known) {
-    // What pages report stands for a browser, not for a station.
+    // Reports of pages are of a browser, not of a station.
     if (source === target || source.startsWith('web:')) return null;
     if (PAIRS_MAX <= this.pairs.size && !this.pairs.has(key)) return null;
     const pair = known ?? { source, target, quantity, unit, key, gap_s: 0 };
@@ -182,7 +186,7 @@ export class Mesh {
   }
 }
 
-/** Whether a pair's newest measurement is older than its measurements are apart. */
+/** Whether a pair's newest measurement is too old for the usual time between its measurements. */
 export function isStale({ unit, last, gap_s }, now_s) {
   if (!last) return false;
   const usual_s = unit === 'bit/s' ? STALE_BULK_S : STALE_S;
@@ -190,8 +194,9 @@ export function isStale({ unit, last, gap_s }, now_s) {
 }
 
 /**
- * What a member's page tells of the mesh: where its pairs are forecast, as `{text, url}`; `null` for a station that
- * has joined nobody, or keeps the mesh's archive itself. `url` is `null` where there is none that a page may link to.
+ * For a member's page: the station with the forecasts of all pairs, as `{text, url}`. `null` for a
+ * station that has not joined a mesh, or keeps the mesh's archive itself. `url` is `null` if a page
+ * may not link to it.
  */
 export function whereItIs(part) {
   if (part?.role !== 'member') return null;
@@ -200,15 +205,15 @@ export function whereItIs(part) {
   return { text: 'a station that keeps the mesh’s archive', url: null };
 }
 
-/** Says that the mesh's directory can be read and takes no writes; `null` where it takes them. */
+/** Message that the mesh's directory is read-only; `null` if it accepts writes. */
 export function readOnlyWords(part) {
   const { read_only_s, error } = part?.directory ?? {};
   if (!Number.isFinite(read_only_s)) return null;
   const why = error ? ` (${error})` : '';
-  return `The mesh’s directory can be read and has taken no writes for ${formatAge(read_only_s)}${why}: stations are measured as before, none is lost, and none can join.`;
+  return `The mesh’s directory has been read-only for ${formatAge(read_only_s)}${why}. Measurements continue, and no station is marked as lost, but none can join. Check the directory’s server.`;
 }
 
-/** How old something is, in steps that are worth redrawing: `<10 s`, `20 s`, `3 min`, `2 h`, `5 d`. */
+/** Age in steps that are worth redrawing: `<10 s`, `20 s`, `3 min`, `2 h`, `5 d`. */
 export function formatAge(age_s) {
   const narrow = '\u202f';
   if (!Number.isFinite(age_s)) return '';
@@ -231,19 +236,23 @@ function rank(quantity) {
 
 // Three quantities of every pair of a hundred stations.
 const PAIRS_MAX = 30_000;
-/** Cells drawn at once: thirty stations' pairs, or ten rows of a hundred columns, laid out in some 0.2 s. */
+/**
+ * Cells drawn at once: pairs of thirty stations, or ten rows of a hundred columns. Their layout
+ * takes about 0.2 s.
+ */
 export const CELLS_MAX = 1_000;
-/** Columns at once: with more of them, no row would be left to compare. */
+/** Columns at once: with more of them, few rows would be left to compare. */
 export const COLUMNS_MAX = 100;
-// Thirty periods of ten seconds, and six of ten minutes: what probes and bulk tests have unless told otherwise.
+// Thirty periods of ten seconds, and six of ten minutes: the default periods of probes and bulk
+// tests.
 const STALE_S = 300;
 const STALE_BULK_S = 3_600;
-// One may be late and one may be lost; five in a row are neither.
+// One measurement may be late and one may be lost, but not five in a row.
 const GAPS_MISSED = 5;
-// By the next day whoever is away is expected to be, or was taken down.
+// A station that is away for a day was probably taken down.
 const LOST_S = 86_400;
-// So few leave room for the others, also when they are more; an outage should be seen as it happens.
+// So few leave room for the others, even if they are the majority; an outage should be visible.
 const LOST_MAX = 10;
-// Which comes first of quantities that as many pairs have.
+// Order of quantities that equally many pairs have.
 const FIRST = ['rtt', 'rtt_udp', 'loss', 'goodput', 'goodput_down', 'transfer'];
 const SITE = 'local:';

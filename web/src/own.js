@@ -1,4 +1,5 @@
-// What this browser measures: the console, a graph for each quantity, and why there may be nothing.
+// Measurements of this browser: the console, a graph for each quantity, and the reason if there are
+// none.
 import { Card } from './card.js';
 import { Console } from './console.js';
 import { Controls } from './controls.js';
@@ -7,7 +8,10 @@ import { Drawing } from './drawing.js';
 import { Store, keyOf } from './store.js';
 import { CLIENT, QUANTITIES, UNITS } from './weather/ledger.js';
 
-/** The part of the page that shows what a `Here` measures. It draws only what changed and is in view. */
+/**
+ * The part of the page that shows what a `Here` measures. It draws only what changed and is in
+ * view.
+ */
 export class Own {
   constructor() {
     this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
@@ -20,7 +24,7 @@ export class Own {
     this.cards = new Map();
   }
 
-  /** Says why this browser does not measure, in place of what it would show. */
+  /** Shows why this browser does not measure, instead of measurements. */
   sayWhyNot(sentence) {
     this.parts.own_unable.hidden = false;
     setText(this.parts.own_unable, sentence);
@@ -41,7 +45,7 @@ export class Own {
     here.on('status', () => this.drawing.ask());
   }
 
-  /** Asks for every quantity to be drawn. */
+  /** Requests that every quantity is drawn. */
   redrawAll() {
     this.drawing.ask(...this.cards.keys());
   }
@@ -51,7 +55,7 @@ export class Own {
     for (const card of this.cards.values()) card.recolour();
   }
 
-  /** The series of a quantity, as it is measured now. */
+  /** The series of a quantity, for the current station. */
   seriesOf(quantity) {
     return this.store.series.get(keyOf({ ...this.pair, quantity }));
   }
@@ -71,7 +75,7 @@ export class Own {
     this.drawing.ask(event.quantity);
   }
 
-  // A name that has become known is of the same station, for its address is the same.
+  // A new name with the same address belongs to the same station.
   #follow({ source, target }) {
     const { station_url } = this.here.status ?? {};
     if (source !== this.pair.source || (station_url ?? null) !== this.station_url) return this.#begin({ source, target });
@@ -80,7 +84,7 @@ export class Own {
     return this.redrawAll();
   }
 
-  // Another pair has other series: what was measured of the last one would be read as of this one.
+  // Another pair has other series: the old points would be read as its own.
   #begin({ source, target }) {
     this.pair = { source, target };
     this.station_url = this.here.status?.station_url ?? null;
@@ -104,7 +108,7 @@ export class Own {
     this.drawing.watch(series.quantity, card);
   }
 
-  // The console goes on with its figures, and the worker with its experiments.
+  // Hiding a graph stops neither the figures of the console nor the experiments of the worker.
   #show(quantity, shown) {
     this.cards.get(quantity).root.hidden = !shown;
     this.drawing.ask(quantity);
@@ -128,7 +132,7 @@ export class Own {
     }
   }
 
-  /** All that was measured, decimated, and after it what has come since that was read. */
+  /** All points so far, decimated, followed by the points since that was read. */
   #whole(series) {
     const whole = this.wholes.get(series.quantity)?.points ?? [];
     const until_s = whole.at(-1)?.time_s ?? -Infinity;
@@ -143,14 +147,15 @@ export class Own {
     wholes.set(quantity, { ...whole, read_ms: now_ms });
     const pair = this.pair;
     const { points } = await this.here.history(quantity, WHOLE_BUCKETS);
-    if (pair !== this.pair) return; // They are of the station before.
+    // These points are of the previous station.
+    if (pair !== this.pair) return;
     wholes.set(quantity, { points, read_ms: now_ms });
     this.drawing.ask(quantity);
   }
 }
 
-// Up to three points come of each: about as many as a wide graph has pixels.
+// Each gives up to three points: together about as many as a wide graph has pixels.
 const WHOLE_BUCKETS = 250;
-// A bucket of a whole hour is 9 s wide: reading more often would show nothing new.
+// A bucket of an hour is 9 s wide: reading more often would show nothing new.
 const WHOLE_MS = 10_000;
 const PARTS = ['own', 'own_server', 'own_unable', 'own_body', 'deeds', 'own_console', 'own_cards', 'own_span', 'own_separate'];

@@ -1,14 +1,14 @@
-// Which stations form a site by their forecasts, in sentences: what `/v1/sites` answers (docs/spec/mesh.md §6).
+// Sites proposed by forecasts, as sentences: the response of `/v1/sites` (docs/spec/mesh.md §6).
 import { element, setText } from './dom.js';
 import { formatIn, scaleFor } from './format.js';
 
-/** A list that tells which sites are proposed, and why; it is not there where there is nothing to tell. */
+/** A list of proposed sites with reasons; hidden if there are none. */
 export class Sites {
   constructor() {
     this.parts = Object.fromEntries(['mesh_sites', 'mesh_sites_title', 'mesh_place', 'mesh_site_list'].map((id) => [id, document.getElementById(id)]));
   }
 
-  /** Takes the answer of `/v1/sites`; `null` where the station knows none. */
+  /** Shows the response of `/v1/sites`; `null` if the station knows none. */
   show(answer) {
     const told = answer && describe(answer);
     this.parts.mesh_sites.hidden = !told || (told.sites.length === 0 && !answer.pending);
@@ -23,36 +23,39 @@ export class Sites {
   }
 }
 
-/** An answer as `{title, place, sites: [{name, text}]}`; hosts of which nothing is known are in one sentence. */
+/**
+ * A response as `{title, place, sites: [{name, text}]}`. Hosts without any forecast share one
+ * sentence.
+ */
 export function describe({ host, now, proposed, pending, sees, sites, unknown }) {
   const known = sites.filter(({ hosts }) => !hosts.every((one) => unknown.includes(one)));
   const told = known.map(({ site, hosts, representative, reason, next, too_close_to_call: close }) => ({
     name: site,
     text: [
       `${reason}${next ? ` (${interval(next)})` : ''}.`,
-      1 < hosts.length && (representative ? ` ${representative} would represent it.` : ' No representative is proposed while that is unknown.'),
+      1 < hosts.length && (representative ? ` ${representative} would represent it.` : ' No representative is proposed until its pairs are measured.'),
       0 < close.length && ` Too close to call: ${close.join(', ')}.`,
     ]
       .filter(Boolean)
       .join(''),
   }));
   const count = told.length === 1 ? '1 site' : `${told.length} sites`;
-  const missing = unknown.length === 0 ? '' : ` No round trip is forecast yet of ${unknown.join(', ')}.`;
-  const own = sees === 'own' ? ' These are this station’s own forecasts alone.' : '';
-  return { title: `Sites by their forecasts: ${count}`, place: `${placeOf({ host, now, proposed, pending })}${missing}${own}`, sites: told };
+  const missing = unknown.length === 0 ? '' : ` No round-trip time is forecast yet for ${unknown.join(', ')}.`;
+  const own = sees === 'own' ? ' This station sees only its own forecasts.' : '';
+  return { title: `Sites by forecast round-trip time: ${count}`, place: `${placeOf({ host, now, proposed, pending })}${missing}${own}`, sites: told };
 }
 
 function placeOf({ host, now, proposed, pending }) {
-  const is = `${host} is at ${now.site}${now.represents ? ', which it represents' : ''} (${WHO[now.from] ?? now.from}).`;
+  const is = `${host} is at site ${now.site}${now.represents ? ' and represents it' : ''} (${FROM[now.from] ?? now.from}).`;
   if (pending) {
-    const within = pending.represents ? 'will represent it' : 'leaves that to another';
-    const what = pending.site === now.site ? within : `goes to ${pending.site}`;
-    return `${is} It ${what} in ${Math.ceil(pending.in_s / 60)} min if the forecasts stay so.`;
+    const within = pending.represents ? 'starts to represent it' : 'stops representing it';
+    const what = pending.site === now.site ? within : `moves to ${pending.site}`;
+    return `${is} It ${what} in ${Math.ceil(pending.in_s / 60)} min if the forecasts do not change.`;
   }
   const is_same = proposed?.site === now.site && proposed.represents === now.represents;
   if (!proposed || is_same || now.from === 'configured') return is;
-  const role = proposed.represents ? 'which it would represent' : 'which another represents';
-  return `${is} Proposed for it is ${proposed.site}, ${role}: barograph sites --accept, at every station of the site.`;
+  const role = proposed.represents ? 'represented by this station' : 'represented by another station';
+  return `${is} Proposed site: ${proposed.site}, ${role}. To accept it, run barograph sites --accept at every station of the site.`;
 }
 
 function interval({ lower, upper }) {
@@ -60,4 +63,4 @@ function interval({ lower, upper }) {
   return `90\u202f% interval ${formatIn(lower, scale)} to ${formatIn(upper, scale)}\u202f${scale.label}`;
 }
 
-const WHO = { default: 'nobody said', configured: 'as configured', accepted: 'accepted', auto: 'by itself' };
+const FROM = { default: 'not configured', configured: 'configured', accepted: 'accepted', auto: 'automatic' };

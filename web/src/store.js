@@ -1,31 +1,37 @@
-// What the page knows: the station and its series, each with a bounded history.
-// Nothing here touches the page or the network; what arrives goes in, plain state comes out.
+// State of the page: the station and its series, each with a bounded history. Pure: methods take
+// what arrived, and properties return plain state.
 
 /** The station's series as they are known so far. */
 export class Store {
   constructor() {
     /** Series by key. */
     this.series = new Map();
-    /** How many series the station has beyond `SERIES_MAX`. */
+    /** Number of series that the station has beyond `SERIES_MAX`. */
     this.left_out = 0;
-    /** The station's own name: its series have room before those that others hand in. */
+    /** Name of the station. Its own series have priority over those that others report to it. */
     this.host = null;
-    /** Whether a source is another station of the mesh: its series are in the grid of all pairs, and are not kept. */
+    /**
+     * Whether a source is another station of the mesh: its series are in the grid of all pairs, not
+     * here.
+     */
     this.isElsewhere = () => false;
-    /** The pair whose series are kept whatever else there is. */
+    /** The pair that always keeps its series. */
     this.pinned = null;
   }
 
   /**
-   * Takes the answer of `/v1/series`: adds what is new, forgets what is gone, updates the rest. Series of other stations of the
-   * mesh are left out. Histories become stale, because points may have been missed since they were read.
+   * Applies the response of `/v1/series`: adds new series, removes missing ones, updates the rest.
+   * Leaves out series of other stations of the mesh. Histories become stale, because points may
+   * have been missed.
    */
   replaceSeries(list) {
     this.#list = list;
     this.#keep(list, update);
   }
 
-  /** Takes the last list again after the answers of `isElsewhere` changed; the series that stay keep what they hold. */
+  /**
+   * Applies the last list again after `isElsewhere` changed. Series that stay keep their history.
+   */
   sortOut() {
     const listed = new Set(this.#list.map(keyOf));
     const since = [...this.series.values()].filter((series) => !listed.has(keyOf(series)));
@@ -50,7 +56,10 @@ export class Store {
     this.left_out = wanted.length - wanted.filter((summary) => room.has(summary) || this.#isPinned(summary)).length;
   }
 
-  /** Keeps the series of a pair, `summaries`, even where there is room for no others; `null` lets go of them. */
+  /**
+   * Keeps the series `summaries` of a pair even if there is no room for others; `null` releases
+   * them.
+   */
   pin(pair, summaries = []) {
     for (const key of this.extra) this.series.delete(key);
     this.pinned = pair;
@@ -63,7 +72,7 @@ export class Store {
     }
   }
 
-  /** Gives the series of target `from` the target `to`, with all that they hold. */
+  /** Renames the target `from` of series to `to`; they keep all their data. */
   renameTarget(from, to) {
     this.series = new Map(
       [...this.series.values()].map((series) => {
@@ -73,7 +82,7 @@ export class Store {
     );
   }
 
-  /** Says that a history is being read: points that arrive meanwhile wait for it. */
+  /** Marks a history as being read. Points that arrive meanwhile wait for it. */
   startHistory(key) {
     const series = this.series.get(key);
     if (!series) return;
@@ -81,7 +90,7 @@ export class Store {
     series.pending = [];
   }
 
-  /** Takes the answer of `/v1/recent`, and after it the points that arrived while it travelled. */
+  /** Applies the response of `/v1/recent`, then the points that arrived during the request. */
   putHistory(key, recent) {
     const series = this.series.get(key);
     if (!series || series.history !== 'loading') return;
@@ -91,8 +100,8 @@ export class Store {
     const failed = series.points.findLast(hasFailed);
     if (failed) series.last_failure = failed;
     series.failed_in_a_row = series.points.length - 1 - series.points.findLastIndex((point) => !hasFailed(point));
-    // Times do not tell which of them the history has: a clock may be set back, and an application may
-    // give several points one time.
+    // Times do not show which points the history has: a clock may be set back, and an application
+    // may give several points one time.
     const had = series.points;
     for (const point of series.pending.filter((point) => !had.some((one) => isSame(one, point)))) {
       appendPoint(series, point);
@@ -102,13 +111,16 @@ export class Store {
     series.history = 'present';
   }
 
-  /** Says that a history could not be read; it may be asked for again. */
+  /** Marks a history as not read, so that it is requested again. */
   failHistory(key) {
     const series = this.series.get(key);
     if (series?.history === 'loading') series.history = 'absent';
   }
 
-  /** Takes a `point` event; returns its series' key, or `null` when it is not kept: another station's, or there is no room. */
+  /**
+   * Applies a `point` event. Returns the key of its series, or `null` if the series is not kept: it
+   * belongs to another station, or there is no room.
+   */
   addPoint(event) {
     const key = keyOf(event);
     let series = this.series.get(key);
@@ -120,12 +132,13 @@ export class Store {
       series = newSeries(event);
       this.series.set(key, series);
     }
-    const known = isSame(series.listed, event); // The list that was read meanwhile counts it already.
+    // The list read meanwhile counts it already.
+    const known = isSame(series.listed, event);
     series.listed = null;
     series.last = event;
     series.next = event.next ?? null;
     if (hasFailed(event)) series.last_failure = event;
-    // Of what a history that is being read may hold, too, the history counts.
+    // For points that a history being read may also hold, the history counts.
     series.failed_in_a_row = hasFailed(event) ? series.failed_in_a_row + (known ? 0 : 1) : 0;
     if (!known) series[hasFailed(event) ? 'failures' : 'count'] += 1;
     if (series.history === 'present') appendPoint(series, event);
@@ -134,8 +147,8 @@ export class Store {
   }
 
   /**
-   * The series in groups of one source and target, those of the station itself first.
-   * Order is by name, so that nothing moves when points arrive.
+   * Series grouped by source and target; groups of the station itself come first. The order is by
+   * name, so that nothing moves when points arrive.
    */
   groups(host) {
     const groups = new Map();
@@ -163,7 +176,7 @@ export class Store {
     );
   }
 
-  // Lets go of a series that another source has handed in.
+  // Removes a series that another source reported.
   #makeRoom() {
     const keys = [...this.series].filter(([, { source }]) => source !== this.host).map(([key]) => key);
     const last = keys.findLast((key) => !this.extra.includes(key));
@@ -171,7 +184,7 @@ export class Store {
     return last !== undefined && this.series.delete(last);
   }
 
-  // Applications and browsers report under names of their own, which are no stations of the mesh.
+  // Applications and browsers report under names of their own, which are not stations of the mesh.
   #isWanted({ source }) {
     return !this.isElsewhere(source);
   }
@@ -180,13 +193,13 @@ export class Store {
     return this.pinned !== null && this.pinned.source === source && this.pinned.target === target;
   }
 
-  // The last answer of `/v1/series`.
+  // The last response of `/v1/series`.
   #list = [];
-  // Keys that are there only because they are pinned.
+  // Keys that are kept only because they are pinned.
   extra = [];
 }
 
-/** The identity of a series: its source, target and quantity as one text. */
+/** Identity of a series: its source, target and quantity as one text. */
 export function keyOf({ source, target, quantity }) {
   return JSON.stringify([source, target, quantity]);
 }
@@ -197,14 +210,14 @@ export function hasFailed(point) {
 }
 
 /**
- * The forecast of a series' next value; `null` where there is none, or where attempts failed in a row since it was made: then
- * a value is not what comes next.
+ * Forecast of a series' next value. `null` if there is none, or if attempts have failed in a row
+ * since: then the next point is probably not a value.
  */
 export function standingForecast({ next, failed_in_a_row }) {
   return next === null || next === undefined || FAILURES_IN_A_ROW_MAX <= (failed_in_a_row ?? 0) ? null : next;
 }
 
-/** Whether every word of `query` occurs in the series' names. */
+/** Whether every word of `query` occurs in the names of a series. */
 export function matches(series, title, query) {
   const text = `${series.source} ${series.target} ${series.quantity} ${title}`.toLowerCase();
   return query
@@ -213,13 +226,16 @@ export function matches(series, title, query) {
     .every((word) => text.includes(word));
 }
 
-/** Points kept of a series: what `/v1/recent` gives, so that ten hours at 1 s stay as small as ten minutes. */
+/**
+ * Points kept of a series, as many as `/v1/recent` returns: ten hours at 1 s take as much memory as
+ * ten minutes.
+ */
 export const POINTS_MAX = 512;
 
 // One failure may be an accident.
 const FAILURES_IN_A_ROW_MAX = 2;
 
-/** Series kept: each costs the page a card; beyond that, narrower questions belong to the API. */
+/** Series kept: each costs the page a card. For more, use the API. */
 export const SERIES_MAX = 1000;
 
 function newSeries({ source, target, quantity, unit }) {
@@ -251,7 +267,8 @@ function update(series, { unit, count, failures, last = null, next = null }) {
   series.listed = last;
   series.next = next;
   if (hasFailed(last)) series.last_failure = last;
-  // A list says of the failures before the last only that they are later than the value that was forecast from.
+  // A list only shows that earlier failures are later than the value that the forecast was made
+  // from.
   series.failed_in_a_row = hasFailed(last) ? Math.max(1, series.failed_in_a_row) : 0;
   series.history = 'absent';
   series.pending = [];
@@ -267,7 +284,7 @@ function appendPoint(series, { time_s, value, error, forecast, lower, upper, met
   series.appended += 1;
 }
 
-// Within a group: what people look for first comes first.
+// Order within a group: the most used quantities first.
 const ORDER = [
   'cpu_available',
   'memory_free',

@@ -1,18 +1,21 @@
-// The table view of a series: the same points as its graph, newest first, for reading and listening.
+// Table of a series: the points of its graph, newest first, for reading and for screen readers.
 import { element, setAttribute, setText } from './dom.js';
 import { ABSENT, formatBound, formatFailure, formatInterval, formatTime, formatValue } from './format.js';
 import { hasFailed } from './store.js';
 
-/** A table that follows its series; rows are added above, so that a reader's place is not torn away. */
+/**
+ * A table that follows its series. New rows are added above, so that a reader's position does not
+ * move.
+ */
 export class Table {
-  /** `corrected` adds what was measured before the correction, where points have it. */
+  /** `corrected` adds a column with the uncorrected values. */
   constructor({ corrected = false } = {}) {
     this.corrected = corrected;
     this.revision = -1;
     this.appended = 0;
     this.rows = element('tbody');
     this.caption = element('caption', { class: 'unseen' });
-    const heads = ['Time', 'Measured', ...(corrected ? ['Uncorrected'] : []), 'Had been forecast', 'Interval', 'Method'];
+    const heads = ['Time', 'Measured', ...(corrected ? ['Uncorrected'] : []), 'Forecast', 'Interval', 'Method'];
     this.root = element(
       'div',
       { class: 'table', tabindex: '0', role: 'region' },
@@ -26,7 +29,7 @@ export class Table {
     );
   }
 
-  /** Says what the table holds. */
+  /** Sets the caption and the accessible name. */
   name(caption) {
     setText(this.caption, caption);
     setAttribute(this.root, 'aria-label', caption);

@@ -1,6 +1,6 @@
-// Light or dark: what the system prefers, unless the reader chose.
+// Light or dark theme: the system's, unless the reader selects one.
 
-/** Follows the reader's choice; calls `changed` after every change. */
+/** Applies the reader's theme; calls `changed` after every change. */
 export function followTheme(button, changed) {
   const system = matchMedia('(prefers-color-scheme: dark)');
   let chosen = readChoice();
@@ -26,7 +26,8 @@ function readChoice() {
     const choice = localStorage.getItem(KEY);
     return choice === 'dark' || choice === 'light' ? choice : null;
   } catch {
-    return null; // Storage may be forbidden; then the choice lasts as long as the page.
+    // Storage may be forbidden; then the choice lasts as long as the page.
+    return null;
   }
 }
 
@@ -34,7 +35,7 @@ function writeChoice(choice) {
   try {
     localStorage.setItem(KEY, choice);
   } catch {
-    // As above.
+    // Storage may be forbidden.
   }
 }
 

@@ -1,17 +1,20 @@
-// From a series' points to what a graph draws: columns, gaps and the range of the paper. Pure.
+// Converts a series' points to what a graph draws: columns, gaps and the range of its axis. Pure.
 import { scaleFor } from './format.js';
 import { hasFailed } from './store.js';
 
 /**
- * The columns of a graph, in a scale that suits them.
+ * Columns of a graph, in a scale that suits them.
  *
- * `columns` are `[time_s, upper, lower, forecast, measured]`; a failure, a forecast never issued and
- * a hole in time are `null`, which the graph leaves empty. `failures` are the times of failures.
- * A point that says `gap` comes after a pause that was no failure; with `gaps` 'told' there are no others:
- * a reader who changes the period makes no gap, and decimated points are not evenly apart. Times ascend, as the graph needs them: where a clock was set back, what it had labelled later
- * gives way to what came after, and a gap shows the place. `has_values` says whether the paper's
- * range comes from values; without any it has no numbers to show. `has_ahead` says whether the margin
- * is for the next forecast.
+ * `columns` are `[time_s, upper, lower, forecast, measured]`. `null` stands for a failure, a
+ * missing forecast or a gap in time; the graph leaves it empty. `failures` are the times of
+ * failures. A point with `gap` comes after a pause that was not a failure. With `gaps` = 'told'
+ * there are no other gaps, because a changed period makes no gap and decimated points are not
+ * evenly spaced.
+ *
+ * Times ascend, as the graph needs them. If a clock was set back, points with later labels are
+ * removed, and a gap marks the position. `has_values` says whether the axis range comes from
+ * values; without values the axis has no labels. `has_ahead` says whether the margin is for the
+ * next forecast.
  */
 export function traceOf(points, next, unit, points_shown, gaps = 'guessed') {
   const shown = points.slice(-points_shown);
@@ -52,7 +55,10 @@ export function traceOf(points, next, unit, points_shown, gaps = 'guessed') {
   return { columns, failures, ahead, has_ahead: true, scale, has_values, range: rangeOf(columns, ahead, unit, scale) };
 }
 
-/** One part of a trace, `measured` or `forecast`, on the same paper: for two graphs in place of one. */
+/**
+ * One part of a trace, `measured` or `forecast`, with the same range: for two graphs instead of
+ * one.
+ */
 export function partOf(trace, part) {
   const [times, upper, lower, forecast, measured] = trace.columns;
   const none = times.map(() => null);
@@ -62,11 +68,11 @@ export function partOf(trace, part) {
 }
 
 /**
- * The range of the paper, `[low, high]` in the trace's scale.
+ * Range of the value axis, `[low, high]` in the trace's scale.
  *
- * Measured values and the forecast ahead decide. Rare outliers beyond `OUTLIER_SPREADS` times the
- * spread of the rest are left off the paper (the graph marks them at its edge), so that one
- * stalled exchange does not flatten the hour around it.
+ * It contains the measured values and the next forecast. Rare outliers beyond `OUTLIER_SPREADS`
+ * times the spread of the rest are left out (the graph marks them at its edge), so that one stalled
+ * exchange does not flatten the hour around it.
  */
 export function rangeOf(columns, ahead, unit, scale) {
   const values = [...columns[3], ...columns[4], ahead?.value, ahead?.lower, ahead?.upper]
@@ -83,18 +89,19 @@ export function rangeOf(columns, ahead, unit, scale) {
   const spread = between(low, high) || Math.abs(high) * 0.1 || 1;
   const floor = 0 <= values[0] ? 0 : -Infinity;
   const ceiling = unit === 'ratio' ? scale.factor : Infinity;
-  // Near enough to zero, zero belongs on the paper: then heights can be compared.
+  // If the lowest value is near zero, the axis begins at zero, so that heights can be compared.
   low = floor === 0 && low < 0.4 * high ? 0 : Math.max(floor, low - PADDING * spread);
   high = Math.min(Math.max(ceiling, values.at(-1)), high + PADDING * spread);
   return [low, low < high ? high : low + 1];
 }
 
-/** The usual time from one point to the next, in seconds; infinite when there are fewer than two. */
+/** Usual time between two points, in seconds; infinite if there are fewer than two points. */
 export function typicalStep(points) {
   const steps = [];
   for (let i = 1; i < points.length; i += 1) {
     const step = points[i].time_s - points[i - 1].time_s;
-    if (0 <= step) steps.push(step); // Less is a clock that was set back.
+    // A negative step is a clock that was set back.
+    if (0 <= step) steps.push(step);
   }
   steps.sort((a, b) => a - b);
   return steps.length === 0 ? Infinity : quantile(steps, 0.5) || Infinity;
@@ -113,7 +120,7 @@ function pushRow(columns, ...row) {
   row.forEach((value, i) => columns[i].push(value));
 }
 
-/** The distance of two values; 0 where only rounding tells them apart. */
+/** Distance of two values; 0 if only rounding differs. */
 function between(low, high) {
   return high - low <= ROUNDING * Math.abs(high) ? 0 : high - low;
 }
@@ -124,9 +131,10 @@ function quantile(sorted, share) {
 
 // A blend of equal forecasts differs from them in the last digits.
 const ROUNDING = 1e-9;
-// Probes run with jitter and failures take their deadline; four usual steps without any record is a hole.
+// Probes run with jitter, and failures take until their deadline; four usual steps without a record
+// are a gap.
 const HOLE_STEPS = 4;
-// Wide enough that level shifts and bursts stay on the paper; only lone spikes leave it.
+// Wide enough that level shifts and bursts stay on the axis; only single spikes leave it.
 const OUTLIER_SPREADS = 4;
-// Room above and below the trace, as a share of its spread.
+// Space above and below the trace, as a share of its spread.
 const PADDING = 0.1;

@@ -1,4 +1,5 @@
-// What the station measures, or one pair of the mesh: the plate, groups of cards, filter, and what is said when there is nothing to show.
+// What the station measures, or one pair of the mesh: header, groups of cards, filter, and the text
+// shown when there is nothing to show.
 import { Card } from './card.js';
 import { element, setText } from './dom.js';
 import { Drawing } from './drawing.js';
@@ -7,7 +8,7 @@ import { matches } from './store.js';
 
 /** The part of the page that shows a station's store. It draws only what changed and is in view. */
 export class View {
-  /** `seen(key)` is called when a card in view is drawn: its history may be wanted. */
+  /** Calls `seen(key)` when a card in view is drawn, so that its history can be read. */
   constructor(store, { seen, retry }) {
     this.store = store;
     this.seen = seen;
@@ -22,7 +23,7 @@ export class View {
     setInterval(() => this.#tick(), 1000);
   }
 
-  /** Shows which station this is. */
+  /** Shows name, version and uptime of the station. */
   setStation(station) {
     this.station = station;
     this.started_ms = Date.now() - station.uptime_s * 1000;
@@ -30,7 +31,8 @@ export class View {
     this.#nameSource();
     setText(this.parts.way_held, station.host);
     setText(this.parts.version, station.version);
-    const refusing = station.refusing ?? []; // An older station does not say.
+    // Older stations do not report it.
+    const refusing = station.refusing ?? [];
     this.parts.refusing.hidden = refusing.length === 0;
     setText(this.parts.refused, refusing.join('; '));
     document.title = `${station.host} · Barograph`;
@@ -47,41 +49,42 @@ export class View {
     setText(
       this.parts.trouble_text,
       state === 'polling'
-        ? 'The station answers, but gives no live stream. What you see is from its last answer.'
-        : 'The station does not answer. What you see is what it said last.',
+        ? 'The station answers, but without a live stream. Showing data from its last answer.'
+        : 'The station does not answer. Showing last known data.',
     );
     this.#tick();
     this.#showEmpty();
   }
 
-  /** Asks for groups and cards that agree with the store's series, and for all to be drawn. */
+  /** Requests groups and cards that match the store's series, and draws all of them. */
   arrange() {
     this.disordered = true;
     this.drawing.ask();
   }
 
-  /** Asks for a series to be drawn in the next frame. */
+  /** Requests that a series is drawn in the next frame. */
   redraw(key) {
-    this.disordered ||= !this.cards.has(key); // A series nobody knew has a place to find first.
+    // A new series needs a position first.
+    this.disordered ||= !this.cards.has(key);
     this.drawing.ask(key);
   }
 
-  /** Asks for every series to be drawn. */
+  /** Requests that every series is drawn. */
   redrawAll() {
     this.drawing.ask(...this.cards.keys());
   }
 
-  /** Shows only the groups of one pair; `null` = of all. */
+  /** Shows only the groups of one pair; `null` = all groups. */
   choose(pair) {
     this.choice = pair;
     this.#nameSource();
     this.arrange();
     const part = this.parts.groups.parentElement;
-    // Far enough up that a graph is seen, and not at all where one is already.
+    // Scrolls up far enough to show a graph, unless one is in view already.
     if (pair && 0.6 * window.innerHeight < part.getBoundingClientRect().top) part.scrollIntoView({ block: 'start' });
   }
 
-  // A pair that was chosen in the grid may be another station's.
+  // A pair that was selected in the grid may be another station's.
   #nameSource() {
     setText(this.parts.held_by, this.choice?.source ?? this.station?.host ?? 'the station');
   }
@@ -143,7 +146,7 @@ export class View {
       this.sections.set(group.id, { root: element('section', { class: 'group', 'aria-labelledby': id }, heading, cards), cards, relation });
     }
     const section = this.sections.get(group.id);
-    // The first points may come before the station has told its name.
+    // The first points may come before the station has reported its name.
     const from = group.source === this.station?.host ? 'target' : `${group.source} to`;
     setText(section.relation, group.own ? 'this host' : from);
     return section;
@@ -177,25 +180,26 @@ export class View {
       root.style.setProperty('--cards', count);
     }
     const total = this.cards.size;
-    const more = this.store.left_out ? `, ${this.store.left_out} more only through the API` : '';
+    const more = this.store.left_out ? `, ${this.store.left_out} more through the API only` : '';
     setText(this.parts.tally, `${shown === total ? total : `${shown} of ${total}`} series${more}`);
     this.#showEmpty();
   }
 
   #showEmpty() {
-    if (this.disordered) return; // The next frame knows better.
+    // The next frame arranges the cards first.
+    if (this.disordered) return;
     const total = this.cards.size;
     const hidden = 0 < total && [...this.cards.values()].some((card) => !card.root.hidden);
     this.parts.empty.hidden = hidden;
     setText(
       this.parts.empty,
       0 < total
-        ? 'No series has these words.'
+        ? 'No series matches this filter. Change or clear the filter.'
         : this.connection === 'live' || this.connection === 'polling'
-          ? 'No measurements yet… The first ones come within a minute.'
+          ? 'No measurements yet. The first ones arrive within a minute.'
           : this.connection === 'reconnecting'
-            ? 'Nothing to show until the station answers.'
-            : 'Asking the station…',
+            ? 'No data until the station answers.'
+            : 'Waiting for the station…',
     );
   }
 

@@ -133,7 +133,7 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
       await eventually(page, page.locator('#tally'), /^1 of \d+ series$/);
       await inked(cardOf(page, 'rtt', 'host-042.example.org:7311'));
       await page.getByLabel('Filter').fill('nothing like it');
-      await eventually(page, page.locator('#empty'), /^No series has these words/);
+      await eventually(page, page.locator('#empty'), /^No series matches this filter/);
     });
   });
 
@@ -175,7 +175,8 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
       await eventually(page, page.locator('#tally'), /^[1-9]\d* series$/);
       await until(async () => (await blank()).length === 0).catch(async () => assert.deepEqual(await blank(), []));
       for (const width of [560, 1000]) {
-        // No event of a print comes with this, and no script is waited for: only what is drawn and its style count.
+        // This print has no event, and no script runs for it: only what is drawn and the style
+        // sheet count.
         await page.emulateMedia({ media: 'print' });
         await page.setViewportSize({ width, height: 900 });
         assert.deepEqual(await blank(), [], `${width} px of paper`);

@@ -45,8 +45,8 @@ test('gaps, and what was missed', () => {
 });
 
 test('troubles are sentences', () => {
-  assert.match(troubleWords({ state: 'offline', message: '' }), /^The browser has no network\./);
-  assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer', next_due_s: 5 }), 'vm does not answer. The next attempt comes by itself.');
+  assert.match(troubleWords({ state: 'offline', message: '' }), /^The browser is offline\./);
+  assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer', next_due_s: 5 }), 'vm does not answer. Retrying automatically.');
   assert.equal(troubleWords({ state: 'unreachable', message: 'the worker failed' }), 'The worker failed.', 'none comes');
   assert.match(troubleWords({ state: 'waiting', message: 'vm declines', next_due_s: 5 }), /^vm declines\. /);
   assert.equal(troubleWords({ state: 'waiting', message: 'offline', next_due_s: 5 }), '');
@@ -70,8 +70,8 @@ test('why a browser does not measure is a sentence', () => {
   const able = { Worker: class {}, WebSocket: class {}, WebAssembly: {} };
   assert.equal(whyNot({ host: 'vm', echo: { keeps: false } }, able), null);
   assert.equal(whyNot(null, able), null, 'a station that did not answer may answer later');
-  assert.match(whyNot({ host: 'vm' }, able), /^vm does not offer/);
-  assert.match(whyNot({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\.$/);
+  assert.match(whyNot({ host: 'vm' }, able), /^vm does not allow browser measurements\. .*echo\.enabled = true/);
+  assert.match(whyNot({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\. Use a current browser\.$/);
 });
 
 test('what an hour costs follows the settings at once', () => {

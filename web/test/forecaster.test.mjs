@@ -1,4 +1,5 @@
-// The WebAssembly forecaster against the native one: every forecast, error and interval, to the bit.
+// Compares the WebAssembly forecaster with the native one: every forecast, error and interval, to
+// the bit.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -78,7 +79,7 @@ async function assertEqual(file, kind) {
     if (0 < index) {
       const { mean, median, lower, upper } = one.forecast(0.9, time);
       const row = rows[index - 1];
-      // An error of which nothing was scored is 0 on the command line.
+      // The command line prints 0 for an error without any scored forecast.
       const ours = [mean.value, mean.mse ?? 0, median.value, median.mae ?? 0, lower, upper];
       const theirs = [row.mse_forecast, row.mse_error, row.mae_forecast, row.mae_error, row.lower, row.upper];
       for (const [i, number] of ours.entries()) {
@@ -90,14 +91,18 @@ async function assertEqual(file, kind) {
     assert.ok(one.update(value, time));
   }
   assert.ok(compared === samples.length - 1 && 0 < compared && rows.length === compared);
-  // All that the page shows of a forecast, after the last value: sums over every step before.
+  // All figures of a forecast that the page shows, after the last value: they are sums over every
+  // step before.
   const last = await run(barograph, ['forecast', file, '--json', '--interval', '0.9', ...preset]);
   const { count, level, mean, median, lower, upper } = JSON.parse(last.stdout);
   assert.deepStrictEqual(one.forecast(0.9), { count, level, mean, median, lower, upper }, `${file}, ${kind}`);
   one.free();
 }
 
-/** Heavy tails, level shifts, plateaus and outliers, from a linear congruential generator (Knuth's MMIX). */
+/**
+ * Heavy tails, level shifts, plateaus and outliers, from a linear congruential generator (Knuth's
+ * MMIX).
+ */
 function inventedSeries(count) {
   let state = 1n;
   const chance = () => {

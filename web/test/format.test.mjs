@@ -14,7 +14,7 @@ import {
   refusedWords,
 } from '../src/format.js';
 
-// Narrow no-break spaces read as plain ones here.
+// Narrow no-break spaces are shown as plain ones here.
 const plain = (text) => text.replaceAll('\u202f', ' ');
 
 test('values come in the unit people use', () => {

@@ -1,4 +1,5 @@
-// The communicator in virtual time, against a station that comes and goes; and the page's side of it.
+// The communicator in virtual time, against a station that comes and goes; and the page's side of
+// it.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Here } from '../src/here.js';
@@ -421,7 +422,7 @@ describe('addresses', () => {
     const page = at('https://station.example/');
     assert.equal(obstacle('https://other.example', page), null);
     assert.equal(obstacle('http://station.example/', at('http://station.example/x')), null);
-    assert.match(obstacle('http://other.example:10132', page).reason, /cannot open plain connections.*http:\/\/other\.example:10132\//);
+    assert.match(obstacle('http://other.example:10132', page).reason, /cannot open plain http connections.*http:\/\/other\.example:10132\//);
     assert.equal(obstacle('http://other.example', page).blocks, true);
     assert.equal(obstacle('what is this', page).blocks, true);
     assert.equal(obstacle('other.example', page), null, 'the scheme of the page unless one is given');
@@ -608,7 +609,7 @@ describe('window.barograph', () => {
   });
 });
 
-/** A communicator in a world of its own, with the settings and the station given. */
+/** A communicator in a world of its own, with the given settings and station. */
 function begin(settings = {}, station = {}) {
   const world = withSessions(new FakeWorld(station));
   const points = [];
@@ -654,7 +655,10 @@ async function page(stored = {}, station = {}, storage = memory(stored), { worke
   return { here, world, window, storage, workers };
 }
 
-/** Waits until it connects, or says that it is something else than `not`: compiling the forecaster takes real time, but none of the world's. */
+/**
+ * Waits until the page connects, or its state is other than `not`. Compiling the forecaster takes
+ * real time, but no time of the world.
+ */
 async function shown(here, world, not = null) {
   const isWaiting = () => (here.status?.state ?? null) === not && world.sockets.length === 0;
   for (let turns = 0; isWaiting() && turns < 1_000_000; turns += 1) await world.advance(0);

@@ -1,4 +1,4 @@
-// The points of a series: bounded, thinned out, and as files.
+// Points of a series: bounded, decimated, and as files.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { describe, test } from 'node:test';
@@ -75,7 +75,7 @@ describe('the files', () => {
     history.add({ time_s: 40, error: 'reset' });
     history.add({ time_s: 30.5, value: 7 }); // The clock was set back.
     const text = toValuesCsv(history);
-    assert.match(text, /# left out: 1 failures, 0 rates that had not settled, 9 times that came again, 10 older points\ntime_s,rtt\n/);
+    assert.match(text, /# left out: 1 failures, 0 rates that had not settled, 9 points before a clock was set back, 10 older points\ntime_s,rtt\n/);
     const json = execFileSync(BAROGRAPH, ['forecast', '-', '--steps', '--json'], { input: text, encoding: 'utf8' });
     const rows = json.trimEnd().split('\n').map((line) => JSON.parse(line));
     assert.deepEqual([rows.length, rows.at(-1).time_s, rows.at(-1).value], [21, 30.5, 7], 'all but the first have a forecast');

@@ -1,4 +1,4 @@
-// The grid of all pairs in a real browser, against a mock station that knows a mesh.
+// The grid of all pairs in a real browser, against a mock station of a mesh.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
@@ -26,7 +26,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     await withPage(browser, { mock: { mesh: 3, part: null } }, async ({ page, mock }) => {
       await cellOf(page, 'aneroid', 'cirrus').waitFor();
       await until(() => mock.requests.includes('/v1/mesh'));
-      mock.lag(1); // All is read again, and peers would be after the series.
+      mock.lag(1); // The page reads everything again; it would read peers after the series.
       await until(() => 1 < mock.requests.filter((path) => path === '/v1/mesh').length);
       assert.ok(!mock.requests.some((path) => path.startsWith('/v1/peers')));
     });
@@ -62,7 +62,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
   test('a mesh that can be read and not written says so until it is written again', async () => {
     const part = { role: 'archive', engine: 'nats', directory: { connected: false, read_only_s: 75, error: 'no quorum' } };
     await withPage(browser, { mock: { mesh: 3, part } }, async ({ page, mock, complaints }) => {
-      await eventually(page, page.locator('#mesh_read_only'), /no writes for 1.min \(no quorum\)/);
+      await eventually(page, page.locator('#mesh_read_only'), /read-only for 1.min \(no quorum\)/);
       mock.part = { ...mock.part, directory: { connected: true } };
       mock.lag(1);
       await until(() => page.locator('#mesh_read_only').isHidden());
@@ -102,8 +102,8 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
       await eventually(page, cellOf(page, 'foehn', 'cirrus'), /^✕ timeout|^✕ .*/);
       assert.equal(await page.getByRole('columnheader', { name: 'gateway' }).count(), 0, 'no station');
       await cell.click();
-      await eventually(page, page.locator('#mesh_chosen'), /cirrus → foehn \(its graphs are on the page above\)/);
-      // What the mesh has no more goes.
+      await eventually(page, page.locator('#mesh_chosen'), /cirrus → foehn \(for its graphs, open the page linked above\)/);
+      // The grid removes what the mesh no longer has.
       mock.others = mock.others.filter(({ target }) => target !== 'foehn');
       mock.lag(1);
       await until(async () => (await cell.count()) === 0);
@@ -253,7 +253,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     await withPage(browser, { mock: { mesh: 100, warm: 3 } }, async ({ page }) => {
       await eventually(page, page.locator('#mesh_tally'), /^rows 1 to 10 of 100$/);
       assert.equal(await page.locator('#mesh_box td').count(), 1000);
-      await page.locator('#mesh_pages').getByRole('button', { name: 'Rows after these' }).click();
+      await page.locator('#mesh_pages').getByRole('button', { name: 'Next rows' }).click();
       await eventually(page, page.locator('#mesh_tally'), /^rows 11 to 20 of 100$/);
       await page.getByRole('searchbox', { name: 'From' }).fill('station-099');
       await page.getByRole('searchbox', { name: 'To' }).fill('station-098');

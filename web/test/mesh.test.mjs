@@ -85,8 +85,8 @@ test('only a member points to another station, and only by HTTP', () => {
 
 test('a mesh that can be read and not written says so', () => {
   for (const part of [null, {}, { directory: { connected: true } }, { directory: { read_only_s: null } }]) assert.equal(readOnlyWords(part), null);
-  assert.match(readOnlyWords({ directory: { connected: false, read_only_s: 130, error: 'no quorum' } }), /no writes for 2\u202fmin \(no quorum\): .*none is lost/);
-  assert.match(readOnlyWords({ directory: { connected: true, read_only_s: 12 } }), /for 10\u202fs: /);
+  assert.match(readOnlyWords({ directory: { connected: false, read_only_s: 130, error: 'no quorum' } }), /read-only for 2\u202fmin \(no quorum\)\. .*no station is marked as lost/);
+  assert.match(readOnlyWords({ directory: { connected: true, read_only_s: 12 } }), /for 10\u202fs\. /);
 });
 
 test('of a hundred stations every pair is on some page, and no page has too many cells', () => {

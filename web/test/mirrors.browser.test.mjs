@@ -1,4 +1,5 @@
-// Mirrors compared in a real browser: on the station's page, embedded in another site, and with real stations.
+// Mirrors compared in a real browser: on the station's page, embedded in another site, and with
+// real stations.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
@@ -7,7 +8,8 @@ import { BAROGRAPH, hasStation, startStation } from '../testkit/station.mjs';
 
 const WAIT_MS_MAX = 60_000;
 const MEBIBYTE = 2 ** 20;
-// Of real servers the order is tested, not how sure the page is: that depends on how busy this computer is, and is tested in virtual time.
+// For real servers only the order is tested. How sure the page is depends on how busy this computer
+// is, and is tested in virtual time.
 const MEASURED = /is fastest|Too close to call/;
 
 if (!hasChromium) console.log(`SKIPPED: browser tests of mirrors, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
@@ -38,7 +40,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
         assert.match(rows[1], new RegExp(`^=?1\\s+${host(mirrors.fast)}`));
         assert.match(rows[2], new RegExp(`^(2|=1)\\s+${host(mirrors.slow)}`));
         const failed = rows.slice(3).join('\n');
-        assert.match(failed, new RegExp(`${host(mirrors.closed)}.*\\s+could not be reached, or does not allow measuring from other pages`));
+        assert.match(failed, new RegExp(`${host(mirrors.closed)}.*\\s+could not be reached, or does not allow measurements from other pages`));
         assert.match(failed, new RegExp(`${host(mirrors.hung)}.*\\s+took more than 6 s`));
         assert.match(failed, new RegExp(`${host(mirrors.gone)}.*\\s+answered with status 404`));
         for (const [name, { sent_bytes }] of Object.entries(mirrors)) assert.ok(sent_bytes <= MEBIBYTE, `${name} sent ${sent_bytes} bytes`);
@@ -79,7 +81,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
         await until(async () => !(await page.getByRole('button', { name: 'Cancel' }).isVisible()));
         assert.ok(await page.getByRole('button', { name: 'Compare', exact: true }).last().evaluate((node) => node === node.getRootNode().activeElement), 'the focus is not lost');
         const { requests } = mirrors.slow;
-        // A round trip with the page: whatever it had in hand would have been asked by now.
+        // A round trip with the page: it would have sent any pending request by then.
         await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
         assert.equal(mirrors.slow.requests, requests);
       });
@@ -91,7 +93,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
       await page.goto(`${station.url}/mirrors.html`);
       const cases = [
         ['Size of the file', '700 M', /write MB or MiB/],
-        ['Measure with at most', '1 GiB', /256 KiB to 256 MiB/],
+        ['Measure each mirror with at most', '1 GiB', /256 KiB to 256 MiB/],
       ];
       await page.getByRole('textbox', { name: /^Mirrors/ }).fill('https://a.example/');
       for (const [label, text, message] of cases) {
@@ -125,8 +127,8 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
           await verdict(page, MEASURED);
           const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
           const reason = (mirror) => rows.find((row) => row.includes(host(mirror)));
-          assert.match(reason(mirrors.forbidden), /this page's own Content-Security-Policy does not allow asking it/);
-          assert.match(reason(mirrors.closed), /the site does not allow measuring from other pages/);
+          assert.match(reason(mirrors.forbidden), /this page's own Content-Security-Policy does not allow this address; add it to connect-src/);
+          assert.match(reason(mirrors.closed), /the site does not allow measurements from other pages/);
           assert.equal(mirrors.forbidden.requests, 0);
           assert.equal(await page.getByRole('link', { name: new RegExp(host(mirrors.fast)) }).getAttribute('href'), `${mirrors.fast.url}/pub/file.iso`);
           const own = await page.evaluate(() => getComputedStyle(document.querySelector('p')).color);
@@ -150,13 +152,13 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
         files['/'] = embedding(station, attributes, { script: "'nonce-r4nd0m' 'wasm-unsafe-eval'", connect });
         files['/one'] = embedding(station, attributes, { script: `${station.url}/mirrors.js 'wasm-unsafe-eval'`, connect });
         files['/module'] = embedding(station, `type="module" crossorigin ${attributes}`, { script: "'nonce-r4nd0m' 'wasm-unsafe-eval'", connect });
-        for (const [path, pattern] of Object.entries({ '/': MEASURED, '/one': /No other could/, '/module': MEASURED })) {
+        for (const [path, pattern] of Object.entries({ '/': MEASURED, '/one': /No other mirror could/, '/module': MEASURED })) {
           await withPage(browser, async (page) => {
             await page.goto(`${site.url}${path}`);
             await page.getByRole('button', { name: 'Compare' }).click();
             await verdict(page, pattern);
             const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
-            if (path === '/one') assert.match(rows[1], /what measures stations could not be loaded/);
+            if (path === '/one') assert.match(rows[1], /the script that measures stations could not be loaded/);
           });
         }
       });
@@ -187,7 +189,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
         const ranking = await page.evaluate((list) => window.barographMirrors({ mirrors: list, size_bytes: 1e8, budget_bytes: 2 ** 20, seed: 1 }), addresses(mirrors).split(' '));
         assert.match(ranking.verdict, /^(first|close)$/);
         assert.equal(ranking.mirrors[0].url, `${mirrors.whole.url}/pub/file.iso`, JSON.stringify(ranking));
-        // It is paced: a busy computer makes it slower, nothing makes it faster.
+        // It is paced: a busy computer makes it slower, and nothing makes it faster.
         const { value } = ranking.mirrors[1].goodput;
         assert.ok(0 < value && value < 2 * 1.5e6, `${value} of 1.5e6 bit/s`);
         const told = await page.evaluate((list) => {
@@ -210,7 +212,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
         async (page) => {
           await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', budget: '256 KiB', list: addresses(mirrors) })}`);
           await page.getByRole('button', { name: 'Compare' }).click();
-          await verdict(page, /No other could be measured/);
+          await verdict(page, /No other mirror could be measured/);
           const [wide, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
           assert.ok(wide <= screen, `${wide} px on a screen of ${screen}`);
           assert.equal(await page.getByRole('cell').count(), 6 + 3, 'still a table');
@@ -232,7 +234,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
         await verdict(page, MEASURED);
         const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
         assert.deepEqual(rows.map((row) => row.trim()[0] === '–'), [false, false, true], rows.join('\n'));
-        assert.match(rows[2], new RegExp(`${new URL(urls[2]).host} declines pages of .*echo\\.origins`, 's'));
+        assert.match(rows[2], new RegExp(`${new URL(urls[2]).host} declines measurements from pages of .*echo\\.origins`, 's'));
         assert.deepEqual(complaints.filter((text) => !/CORS|ERR_FAILED|WebSocket/.test(text)), []);
       });
     } finally {
@@ -268,7 +270,10 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent` }, () =
   });
 });
 
-/** In the page: files that come at about `rates` (host to bit/s), and a clock that only they move. */
+/**
+ * Runs in the page: serves files at about `rates` (host to bit/s), with a clock that only they
+ * advance.
+ */
 function serveInVirtualTime(rates) {
   const asks = globalThis.fetch.bind(globalThis);
   let clock_ms = 0;
@@ -294,7 +299,7 @@ function serveInVirtualTime(rates) {
   };
 }
 
-/** A page of another site with the one script tag. */
+/** A page of another site with one script tag. */
 function embedding(station, attributes, { script, connect }) {
   return {
     body: `<!doctype html><meta charset="utf-8"><title>A project</title><link rel="stylesheet" href="data:text/css,p{color:rgb(1,2,3)}"><h1>Downloads</h1><p>Take it.</p><script src="${station.url}/mirrors.js" ${attributes}></script><p>More.</p>`,
@@ -302,7 +307,7 @@ function embedding(station, attributes, { script, connect }) {
   };
 }
 
-/** A station that pages of `origins` may measure, beside its own. */
+/** A station that pages of `origins` may measure, beside its own page. */
 async function consenting(origins) {
   const station = await startStation({ settings: { 'echo.origins': origins.join(',') } });
   return { url: new URL(station.url).origin, end: () => station.end() };

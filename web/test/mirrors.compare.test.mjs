@@ -46,7 +46,7 @@ describe('a download', () => {
     const small = await Download.open('https://a/f', fakeServer({ size: 1000 }));
     await assert.rejects(small.probe(65_536), /too small/);
     const refused = new TypeError('Failed to fetch');
-    assert.match(await explainFailure('https://a/f', refused, { fetch: async () => ({ type: 'opaque' }) }), /does not allow measuring from other pages/);
+    assert.match(await explainFailure('https://a/f', refused, { fetch: async () => ({ type: 'opaque' }) }), /does not allow measurements from other pages/);
     assert.match(await explainFailure('https://a/f', refused, { fetch: async () => Promise.reject(refused) }), /could not be reached/);
     assert.equal(await explainFailure('https://a/f', new Error('answered with status 404')), 'answered with status 404');
   });
@@ -203,7 +203,7 @@ describe('a comparison', () => {
             show(true);
             setImmediate(() => show(false));
           }
-          // Out of view all is slow.
+          // Out of view everything is slow.
           return { parts: [{ bytes, took_s: (page.hidden ? 100 : 1) * (bytes / 1e7) }], rtts_s: [0] };
         }),
     });

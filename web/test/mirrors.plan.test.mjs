@@ -1,4 +1,4 @@
-// The plan of a comparison: budgets, rounds and the ladder, whatever probes do.
+// The plan of a comparison: budgets, rounds and sizes, for any results of probes.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ASKING_BYTES, BUDGET_BYTES, Plan } from '../src/mirrors/plan.js';

@@ -1,4 +1,4 @@
-// Ranking: times from forecasts, order, and when the first may be called.
+// Ranking: times from forecasts, order, and when the first is clearly first.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { Goodput } from '../src/mirrors/goodput.js';
@@ -62,7 +62,7 @@ describe('ranking', () => {
     assert.match(describeVerdict(rank([], 1)), /^No mirror/);
   });
 
-  // What the rule of rank.js was chosen by, on seed 5; here it must hold on another.
+  // The rule of rank.js was chosen on seed 5; here it must hold on another.
   test('a lead is called for good reason', () => {
     const report = [];
     for (const [name, spreads] of Object.entries({ alike: [0.15, 0.15], 'steady and restless': [0.005, 0.15] })) {
@@ -75,14 +75,15 @@ describe('ranking', () => {
     console.log(report.join('\n'));
   });
 
-  // A fifth of one mirror's probes have a fifth of the rate: its downloads take 1.8 times as long as its usual probe says.
+  // A fifth of one mirror's probes have a fifth of the rate: its downloads take 1.8 times as long
+  // as its usual probe suggests.
   test('a mirror that stalls is not called the faster one for its good moments', () => {
     const ratios = [];
     const tally = contest(
       23,
       (normal, random) => [
         () => Math.exp(0.05 * normal()) * (random() < 0.2 ? 0.2 : 1),
-        // As fast in the mean: the lead is the other's as often as not.
+        // Equally fast in the mean: each mirror has the lead in half of the cases.
         () => Math.exp(0.05 * normal()) / 1.8,
       ],
       ({ mirrors, truth }) => {
@@ -103,7 +104,7 @@ describe('ranking', () => {
     let called = 0;
     let wrong = 0;
     for (let run = 0; run < runs; run += 1) {
-      // One is ahead by nothing, a little, or much, and which it is changes.
+      // One mirror is ahead by nothing, a little, or much, and it is another one in each run.
       const ahead = [1, 1.05, 1.2, 1.5][run % 4];
       const rates = Array.from({ length: 10 }, (_, index) => () => (index === run % 10 ? ahead : 1) * 1e8 * Math.exp(0.15 * normal()));
       const { verdict, mirrors } = rank(rates.map((rate, index) => probed(`https://${index}/`, rate)), 1e9);
@@ -119,8 +120,9 @@ describe('ranking', () => {
 });
 
 /**
- * A thousand pairs of mirrors, the second of which is slower by nothing, a little, or much, in turn. `make(normal, random)` gives
- * what each one's rate is multiplied by, probe by probe. Gives how often each rule calls a lead, and a wrong one.
+ * Runs a thousand pairs of mirrors. The second is slower by nothing, a little, or much, in turn.
+ * `make(normal, random)` returns the factor of each mirror's rate, probe by probe. Returns how
+ * often each rule calls a lead, and a wrong one.
  */
 function contest(seed, make, see = () => {}) {
   const rules = { ours: null, each: (a, b) => within(a.time_s, b) && within(b.time_s, a), overlap: (a, b) => a.lower_s <= b.upper_s && b.lower_s <= a.upper_s };
@@ -145,7 +147,7 @@ function contest(seed, make, see = () => {}) {
   return tally;
 }
 
-/** Truth: the seconds that 1 GB takes at the rates of the next 400 probes. */
+/** True time (s) of 1 GB at the rates of the next 400 probes. */
 function truthOf(rate) {
   let sum_s = 0;
   for (let probe = 0; probe < 400; probe += 1) sum_s += 8e9 / 400 / rate();
@@ -160,7 +162,7 @@ function inWords(tally) {
   return Object.entries(tally).map(([rule, { called, wrong }]) => `${rule}: called ${percent(called)}, wrongly ${percent(wrong)}`).join('; ');
 }
 
-/** What fifteen probes make of a mirror: as many as the usual budget gives. */
+/** Forecast of a mirror after fifteen probes: as many as the usual budget gives. */
 function probed(url, rate) {
   const one = new Goodput(battery);
   for (let probe = 0; probe < 15; probe += 1) one.update(rate());
@@ -177,6 +179,6 @@ function percent(share) {
   return `${(100 * share).toFixed(1)} %`;
 }
 
-// What docs/mirrors.md says of the rule.
+// Bounds that docs/guide/mirrors.md states.
 const WRONG_MAX = 0.01;
 const STALLING_WRONG_MAX = 0.05;

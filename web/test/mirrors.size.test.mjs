@@ -15,10 +15,10 @@ describe('sizes', () => {
       '': /number and a unit/,
       'big': /number and a unit/,
       '-1 MB': /number and a unit/,
-      '1e9': /number and a unit|no unit/,
+      '1e9': /number and a unit|not a unit/,
       '1,5 GB': /number and a unit/,
-      '700 M': /“M” is no unit of size: write MB or MiB/,
-      '700 Mbit': /no unit of size/,
+      '700 M': /“M” is not a unit of size: write MB or MiB/,
+      '700 Mbit': /not a unit of size/,
       '0': /at least 1 byte/,
       '0.1 B': /at least 1 byte/,
       '1001 TB': /at most/,
@@ -57,14 +57,14 @@ describe('lists of mirrors', () => {
 
   test('what is known to fail is said before trying', () => {
     const refusal = (url, secure) => parseMirrors([url], { secure })[0].refusal;
-    assert.match(refusal('http://a.example/', true), /by https cannot measure/);
-    assert.match(refusal('ws://a.example/', true), /by https cannot measure/);
+    assert.match(refusal('http://a.example/', true), /https page cannot measure http/);
+    assert.match(refusal('ws://a.example/', true), /https page cannot measure http/);
     for (const own of ['http://localhost:1/', 'http://127.0.0.1:1/', 'http://[::1]:1/f']) assert.equal(refusal(own, true), null);
     assert.equal(refusal('http://a.example/', false), null);
     assert.match(refusal('ftp://a.example/f', false), /only http/);
     assert.match(refusal('javascript://a/%0aalert(1)', false), /only http/);
     assert.match(refusal('https://me:secret@a.example/', false), /password/);
-    assert.match(refusal('http://[', false), /no address/);
+    assert.match(refusal('http://[', false), /not an address/);
     assert.match(refusal(`https://a.example/${'x'.repeat(3000)}`, false), /too long/);
   });
 

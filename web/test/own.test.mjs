@@ -1,4 +1,4 @@
-// The built page in a real browser: what it measures itself, with a communicator of invented weather.
+// The built page in a real browser: its own measurements, from a communicator with invented values.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
@@ -37,7 +37,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
   test('the paper follows the points, from the first on', async () => {
     await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
       const card = cardOf(page, 'Goodput');
-      await eventually(page, page.locator('#own_state'), /^measuring/); // Now it listens.
+      await eventually(page, page.locator('#own_state'), /^measuring/); // Now the page listens.
       for (let i = 0; i < 5; i += 1) await tell(page, 'put', 'goodput', { value: 7e6 + i }, 1.7e9 + i);
       await eventually(page, cell(page, 'goodput', 'count'), /^5$/);
       await inked(card, ['--measured']);
@@ -199,8 +199,8 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'rtt', 'count'), /\d/);
       for (const [button, name, start] of [
-        ['Download what was measured as CSV', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.csv$/, 'quantity,time_s'],
-        ['Download what was measured as JSON', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.json$/, '{"series":[{"source"'],
+        ['Download measurements as CSV', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.csv$/, 'quantity,time_s'],
+        ['Download measurements as JSON', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.json$/, '{"series":[{"source"'],
       ]) {
         const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: button }).click()]);
         assert.match(download.suggestedFilename(), name);
@@ -216,7 +216,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
       await tell(page, 'put', 'goodput', { value: 20e6 });
       await eventually(page, card.locator('caption'), /^Goodput, this browser to aneroid: the last 512 points at most$/);
       await eventually(page, card.locator('tbody tr').first(), /20\.0\u202fMbit\/s18\.6\u202fMbit\/s/);
-      assert.deepEqual(await card.locator('thead th').allTextContents(), ['Time', 'Measured', 'Uncorrected', 'Had been forecast', 'Interval', 'Method']);
+      assert.deepEqual(await card.locator('thead th').allTextContents(), ['Time', 'Measured', 'Uncorrected', 'Forecast', 'Interval', 'Method']);
       assert.equal(await card.locator('tbody tr').count(), 81);
     });
   });
@@ -271,7 +271,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
 
   test('nothing is shared unless the reader agrees, and only where the station keeps it', async () => {
     await withPage(browser, OWN, async ({ page }) => {
-      const share = page.getByRole('checkbox', { name: /^Let aneroid keep/ });
+      const share = page.getByRole('checkbox', { name: /^Store this page’s measurements on aneroid/ });
       assert.equal(await share.isChecked(), false);
       await share.check();
       assert.deepEqual(await calls(page), [['share', true]]);
@@ -283,13 +283,13 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
   test('window.barograph is there at once, and says why where it cannot measure', async () => {
     await withPage(browser, {}, async ({ page }) => {
       const said = await page.evaluate(() => globalThis.barograph.measureNow().then(() => 'measured', (error) => error.message));
-      assert.match(said, /^aneroid does not offer measurements to browsers/);
+      assert.match(said, /^aneroid does not allow browser measurements/);
     });
   });
 
   test('where the station gives no echo, that is said, and its own series are there', async () => {
     await withPage(browser, {}, async ({ page, complaints }) => {
-      await eventually(page, page.locator('#own_unable'), /^aneroid does not offer/);
+      await eventually(page, page.locator('#own_unable'), /^aneroid does not allow/);
       assert.ok(!(await page.locator('#own_body').isVisible()));
       await inked(page.locator('#held article').first());
       assert.deepEqual(complaints, []);
@@ -350,7 +350,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
   });
 });
 
-/** What the page's own modules ask of a communicator, by their text. */
+/** Members of the communicator that the page's own modules use, found in their text. */
 async function askedOfHere() {
   const texts = await Promise.all(['own', 'controls'].map((name) => readFile(new URL(`../src/${name}.js`, import.meta.url), 'utf8')));
   return [...new Set(texts.flatMap((text) => [...text.matchAll(/\bhere\??\.([a-z]\w*)/gi)].map(([, name]) => name)))].filter((name) => name !== 'js');
@@ -360,7 +360,7 @@ function cardOf(page, title) {
   return page.locator('.card.own').filter({ has: page.getByRole('heading', { name: title, exact: true, includeHidden: true }) });
 }
 
-/** How many pixels in the middle of a card's graph have the ink of measured points. */
+/** Number of pixels in the middle of a card's graph with the colour of measured points. */
 function inkInTheMiddle(card) {
   return card.locator('canvas').evaluate((canvas) => {
     const ink = getComputedStyle(canvas).getPropertyValue('--measured').trim();
@@ -377,17 +377,17 @@ function cell(page, quantity, kind) {
   return page.locator(`.console [data-quantity="${quantity}"] .${kind}`);
 }
 
-/** Calls a method of the communicator that is not one. */
+/** Calls a method of the fake communicator. */
 function tell(page, method, ...given) {
   return page.evaluate(({ method, given }) => globalThis.barograph[method](...given), { method, given });
 }
 
-/** What the page asked of the communicator. */
+/** Calls that the page has made to the communicator. */
 function calls(page) {
   return page.evaluate(() => globalThis.barograph.calls);
 }
 
-/** The controls, images and regions that a screen reader would have no name for. */
+/** Controls, images and regions without an accessible name. */
 async function nameless(page) {
   const session = await page.context().newCDPSession(page);
   const { nodes } = await session.send('Accessibility.getFullAXTree');

@@ -1,4 +1,5 @@
-// What is reported of what was timed: the cases of crates/probe/src/reduce.rs, and those of a coarse clock.
+// Reduction of timed exchanges: the cases of crates/probe/src/reduce.rs, and those of a coarse
+// clock.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { seeded } from '../testkit/weather.mjs';
@@ -30,12 +31,12 @@ test('no forecast makes a rate that the link does not have', () => {
   const random = seeded(8);
   for (let i = 0; i < 20_000; i += 1) {
     const [bit_s, rtt_s, bytes] = [1e4 * 1e6 ** random(), 1e-5 * 1e5 ** random(), 1 + Math.floor(2 ** (24 * random()))];
-    // What is not the link's only adds to the time.
+    // Delays outside the link only add to the time.
     const elapsed_s = rtt_s + (bytes * 8) / bit_s + (random() < 0.5 ? 0 : random());
     const forecast_s = elapsed_s * 2 * random();
     const { raw, corrected } = goodput(bytes, elapsed_s, { forecast_s, least_s: rtt_s });
     assert.ok(raw <= corrected && corrected <= bit_s * (1 + 1e-9), `${corrected} bit/s of ${bytes} bytes on ${bit_s} bit/s, ${rtt_s} s, forecast ${forecast_s} s`);
-    // Whatever is believed to be the least.
+    // Whatever the assumed least round trip.
     const doubtful = goodput(bytes, elapsed_s, { forecast_s, least_s: 2 * random() * elapsed_s });
     assert.ok(doubtful.corrected <= 2 * doubtful.raw, `${doubtful.corrected} of ${doubtful.raw}`);
   }

@@ -44,7 +44,7 @@ test('a session does not grow with its experiments', async (context) => {
   const early = await round(500);
   const late = await round(5000);
   context.diagnostic(`${((late - early) / 1e6).toFixed(2)} MB more after 20 000 further experiments`);
-  // 50 bytes kept of each would show.
+  // It would show if 50 bytes of each were kept.
   assert.ok(late - early < 1e6, `${late - early} bytes were kept`);
   assert.deepEqual([timers.size, gone.listeners], [0, 0]);
   session.close();
@@ -83,11 +83,11 @@ class EchoingSocket {
 
   #say(bytes) {
     const data = bytes.slice().buffer;
-    setImmediate(() => this.onmessage({ data })); // A task each, as in a browser.
+    setImmediate(() => this.onmessage({ data })); // One task for each, as in a browser.
   }
 }
 
-/** An abort signal that knows how many listen. */
+/** An abort signal that counts its listeners. */
 class CountingSignal {
   listeners = 0;
   signal = new AbortController().signal;

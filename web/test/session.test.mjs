@@ -19,7 +19,7 @@ describe('a session', () => {
     const rtt = await during(world, session.rtt(3));
     assert.equal(rtt.n, 3);
     near(rtt.value, 0.010, 1e-5);
-    // A request of 16 bytes in a frame with a head of 6; three messages of two bytes.
+    // A request of 16 bytes in a frame with a header of 6; three messages of two bytes.
     assert.deepEqual(counted, [22 + 3 * 8, 18 + 3 * 4]);
     const nagle = await during(world, session.rttNagle(2));
     assert.equal(nagle.n, 2, 'the first exchange does not count');
@@ -110,7 +110,7 @@ describe('a session', () => {
     const world = new FakeWorld({ hang: true });
     const session = await opened(world);
     await fails(during(world, session.rtt(1), 11_000), 'timed_out', /within 10 s/);
-    world.sockets[0].readyState = 1; // A browser may still hand out what was queued.
+    world.sockets[0].readyState = 1; // A browser may still deliver queued messages.
     world.sockets[0].deliver(reply(0));
     await world.advance(100);
     const control = new AbortController();
@@ -119,7 +119,7 @@ describe('a session', () => {
     control.abort(new Error('enough'));
     await assert.rejects(given_up, /enough/);
     assert.equal(other.is_open, false);
-    await world.advance(100); // What was on its way arrives nowhere.
+    await world.advance(100); // Messages that were on their way are dropped.
     assert.equal(world.timers, 0, 'no timer is left');
   });
 
@@ -160,7 +160,7 @@ describe('a session', () => {
     assert.equal([...coarse.samples].sort((a, b) => a - b)[50], 0);
     near(coarse.value, before.value, before.value / 10);
     step_ms = 1e6;
-    await fails(during(world, session.rtt(3)), 'local', /took no time/);
+    await fails(during(world, session.rtt(3)), 'local', /too coarse/);
     assert.equal(session.is_open, true);
   });
 
@@ -187,13 +187,13 @@ describe('a session', () => {
 describe('a session that is refused', () => {
   const cases = [
     [{ refuse: 'gone' }, 'unreachable', /does not answer/],
-    [{ refuse: 'origin' }, 'declined', /declines pages of http:\/\/page\.example \(echo\.origins = \["http:\/\/page\.example"\] .*\), or has echo\.enabled = false in its barograph\.toml$/],
+    [{ refuse: 'origin' }, 'declined', /declines measurements from pages of http:\/\/page\.example; .* echo\.origins = \["http:\/\/page\.example"\] and echo\.enabled = true in its barograph\.toml$/],
     [{ refuse: 'handshake', echo_status: 403 }, 'declined', /no place here/],
     [{ refuse: 'handshake', echo_status: 503 }, 'declined', /no place here/],
     [{ refuse: 'handshake', echo_status: 404 }, 'garbage', /answered 404/],
     [{ refuse: 'handshake', echo_status: 426 }, 'reset', /proxy/],
     [{ refuse: 'silence' }, 'timed_out', /within 10 s/],
-    [{ protocol: '' }, 'garbage', /does not speak/],
+    [{ protocol: '' }, 'garbage', /does not support/],
   ];
   for (const [station, failure, sentence] of cases) {
     test(`says ${failure} when ${JSON.stringify(station)}`, async () => {
@@ -210,7 +210,7 @@ test('a page without an http or https origin is named no setting that refuses it
     const opening = during(world, EchoSession.open(URL_, { world }), 25_000);
     await assert.rejects(opening, ({ failure, message }) => {
       assert.equal(failure, 'declined');
-      assert.match(message, /declines this page, .* or has echo\.enabled = false/);
+      assert.match(message, /declines measurements from this page, .* echo\.enabled is not false in its barograph\.toml$/);
       assert.doesNotMatch(message, /origins|null|undefined/);
       return true;
     });
@@ -235,7 +235,7 @@ describe('a station that does not answer', () => {
   });
 
   test('at an address without a port is told of the usual one', async () => {
-    assert.match(await messageOf('http://foehn/', 'http://page.example'), /usually 10132$/);
+    assert.match(await messageOf('http://foehn/', 'http://page.example'), /usually use port 10132$/);
   });
 
   test("is not told of settings when it is the page's own", async () => {
@@ -247,7 +247,7 @@ function opened(world, options = {}, ms = 100) {
   return during(world, EchoSession.open(URL_, { world, ...options }), ms);
 }
 
-/** What comes of `promise` while `ms` pass. */
+/** Result of `promise` while `ms` pass. */
 async function during(world, promise, ms = 2000) {
   promise.catch(() => {});
   await world.advance(ms);

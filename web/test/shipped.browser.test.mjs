@@ -1,4 +1,5 @@
-// The page as it is shipped: what a real station serves, used by its controls in a real browser. Nothing is replaced.
+// The page as it is shipped: a real station serves it, and a real browser uses its controls.
+// Nothing is replaced.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -24,7 +25,7 @@ describe('the page of a real station', { skip: missing }, () => {
       assert.equal(await page.evaluate(() => crossOriginIsolated), true, "by the station's own headers");
       assert.equal(await page.evaluate(() => barograph.status.clock.isolated), true, 'and its worker too');
       assert.equal(await text('#own_server'), 'aneroid');
-      // Settings reach the worker, and the points that come are of them.
+      // Settings reach the worker, and the next points follow them.
       await page.evaluate(() => {
         window.points = [];
         barograph.on('point', (point) => window.points.push(point));
@@ -60,12 +61,12 @@ describe('the page of a real station', { skip: missing }, () => {
 
       await page.getByRole('button', { name: 'Suspend' }).click();
       await page.waitForFunction(() => document.getElementById('own_state').textContent === 'suspended');
-      const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download what was measured as CSV' }).click()]);
+      const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download measurements as CSV' }).click()]);
       assert.match(download.suggestedFilename(), /^barograph_aneroid_.*\.csv$/);
       const rows = readRows(await readFile(await download.path(), 'utf8'));
       const measured = rows.filter(({ quantity, value }) => quantity === 'rtt' && value !== '').map(({ time_s, value }) => [Number(time_s), Number(value)]);
       assert.equal(measured.length, await count('rtt'));
-      // The same values as `barograph forecast` reads them; what it says comes next is what the page says.
+      // The values are those that `barograph forecast` reads, and its forecast is that of the page.
       const [values, next] = await page.evaluate(async () => [await barograph.csv('rtt'), (await barograph.history('rtt', 1)).next]);
       assert.deepEqual(values.split(/\r?\n/).filter((line) => /^\d/.test(line)).map((line) => Number(line.split(',')[1])), measured.map(([, value]) => value));
       const told = JSON.parse(execFileSync(BAROGRAPH, ['forecast', '-', '--json'], { input: values, encoding: 'utf8' }));
@@ -74,19 +75,19 @@ describe('the page of a real station', { skip: missing }, () => {
   });
 });
 
-/** What the console and the facts say. */
+/** Readers of the figures in the console and the facts. */
 function readers(page) {
   const text = (selector) => page.locator(selector).textContent();
   return { text, count: async (quantity) => Number(await text(`.console [data-quantity="${quantity}"] .count`)) };
 }
 
-/** The rows of a CSV file whose texts have no quotes. */
+/** Rows of a CSV file without quoted texts. */
 function readRows(csv) {
   const [head, ...lines] = csv.trimEnd().split(/\r?\n/).map((line) => line.split(','));
   return lines.map((line) => Object.fromEntries(head.map((name, i) => [name, line[i]])));
 }
 
-/** Runs `body` on the page that a fresh station serves. */
+/** Runs `body` on the page that a new station serves. */
 async function withPage(browser, body) {
   const station = await startStation();
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });

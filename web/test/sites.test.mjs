@@ -1,4 +1,4 @@
-// What the page says of proposed sites.
+// Sentences of the page about proposed sites.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { describe } from '../src/sites.js';
@@ -16,8 +16,8 @@ const ALONE = { site: 'd', hosts: ['d'], representative: 'd', reason: 'd stands 
 
 test('a site is told with its reason, its error and what is too close to call', () => {
   const told = describe({ host: 'a', now: NOW, proposed: { site: 'a', represents: true }, pending: null, sees: 'all', sites: [PAIR], unknown: [] });
-  assert.equal(told.title, 'Sites by their forecasts: 1 site');
-  assert.equal(told.place, 'a is at default (nobody said). Proposed for it is a, which it would represent: barograph sites --accept, at every station of the site.');
+  assert.equal(told.title, 'Sites by forecast round-trip time: 1 site');
+  assert.equal(told.place, 'a is at site default (not configured). Proposed site: a, represented by this station. To accept it, run barograph sites --accept at every station of the site.');
   assert.equal(told.sites[0].text.replaceAll('\u202f', ' '), `${PAIR.reason} (90 % interval 18.0 to 22.0 ms). a would represent it. Too close to call: d.`);
 });
 
@@ -25,13 +25,13 @@ test('hosts of which nothing is known are no sites, and a change to come is told
   const pending = { site: 'a', represents: true, in_s: 61 };
   const told = describe({ host: 'b', now: NOW, proposed: { site: 'a' }, pending, sees: 'own', sites: [PAIR, ALONE], unknown: ['d'] });
   assert.deepEqual(told.sites.map(({ name }) => name), ['a']);
-  assert.match(told.place, /It goes to a in 2 min if the forecasts stay so\. No round trip is forecast yet of d\. These are this station’s own/);
+  assert.match(told.place, /It moves to a in 2 min if the forecasts do not change\. No round-trip time is forecast yet for d\. This station sees only its own forecasts\./);
   const configured = describe({ host: 'b', now: { ...NOW, from: 'configured' }, proposed: { site: 'a' }, pending: null, sees: 'all', sites: [], unknown: [] });
-  assert.equal(configured.place, 'b is at default (as configured).');
+  assert.equal(configured.place, 'b is at site default (configured).');
 });
 
 test('a proposal that changes only who represents the site is told, one that changes nothing is not', () => {
   const place = (proposed) => describe({ host: 'b', now: { site: 'a', represents: true, from: 'accepted' }, proposed, pending: null, sees: 'all', sites: [], unknown: [] }).place;
-  assert.match(place({ site: 'a', represents: false }), /Proposed for it is a, which another represents: barograph sites --accept/);
-  assert.equal(place({ site: 'a', represents: true }), 'b is at a, which it represents (accepted).');
+  assert.match(place({ site: 'a', represents: false }), /Proposed site: a, represented by another station\. To accept it, run barograph sites --accept/);
+  assert.equal(place({ site: 'a', represents: true }), 'b is at site a and represents it (accepted).');
 });

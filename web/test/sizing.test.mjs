@@ -1,4 +1,4 @@
-// Bulk tests of a size found by itself: when a rate has settled, and what tests cost.
+// Bulk tests of automatic size: when a rate has settled, and what tests cost.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { seeded } from '../testkit/weather.mjs';
@@ -32,7 +32,7 @@ test('transfers double until the rate has settled, and the rate is at least nine
 
 test('a rate that a stall made small is not taken for settled', () => {
   const random = seeded(5);
-  // Where it is busy: one transfer in three meets a stall, of 20 ms in the mean.
+  // A busy path: one transfer in three meets a stall, of 20 ms in the mean.
   const stall = () => (random() < 0.3 ? -0.02 * Math.log(random()) : 0);
   for (const bit_s of [1e8, 5e8]) {
     let [settled, low] = [0, 0];
@@ -74,7 +74,7 @@ test('tests never cost more than the account held and an hour gives, whatever th
       const bound = sizing.bytes_per_hour * (1 / 4 + now_s / 3600) + 2 * 65_536;
       assert.ok(spent <= bound, `${spent} bytes in ${now_s} s, more than ${bound}`);
       if (transfer_bytes_max !== null && transfer_bytes_max < BYTES_MAX) {
-        // An eighth of an hour is what is allowed at once (docs/spec/echo.md §3).
+        // The station allows an eighth of an hour's bytes at once (docs/spec/echo.md §3).
         assert.ok(spent <= 8 * transfer_bytes_max * (1 / 8 + now_s / 3600), 'beyond what the station pays');
       }
     }
@@ -100,7 +100,8 @@ test('tests settle by agreement also where the station allows small transfers, b
 
 test('a test that is due can pay what settles at the first three sizes, both ways', () => {
   const sizing = new AutoSize(0);
-  // Both settle with their first transfer, which takes more than half a second; then the account is emptied.
+  // Both settle with their first transfer, which takes more than half a second; then the account is
+  // emptied.
   for (const quantity of BOTH) run(sizing.begin(quantity, [], 0, true), 1e5, 0.02);
   for (let i = 0; i < 9; i += 1) run(sizing.begin('another', [], 0, true), 1e11, 0.02);
   let now_s = 0;
@@ -132,7 +133,10 @@ test('what the reader asks for is done at once, and paid by what comes later', (
   assert.equal(sizing.isDue(['goodput'], 3600), true);
 });
 
-/** Makes `test` on a link whose TCP doubles its window from 14 600 bytes in each round trip, as a connection in use does on. */
+/**
+ * Runs `test` on a link with a TCP that doubles its window from 14 600 bytes in each round trip, as
+ * a used connection does.
+ */
 function run(test, bit_s, rtt_s, stall = () => 0) {
   const sizes = [];
   let window_bytes = 14_600;

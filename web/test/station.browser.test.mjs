@@ -1,4 +1,5 @@
-// A page in a real browser that measures a real station: it comes, it goes, it is suspended, it is offline.
+// A page in a real browser that measures a real station: it comes, it goes, it is suspended, it is
+// offline.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
@@ -32,7 +33,8 @@ describe('a page that measures its station', { skip: missing }, () => {
       }
       const nagle = points.find((point) => point.quantity === 'rtt_nagle');
       assert.ok(first.value < nagle.value, 'the delayed acknowledgement shows');
-      // The forecast round trip is subtracted, where it was shorter than the transfer: on a busy computer not in every cycle.
+      // The forecast round trip is subtracted if it is shorter than the transfer; on a busy
+      // computer that is not every cycle.
       await page.waitForFunction(() => points.some(({ quantity, value, detail }) => quantity === 'goodput' && detail.raw < value));
       const { clock, server, traffic, transfer_bytes_max, state } = await page.evaluate(() => barograph.status);
       assert.equal(clock.isolated, true);
@@ -52,7 +54,7 @@ describe('a page that measures its station', { skip: missing }, () => {
       await page.evaluate(() => barograph.suspend());
       const [before, state, due_s] = await page.evaluate(() => [points.length, barograph.status.state, barograph.status.next_due_s]);
       assert.deepEqual([state, due_s], ['suspended', null]);
-      // Bounded by experiments, not by waiting: what is measured on demand is recorded nowhere.
+      // Bounded by experiments, not by time: measurements on demand are not recorded.
       for (let i = 0; i < 20; i += 1) await page.evaluate(() => barograph.measure({ quantity: 'rtt', n: 99 }));
       assert.equal(await page.evaluate(() => points.length), before);
       await page.evaluate(() => barograph.resume());
@@ -60,7 +62,7 @@ describe('a page that measures its station', { skip: missing }, () => {
       assert.equal(await page.evaluate((before) => points[before].detail.gap, before), true);
       await page.reload();
       await page.waitForFunction(() => barograph.status !== null);
-      // The period is remembered; large transfers are asked for at each visit anew.
+      // The period is stored; large transfers must be selected again at each visit.
       assert.deepEqual(await page.evaluate(() => [barograph.status.period_s, barograph.status.bytes]), [1, 'auto']);
     });
   });
@@ -124,7 +126,7 @@ describe('a page that measures its station', { skip: missing }, () => {
       const steps = execFileSync(BAROGRAPH, ['forecast', '-', '--steps', '--json'], { input: values, encoding: 'utf8' });
       const rows = steps.trimEnd().split('\n').map((line) => JSON.parse(line));
       const points = await page.evaluate(() => points.filter((point) => point.quantity === 'rtt'));
-      // What the page had forecast is what the command line forecasts from the page's file.
+      // The page's forecasts equal those of the command line from the page's file.
       for (const [i, row] of rows.entries()) assert.equal(points[i + 1].forecast, row.mae_forecast, `point ${i + 1}`);
       const all = (await page.evaluate(() => barograph.csv())).trimEnd().split('\r\n');
       assert.match(all[0], /^time_s,source,target,quantity,unit,value,error,/);
@@ -191,7 +193,7 @@ describe('a page that measures its station', { skip: missing }, () => {
   });
 });
 
-/** Runs `body` with a fresh station and a fresh page on it, and takes both away. */
+/** Runs `body` with a new station and a new page on it, then removes both. */
 async function withPage(browser, body, { settings, ...options } = {}) {
   const station = await startStation({ settings });
   const context = await browser.newContext();
@@ -210,5 +212,6 @@ async function withPage(browser, body, { settings, ...options } = {}) {
   }
 }
 
-// What a test serves in a station's place has no address, so that the browser takes it for a public page.
+// A response that a test serves for a station has no address, so the browser treats it as a public
+// page.
 const SERVED_BY_TEST = ['--disable-features=LocalNetworkAccessChecks'];

@@ -19,7 +19,7 @@ function storeWith(points) {
 test('points that arrive while the history travels follow it, once', () => {
   const store = new Store();
   store.replaceSeries([summary()]);
-  store.addPoint(point(1)); // Before anybody asked: the history will have it.
+  store.addPoint(point(1)); // Before the history is requested; it will contain this point.
   store.startHistory(KEY);
   store.addPoint(point(2));
   store.addPoint(point(3));

@@ -1,4 +1,5 @@
-// Ten hours at 1 s on the built page, faster than real time: the tab's memory stays what it was after ten minutes.
+// Ten hours at 1 s on the built page, faster than real time: the tab's memory stays as it was after
+// ten minutes.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -36,7 +37,7 @@ describe('ten hours at 1 s', { skip: !hasChromium && `${CHROMIUM} is absent` }, 
       const { cycles, missed, gaps } = await page.evaluate(() => barograph.status);
       assert.ok(Math.abs(cycles + missed - TEN_HOURS_S) <= 2 && missed < 100, `${cycles} cycles, ${missed} missed`);
       assert.equal(gaps, 0);
-      // It is given between two cycles, so time must pass.
+      // The history is returned between two cycles, so time must pass.
       const [{ count, dropped }] = await Promise.all([page.evaluate(() => barograph.history('rtt', 10)), pass(page, 60)]);
       assert.deepEqual([count, 0 < dropped], [16_384, true]);
       const grown = late.map((bytes, i) => bytes - early[i]);
@@ -58,7 +59,7 @@ function initScript() {
   return { content: `localStorage.setItem('barograph.here', ${JSON.stringify(settings)})` };
 }
 
-/** Lets `s` seconds pass in the worker, a minute at a time, so that the page draws between. */
+/** Lets `s` seconds pass in the worker, a minute at a time, so that the page draws in between. */
 function pass(page, s) {
   return page.evaluate(async (s) => {
     const time = new BroadcastChannel('time');
@@ -69,12 +70,15 @@ function pass(page, s) {
       await new Promise((resolve) => requestAnimationFrame(resolve));
     }
     time.close();
-    // Whatever the worker said has arrived when it answers, here a wish that changes nothing.
+    // When the worker answers, all its messages have arrived. This request changes nothing.
     await barograph.resume();
   }, s);
 }
 
-/** Gives a function that weighs the heaps of a page and its worker, in bytes, after all garbage was collected. */
+/**
+ * Returns a function that measures the heaps of a page and its worker, in bytes, after garbage
+ * collection.
+ */
 async function attachHeaps(cdp) {
   const workers = new Map();
   const answers = new Map();
@@ -92,7 +96,7 @@ async function attachHeaps(cdp) {
       cdp.send('Target.sendMessageToTarget', { sessionId, message: JSON.stringify({ id: asked, method }) }).catch(resolve);
     });
   const weigh = async (send) => {
-    // What one collection frees may hold what the next one frees.
+    // Objects freed by one collection may hold objects that the next one frees.
     for (let i = 0; i < 3; i += 1) await send('HeapProfiler.collectGarbage');
     const { usedSize, embedderHeapUsedSize = 0, backingStorageSize = 0 } = await send('Runtime.getHeapUsage');
     return usedSize + embedderHeapUsedSize + backingStorageSize;
@@ -112,5 +116,5 @@ const FORECASTER = fileURLToPath(new URL('../../crates/station/web/forecast.wasm
 const QUANTITIES = ['rtt', 'rtt_nagle', 'rtt_loaded', 'goodput', 'goodput_down'];
 const TEN_MINUTES_S = 600;
 const TEN_HOURS_S = 36_000;
-// What the page promises (README).
+// Most growth of a heap between ten minutes and ten hours.
 const GROWTH_BYTES_MAX = 5e6;

@@ -1,4 +1,4 @@
-// The frames of docs/spec/probe.md §2, as a page writes and reads them.
+// Frames of docs/spec/probe.md §2, as a page writes and reads them.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { WireError, decodeDone, decodeReply, encodeRequest } from '../src/weather/wire.js';

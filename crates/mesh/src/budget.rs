@@ -1,59 +1,63 @@
-//! The hard budget of a host: what bulk tests may cost it in any hour, whichever end of them it is.
+//! Hard budget of a host: limits what bulk tests cost it in any hour, in either role.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// What a bulk test costs a host, at either end.
+/// Cost of a bulk test for a host, in either role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// How long it runs.
+    /// How long the test runs.
     pub duration: Duration,
-    /// What it transfers (bytes).
+    /// Payload that the test transfers (bytes).
     pub bytes: u64,
 }
 
 /// Which end of a test a host is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It starts the test and sends.
+    /// The host starts the test and sends.
     Source,
-    /// It granted the test and receives.
+    /// The host granted the test and receives.
     Target,
 }
 
-/// What a host may spend on bulk tests. Both ends of a test count it.
+/// What a host may spend on bulk tests. Both ends of a test count its cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BudgetConfig {
     /// Share of time spent in tests, above 0 and at most 1.
     pub share: f64,
     /// Bytes transferred in any hour, at least 2.
     pub bytes_per_hour: u64,
-    /// How long a test of full length is; no test may be longer, and one must fit into an hour's share.
+    /// Length of a full test, the longest that is allowed. One full test must fit into an hour's
+    /// share.
     pub test_max: Duration,
 }
 
 impl Default for BudgetConfig {
-    /// 1 % of time, of which a full test of 5 s (Gloperf §4: longer tests showed the same mode) takes
-    /// 500 s; and 1.25 GB an hour: one full test at 1 Gbit/s (625 MB) sent and one received. That is at most
-    /// 0.9 TB a month, below the 1.2 TB that home plans stop at.
+    /// 1 % of time: one full test of 5 s takes the share of 500 s (Gloperf §4: longer tests showed
+    /// the same mode). And 1.25 GB an hour: one full test at 1 Gbit/s (625 MB) sent and one
+    /// received. That is at most 0.9 TB a month, below the 1.2 TB at which home plans stop.
     fn default() -> Self {
         Self { share: 0.01, bytes_per_hour: 1_250_000_000, test_max: Duration::from_secs(5) }
     }
 }
 
 impl BudgetConfig {
-    /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source. The paper
-    /// does not count what a host receives, which is as much again: 1/30 of time together. The hard budget is half as much above that,
-    /// 1/20, for others ask at random times; with none to spare every host would refuse when it was asked more often than
-    /// in the mean. The paper has no limit on bytes, so here stands what 1/20 of the time can carry at 1 Gbit/s.
+    /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source.
+    ///
+    /// The paper does not count what a host receives. That is as much again, so both together are
+    /// 1/30 of time. The hard budget is half as much above that, 1/20, because peers ask at random
+    /// times: without a reserve, a host would refuse whenever it is asked more often than in the
+    /// mean. The paper does not limit bytes; the limit here is what 1/20 of the time can carry at 1
+    /// Gbit/s.
     pub fn paper() -> Self {
         Self { share: 1.0 / 20.0, bytes_per_hour: 22_500_000_000, test_max: Duration::from_secs(5) }
     }
 
-    /// Whether the budget makes sense.
+    /// Checks that the budget makes sense.
     ///
     /// # Errors
-    /// [`BudgetError`] names what does not.
+    /// [`BudgetError`] names the value that does not.
     pub fn check(&self) -> Result<(), BudgetError> {
         if !(0.0 < self.share && self.share <= 1.0) {
             return Err(BudgetError::Share(self.share));
@@ -68,15 +72,15 @@ impl BudgetConfig {
         Ok(())
     }
 
-    /// What may be spent in any hour.
+    /// The most that may be spent in any hour.
     pub fn per_hour(&self) -> Cost {
         // A cast of NaN gives 0, and the product is at most an hour.
         let nanoseconds = (self.share.clamp(0.0, 1.0) * HOUR.as_nanos() as f64) as u64;
         Cost { duration: Duration::from_nanos(nanoseconds), bytes: self.bytes_per_hour }
     }
 
-    /// What one test may cost at most; whoever runs it must stop it there. In bytes it is half an hour's, so that
-    /// one can be sent and one received in each hour.
+    /// The most that one test may cost. The station that runs the test must stop it there. The
+    /// bytes are half of an hour's, so that one test can be sent and one received in each hour.
     pub fn test_cap(&self) -> Cost {
         Cost { duration: self.test_max, bytes: self.bytes_per_hour / 2 }
     }
@@ -88,32 +92,33 @@ impl BudgetConfig {
 pub enum BudgetError {
     #[error("the share of time is {0}; it must be above 0 and at most 1")]
     Share(f64),
-    /// Too few bytes.
+    /// The bytes do not allow one test in each direction.
     #[error("{0} bytes an hour are too few; at least 2 are needed")]
     Bytes(u64),
-    /// Turns too often or too seldom.
+    /// The interval between turns is too short or too long.
     #[error("a turn every {0:?} is no plan; 1 s to a day is")]
     Every(Duration),
     #[error("a test of {test_max:?} does not fit: {share} of the time is {per_hour:?} an hour")]
     Test {
-        /// The length of a full test.
+        /// Length of a full test.
         test_max: Duration,
         share: f64,
-        /// What the share makes in an hour.
+        /// The time that the share allows in an hour.
         per_hour: Duration,
     },
 }
 
-/// The budget of one host: a log of the tests of the last hour.
+/// Budget of one host: a log of the tests of the last hour.
 ///
-/// **Promise.** In any hour the tests that run in it, counted whole, cost at most [`BudgetConfig::per_hour`]
-/// and what the last of them took above its expected cost: less than one test, in time and in bytes, as long
-/// as no test passes [`BudgetConfig::test_cap`].
+/// **Promise.** The tests that run in any hour, counted whole, cost at most
+/// [`BudgetConfig::per_hour`] plus what the last of them took above its expected cost. That excess
+/// is less than one test, in time and in bytes, if no test passes [`BudgetConfig::test_cap`].
 ///
-/// Of this, neither the tests that the host starts nor those that it is asked for get more than three
-/// fourths and less than a test above; and no peer gets more by asking than an eighth (with fewer than four
-/// peers, its even share of a half) and less than a test above that. Tests that cost nothing are bounded in the same parts
-/// by their number: 720 an hour by each end, 90 by a peer that asks.
+/// The tests that the host starts get at most three quarters of the budget, plus less than one
+/// test; so do the tests that it is asked for. One peer gets by asking at most an eighth (with
+/// fewer than four peers: its even share of a half), plus less than one test. Tests that cost
+/// nothing are limited by number, in the same parts: 720 an hour in each role, 90 for one peer that
+/// asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -121,42 +126,42 @@ pub struct Budget {
     log: VecDeque<Entry>,
     open: Option<Open>,
     peers: usize,
-    /// Since an hour before the start, so that tests of an earlier run have a time, too.
+    /// Time since one hour before the start. The offset lets tests of an earlier run have a time.
     now: Duration,
     reservations: u64,
 }
 
-/// Leave for one test, to be given back by [`Budget::settle`] or [`Budget::cancel`].
+/// Permission for one test, to be returned with [`Budget::settle`] or [`Budget::cancel`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reservation(u64);
 
-/// What the last hour cost.
+/// What bulk tests cost in the last hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// By tests that the host started.
+    /// Cost of tests that the host started.
     pub source: Cost,
-    /// By tests that others asked for.
+    /// Cost of tests that peers asked for.
     pub target: Cost,
-    /// How many tests they were.
+    /// Number of tests in both roles.
     pub tests: usize,
 }
 
-/// A test that still counts, for a budget that begins where another ended.
+/// A test of an earlier run that still counts; [`Budget::remember`] adds it to a new budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Past {
-    /// How long it counts yet.
+    /// Remaining time for which the test counts.
     pub left: Duration,
-    /// Which end of it the host was.
+    /// Which end of the test the host was.
     pub role: Role,
-    /// The other end.
+    /// Host at the other end.
     pub peer: Box<str>,
-    /// What it cost.
+    /// What the test cost this host.
     pub cost: Cost,
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// As [`Budget::now`].
+    /// Time on the scale of [`Budget::now`].
     end: Duration,
     role: Role,
     peer: Box<str>,
@@ -171,29 +176,29 @@ struct Open {
 }
 
 impl Budget {
-    /// An unspent budget.
+    /// Creates a budget of which nothing is spent.
     pub fn new(config: BudgetConfig) -> Result<Self, BudgetError> {
         config.check()?;
         Ok(Self { config, log: VecDeque::new(), open: None, peers: usize::MAX, now: HOUR, reservations: 0 })
     }
 
-    /// What it was made with.
+    /// The configuration given to [`Budget::new`].
     pub fn config(&self) -> BudgetConfig {
         self.config
     }
 
-    /// How many peers may ask: with fewer than four, each may have its even share.
+    /// Sets how many peers may ask. With fewer than four, each may use its even share.
     pub fn set_peers(&mut self, peers: usize) {
         self.peers = peers;
     }
 
-    /// Leave for a test that is expected to cost this much, now; what lies above the cap is taken as the cap.
+    /// Reserves a test with this expected cost, starting now. Costs above the cap count as the cap.
     ///
-    /// A time before one already seen is taken as the latter.
+    /// A time before one already seen counts as the latest seen.
     ///
     /// # Errors
-    /// How long to wait until it may fit: until the test that runs can be over, or until enough of the
-    /// log is an hour old.
+    /// How long to wait until the test may fit: until the running test can be over, or until enough
+    /// of the log is an hour old.
     pub fn reserve(
         &mut self,
         now: Duration,
@@ -215,8 +220,9 @@ impl Budget {
         Ok(Reservation(self.reservations))
     }
 
-    /// The test is over and cost this much. A reservation already given back changes nothing.
-    // By value: what is settled cannot be settled again.
+    /// Records that the test is over, with its cost. A reservation that was already returned
+    /// changes nothing.
+    // By value, so that a reservation cannot be settled twice.
     pub fn settle(&mut self, now: Duration, reservation: Reservation, actual: Cost) {
         let end = self.advance(now);
         if let Some(open) = self.open.take_if(|open| open.id == reservation.0) {
@@ -224,12 +230,12 @@ impl Budget {
         }
     }
 
-    /// The test did not take place.
+    /// Returns a reservation for a test that did not take place.
     pub fn cancel(&mut self, reservation: Reservation) {
         self.open.take_if(|open| open.id == reservation.0);
     }
 
-    /// What the last hour cost so far; the test that runs is not in it.
+    /// Cost of the last hour so far, without the test that runs.
     pub fn spent(&mut self, now: Duration) -> Spent {
         self.advance(now);
         self.log.iter().fold(Spent { tests: self.log.len(), ..Spent::default() }, |mut spent, entry| {
@@ -241,7 +247,8 @@ impl Budget {
         })
     }
 
-    /// What counts now and after a restart; the test that runs counts in full, and for an hour from its latest end.
+    /// The tests that count now and after a restart. A test that runs counts in full, for an hour
+    /// from its latest end.
     pub fn past(&mut self, now: Duration) -> Vec<Past> {
         let now = self.advance(now);
         let open = self.open.as_ref().map(|open| Past {
@@ -259,7 +266,7 @@ impl Budget {
         ended.chain(open).collect()
     }
 
-    /// Counts what an earlier run has spent, each test for an hour at most.
+    /// Adds tests of an earlier run to the log, each for an hour at most.
     pub fn remember(&mut self, now: Duration, past: Vec<Past>) {
         let now = self.advance(now);
         self.log.extend(past.into_iter().map(|Past { left, role, peer, cost }| {
@@ -269,7 +276,7 @@ impl Budget {
         self.log.make_contiguous().sort_by_key(|entry| entry.end);
     }
 
-    /// Forgets what is an hour old; the time, which never runs back.
+    /// Removes entries that are an hour old. Returns the time, which never runs back.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now.saturating_add(HOUR));
         while self.log.front().is_some_and(|entry| entry.end.saturating_add(HOUR) <= self.now) {
@@ -303,7 +310,7 @@ impl Budget {
                 && (role == Role::Source || same_peer.is_below(quota) && tests_of_peer < peer_max)
                 && tests_of_role < LOG_MAX
         };
-        // Room grows as entries leave, so the first that must leave can be searched for.
+        // Room grows as entries leave, so a binary search finds the last one that must leave.
         let (mut none, mut room) = (0, self.log.len());
         while none < room {
             let middle = none.midpoint(room);
@@ -317,7 +324,7 @@ impl Budget {
 }
 
 impl Cost {
-    /// The sum, or the largest number.
+    /// The sum, saturating at the largest number.
     pub(crate) fn plus(self, other: Self) -> Self {
         Self {
             duration: self.duration.saturating_add(other.duration),
@@ -325,7 +332,7 @@ impl Cost {
         }
     }
 
-    /// Each part of it, bounded by that of another.
+    /// Each part, bounded by that of `cap`.
     pub(crate) fn at_most(self, cap: Self) -> Self {
         Self { duration: self.duration.min(cap.duration), bytes: self.bytes.min(cap.bytes) }
     }
@@ -345,25 +352,30 @@ impl Cost {
         self.duration <= limit.duration && self.bytes <= limit.bytes
     }
 
-    /// Strictly, so that each may pass by less than one test: else a part smaller than a full test would never be used.
+    /// Whether both parts are below the limit. The caller leaves the next test out, so a part of
+    /// the budget may be passed by less than one test. Otherwise a part that is smaller than a full
+    /// test would never be used.
     fn is_below(self, limit: Self) -> bool {
         self.duration < limit.duration && self.bytes < limit.bytes
     }
 }
 
-/// The window of the promise: budgets are stated by the hour, as data plans and the paper count (Gloperf §4).
+/// Window of the promise. Budgets are stated by the hour, as data plans and the paper count
+/// (Gloperf §4).
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
-/// Each end leaves a fourth to the other. Were it a half, as is meant in the mean, those who ask at random
-/// would find it spent much more often than the whole.
+/// Each role leaves a quarter of the budget to the other. The intended mean is a half, but with
+/// that limit peers that ask at random times would find it spent much more often than the whole.
 const ROLE_LEAVES: u32 = 4;
 
-/// Four peers share what a host is asked for: one alone cannot spend it, and few need not leave it unused.
+/// Four peers share the half that is for tests asked by peers, so one alone cannot spend it. With
+/// fewer peers each has a larger part, so nothing stays unused.
 const PEER_PART: usize = 4;
 
-/// Tests an hour by each end, one every 5 s: bounds the log where tests cost nothing because they fail at once or
-/// are given back. Each end has as many of its own, and a peer that asks the same part of them as of the budget: else one
-/// that asks and gives back at once could keep this host from testing for an hour.
+/// Tests an hour in each role, one every 5 s. It bounds the log where tests cost nothing because
+/// they fail at once or are given back. Each role has its own count. A peer that asks has the same
+/// part of it as of the budget; otherwise one peer that asks and gives back at once could keep this
+/// host from testing for an hour.
 const LOG_MAX: usize = 720;
 
 #[cfg(test)]

@@ -1,40 +1,42 @@
-//! A small seeded source of random numbers, equal on every platform and in every release.
+//! Small seeded generator of random numbers, equal on every platform and in every release.
 
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014,
+/// §2).
 #[derive(Debug, Clone)]
 pub(crate) struct Chance {
     state: u64,
 }
 
 impl Chance {
-    /// A source for one seed and one name: different names of one seed are independent of each other.
+    /// Creates a generator for one seed and one name. Different names of one seed give independent
+    /// numbers.
     pub(crate) fn new(seed: u64, name: &str) -> Self {
         Self { state: mixed(seed ^ hash(name)) }
     }
 
-    /// 64 random bits.
+    /// The next 64 random bits.
     pub(crate) fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN_GAMMA);
         mixed(self.state)
     }
 
-    /// A number in [0, 1), from the 53 bits that an `f64` holds.
+    /// The next number in [0, 1), from the 53 bits that an `f64` holds.
     pub(crate) fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// One of 0 to `n` − 1; 0 if there is none.
+    /// A random index from 0 to `n` − 1; 0 if `n` is 0.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         ((self.uniform() * n as f64) as usize).min(n.saturating_sub(1))
     }
 }
 
-/// A number for a name under a seed: the same everywhere, unlike that of any other name.
+/// Pseudorandom number of a name under a seed: the same everywhere, and different for other names.
 pub(crate) fn rank(seed: u64, name: &str) -> u64 {
     mixed(seed ^ hash(name))
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo): names are short, and need not be kept secret.
+/// FNV-1a, 64 bits (Fowler, Noll, Vo). Names are short and are not secret.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)

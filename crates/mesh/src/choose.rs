@@ -1,39 +1,42 @@
-//! Which host first, for so many bytes now: a ranking that says when it is too close to call.
+//! Ranking of hosts for a transfer of a given size; marks hosts that are too close to call.
 
 use std::sync::Arc;
 
 use crate::compose::Estimate;
 
-/// A host that could be chosen, and what is forecast of the path to it.
+/// A host that can be chosen, with the forecasts of the path to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the host.
     pub host: Arc<str>,
     /// Round-trip time (s).
     pub rtt_s: Estimate,
-    /// Rate of a long transfer (bit/s); `None` = nothing is known of it.
+    /// Rate of a long transfer (bit/s); `None` if there is no forecast of it.
     pub goodput_bit_s: Option<Estimate>,
 }
 
-/// A candidate in its place.
+/// A ranked candidate, with the forecast time of the transfer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
-    /// Its name.
+    /// Name of the host.
     pub host: Arc<str>,
-    /// Forecast time of the transfer (s), and the interval of the candidate's rate and round trip in it.
+    /// Forecast time of the transfer (s). The interval follows from those of the candidate's rate
+    /// and round-trip time.
     pub time_s: Estimate,
-    /// Whether it cannot be told from the first; true of the first itself.
+    /// Whether this host is too close to call with the first one; true for the first itself.
     pub is_close: bool,
 }
 
-/// The candidates by forecast time for a transfer, the shortest first; names decide between equals. One whose forecast makes
-/// no sense (no number, a rate or a time not above 0, an interval upside down) is left out.
+/// Sorts candidates by the forecast time of a transfer of `bytes`, the shortest first, then by
+/// name. Leaves out candidates with an invalid forecast: not a finite number, a rate or time that
+/// is not above 0, or limits of an interval in the wrong order.
 ///
-/// Time is bytes / goodput and two round trips, one to connect and one for the request. Too close to call is what lies, with its forecast, inside the
-/// interval of the first, or has the first's forecast inside its own: as on the page of mirrors (docs/mirrors.md).
+/// The time is bytes / goodput plus two round trips, one to connect and one for the request. A
+/// candidate is too close to call with the first if the forecast of either lies inside the interval
+/// of the other, as on the page of mirrors (docs/guide/mirrors.md).
 ///
-/// A candidate of which no rate is known is left out beyond [`INITIAL_WINDOW_BYTES`]. Up to them it has its place by its round trip, and then no
-/// other's rate counts either.
+/// A candidate without a rate is left out above [`INITIAL_WINDOW_BYTES`]. Up to that size, if one
+/// candidate has no rate, only round-trip times count, for all candidates.
 pub fn rank(candidates: &[Candidate], bytes: u64) -> Vec<Ranked> {
     let by_rate = INITIAL_WINDOW_BYTES < bytes || candidates.iter().all(|one| one.goodput_bit_s.is_some());
     let mut ranked: Vec<Ranked> = candidates
@@ -68,10 +71,11 @@ impl Candidate {
     }
 }
 
-/// What TCP sends in its first round trip (RFC 6928 §2: ten segments): an answer up to this size takes no time but round trips.
+/// Bytes that TCP sends in its first round trip (RFC 6928 §2: ten segments). A response of up to
+/// this size takes no time but round trips.
 pub const INITIAL_WINDOW_BYTES: u64 = 14_600;
 
-/// TCP's handshake, and a request with the first byte of its answer.
+/// One for TCP's handshake, one for a request and the first byte of its response.
 const ROUND_TRIPS: f64 = 2.0;
 
 #[cfg(test)]
@@ -128,7 +132,7 @@ mod tests {
         let hosts = [candidate("far", 50.0, 1000.0, 1.1), unknown];
         let small = rank(&hosts, INITIAL_WINDOW_BYTES);
         assert_eq!(names(&small), [("near", true), ("far", false)]);
-        // Two round trips, and nothing for the rate of the one that has one.
+        // Two round trips each; the rate of `far` does not count.
         assert_eq!(small.iter().map(|one| one.time_s.value).collect::<Vec<_>>(), [0.002, 0.1]);
         assert_eq!(names(&rank(&hosts, INITIAL_WINDOW_BYTES + 1)), [("far", true)]);
     }

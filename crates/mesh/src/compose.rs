@@ -1,14 +1,15 @@
-//! What to expect of a pair never measured, from the paths between its hosts' representatives.
+//! Estimates for pairs that are not measured, composed of measured paths by way of the
+//! representatives of their sites.
 
 mod believed;
 mod loss;
 
 use believed::Believed;
 
-/// A forecast, and the interval in which the next measurement lies with a probability of 90 %.
+/// A forecast with the interval that contains the next measurement with a probability of 90 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The forecast.
+    /// Value expected next, in the unit of the quantity.
     pub value: f64,
     /// Lower end of the interval.
     pub lower: f64,
@@ -16,67 +17,75 @@ pub struct Estimate {
     pub upper: f64,
 }
 
-/// What is known of a path that is measured.
+/// A measured path: its forecast, and what the forecast rests on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
-    /// Of its next measurement.
+    /// Forecast of the next measurement.
     pub forecast: Estimate,
-    /// Its newest measurement.
+    /// Newest measurement, in the same unit.
     pub last: f64,
-    /// How many measurements the forecast was made from; of losses, probes.
+    /// Number of measurements behind the forecast; for losses, of probes.
     pub count: u64,
 }
 
-/// A pair that is measured and can be composed.
+/// A pair that is measured and can also be composed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lesson<'a, H> {
-    /// Its two hosts.
+    /// The two hosts of the pair.
     pub ends: [H; 2],
-    /// The paths that it is composed of.
+    /// The measured paths that the pair is composed of.
     pub legs: &'a [Path],
-    /// The pair itself.
+    /// The measured path between the two hosts.
     pub measured: Path,
 }
 
-/// Which quantity legs are composed of.
+/// The quantity to compose, with the rule for its legs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Composition {
     /// Round-trip times: their sum.
     Rtt,
-    /// Rates: about the lowest. It is a soft minimum, (Σ rate^−2)^(−1/2), for where the legs' common end is the slowest, which the path
-    /// itself need not pass, the other legs still tell which host is better.
+    /// Rates: about the lowest, as a soft minimum, (Σ rate^−2)^(−1/2). The common end of the legs
+    /// may be the slowest although the path itself need not pass it; then the other legs still show
+    /// which host is better.
     Goodput,
-    /// Shares of datagrams that do not come back: 1 − Π (1 − share), so that −ln (1 − share) add. The interval is that of the next probe of
-    /// [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
+    /// Loss: 1 − Π (1 − share), so that −ln (1 − share) adds. The interval is that of the next
+    /// probe of [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
     Loss,
 }
 
-/// How wrong composed estimates are, learnt from pairs that are measured *and* can be composed: hosts of different sites that were
-/// tested on demand, and for rates also two hosts of a site by way of their representative.
+/// Error of composed estimates, learned from pairs that are measured and can also be composed:
+/// hosts of different sites that were tested on demand, and for rates also two hosts of one site,
+/// by way of its representative.
 ///
-/// Round trips and losses learn from paths of three legs or more only: those surely lead across sites. Within a site the way by the
-/// representative counts its access link twice, so that the sum is twice the round trip, which says nothing of paths across.
+/// Round-trip times and losses learn only from paths of three legs or more, which lead across
+/// sites. Within a site, the way by the representative counts the representative's access link
+/// twice. The sum is then twice the round-trip time, and shows nothing about paths across sites.
 ///
-/// A composed value leaves much out: a representative may be slower than the host it stands for; and a path between two
-/// hosts need not pass it, so that a sum is too long. Both are factors, alike for many
-/// pairs: their logarithms have a mean, by which an estimate is corrected, and a scatter, by which its interval is widened.
-/// They are learnt from the newest measurement of each pair, whose own noise is so part of the scatter.
-/// One host that lies must not spoil the estimates for others: hosts count alike, and errors far from the others' are left out.
+/// A composed value leaves much out: a representative may be slower than the host that it stands
+/// for, and the path between two hosts need not pass it, so a sum may be too long. Both act as
+/// factors that are alike for many pairs. The mean of their logarithms corrects an estimate, and
+/// their scatter widens its interval. Both are learned from the newest measurement of each pair, so
+/// the scatter includes the noise of that measurement. One host that lies must not spoil the
+/// estimates of others: all hosts have equal weight, and errors far from the others are left out.
 ///
-/// Losses have no logarithms, for most are 0. Their −ln (1 − share) is corrected by the ratio of sums where less is lost than composed, and by
-/// what is to be added where more is; the scatter is relative to the estimate, or to the mean of all where that is more. It is learnt from
-/// forecasts of the mean, without what their few datagrams explain.
+/// Losses have no logarithm, because most are 0. Where the measured pairs lose less than their
+/// composed values, −ln (1 − share) is corrected by the ratio of the sums. Where they lose more,
+/// the difference is added. The scatter is relative to the estimate, or to the mean of all
+/// estimates where that is larger. It is learned from forecasts of the mean, without the part that
+/// their few datagrams explain.
 ///
-/// Each further representative can slow a rate, so that paths of two legs and longer ones have each a mean of their own, drawn to that of all
-/// as far as few pairs tell of it.
+/// Each further representative can slow a rate. So paths of up to two legs and longer paths have a
+/// mean each. It is pulled towards the mean of all pairs, the more the fewer pairs it is learned
+/// from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     composition: Composition,
-    /// Mean of the logarithm of measured / composed, of paths up to two legs and of longer ones.
+    /// Mean of ln (measured / composed): for paths of up to two legs, and for longer ones.
     shift: [f64; 2],
-    /// Variance of that logarithm beside what the errors of legs explain; of losses, relative.
+    /// Variance of that logarithm without what the errors of legs explain; relative for losses.
     variance: f64,
-    /// Of losses, what is added to −ln (1 − share), and of which value at least the scatter is a share.
+    /// For losses: `added` is added to −ln (1 − share); `least` is the smallest value of it that
+    /// the scatter is relative to.
     added: f64,
     least: f64,
     /// Half of an interval, in standard deviations.
@@ -85,7 +94,7 @@ pub struct Model {
 }
 
 impl Estimate {
-    /// Whether it is a forecast of something above 0, within its interval.
+    /// Whether the forecast is above 0 and lies in its interval, which is finite.
     pub fn is_positive(&self) -> bool {
         self.upper.is_finite() && 0.0 < self.lower && self.lower <= self.value && self.value <= self.upper
     }
@@ -95,16 +104,17 @@ impl Estimate {
         (self.lower..=self.upper).contains(&value)
     }
 
-    /// Variance of the logarithm, as of a normal one.
+    /// Variance of the logarithm, from the interval of a normal distribution.
     fn variance(&self) -> f64 {
         ((self.upper / self.lower).ln() / (2.0 * NORMAL_95)).powi(2)
     }
 }
 
 impl Path {
-    /// A path of which this share is lost in the mean, by `count` probes; `interval` is the forecaster's own of the next probe. A forecaster
-    /// that has seen no loss knows of no error, so the interval is at least that of the next probe after so many datagrams.
-    /// `None` if the shares make no sense.
+    /// A path with the mean loss `mean`, after `count` probes. `interval` is the forecaster's
+    /// interval for the next probe. A forecaster that has seen no loss has no error, so the result
+    /// is at least the interval that follows from the number of datagrams. `None` if the shares are
+    /// invalid.
     pub fn of_losses(mean: f64, interval: Option<(f64, f64)>, last: f64, count: u64) -> Option<Self> {
         let forecast = loss::forecast(mean, interval, count);
         Composition::Loss.admits(&forecast).then_some(Self { forecast, last, count })
@@ -112,10 +122,12 @@ impl Path {
 }
 
 impl Model {
-    /// What measured pairs teach. Those that make no sense, and round trips and losses of
-    /// fewer than three legs, are passed over, and so are those so far from the others that they are not believed; with fewer than
-    /// [`PAIRS_MIN`](Self::PAIRS_MIN), or if nearly half of what they say hangs on one host, nothing is corrected, and a wide guess takes the
-    /// place of the scatter. No host counts for more than another, of however many pairs it is an end.
+    /// Learns from measured pairs.
+    ///
+    /// Ignores invalid pairs, round-trip times and losses of fewer than three legs, and errors so
+    /// far from the others that they are not believed. If fewer than [`PAIRS_MIN`](Self::PAIRS_MIN)
+    /// pairs remain, or nearly half of the weight is that of one host, the result is
+    /// [`guessed`](Self::guessed). All hosts have equal weight, whatever the number of their pairs.
     pub fn learnt<'a, H: Ord + Copy>(
         composition: Composition,
         lessons: impl IntoIterator<Item = Lesson<'a, H>>,
@@ -152,11 +164,11 @@ impl Model {
         let squares: f64 =
             errors().map(|((of, error, _), weight)| weight * (error - shift[*of]).powi(2)).sum();
         let scatter = squares / weights * n / (n - 1.0);
-        // The median, for legs may be made as uncertain as somebody likes.
+        // The median, because a host can report legs that are as uncertain as it likes.
         let (variances, of_them): (Vec<f64>, Vec<f64>) =
             errors().map(|((.., variance), weight)| (*variance, weight)).unzip();
         let explained = believed::median(&variances, &of_them);
-        // What the mean itself is uncertain by.
+        // `scatter / n` is the variance of the mean itself.
         let variance = (scatter - explained).max(0.0) + scatter / n;
         Some(Self {
             shift,
@@ -167,7 +179,7 @@ impl Model {
         })
     }
 
-    /// What is estimated with when nothing was learnt.
+    /// The model without any measured pair: no correction, and a wide guess of the scatter.
     pub fn guessed(composition: Composition) -> Self {
         Self {
             composition,
@@ -180,15 +192,16 @@ impl Model {
         }
     }
 
-    /// Fewest pairs that a scatter is learnt from: below, the interval of Student's t is wider than the guess.
+    /// Fewest pairs that a scatter is learned from. With fewer, the interval of Student's t is
+    /// wider than the guess.
     pub const PAIRS_MIN: usize = 5;
 
-    /// How many pairs it was learnt from.
+    /// Number of pairs that the model was learned from.
     pub fn pairs(&self) -> usize {
         self.pairs
     }
 
-    /// The estimate for a path of these legs; none without legs, or if one makes no sense.
+    /// Estimate for a path of these legs; `None` if there are no legs or one of them is invalid.
     pub fn estimate(&self, legs: &[Path]) -> Option<Estimate> {
         if self.composition == Composition::Loss {
             return loss::estimate(self, legs);
@@ -202,10 +215,12 @@ impl Model {
 }
 
 impl Composition {
-    /// Datagrams of a probe of loss: what a station sends to each peer in its turn. Shares of so few are steps of a tenth.
+    /// Datagrams of a loss probe, as a station sends them to each peer in turn. A share of so few
+    /// has steps of a tenth.
     pub const LOSS_DATAGRAMS: u32 = 10;
 
-    /// Whether a forecast of this quantity makes sense: a loss may be 0, and is at most 1; others are above 0.
+    /// Whether a forecast of this quantity is valid: a loss is from 0 to 1, other quantities are
+    /// above 0.
     pub fn admits(self, estimate: &Estimate) -> bool {
         match self {
             Self::Rtt | Self::Goodput => estimate.is_positive(),
@@ -218,7 +233,7 @@ impl Composition {
         }
     }
 
-    /// Whether a path of these legs says something of paths across sites; see [`Model`].
+    /// Whether a path of these legs shows how paths across sites behave; see [`Model`].
     fn teaches(self, legs: &[Path]) -> bool {
         match self {
             Self::Rtt | Self::Loss => LEGS_ACROSS <= legs.len(),
@@ -226,7 +241,8 @@ impl Composition {
         }
     }
 
-    /// The composed round trip or rate, and the variance of its logarithm by the errors of its legs.
+    /// Composed round-trip time or rate, and the variance of its logarithm due to the errors of the
+    /// legs.
     fn of(self, legs: &[Path]) -> Option<(f64, f64)> {
         if !legs.iter().all(|leg| leg.forecast.is_positive()) {
             return None;
@@ -246,10 +262,11 @@ impl Composition {
     }
 }
 
-/// Of a lesson: which shift it is for, ln (measured / composed), and the variance of that by the errors of its legs.
+/// Index of the shift of a pair, ln (measured / composed), and the variance of that logarithm due
+/// to the errors of the legs.
 type Factor = (usize, f64, f64);
 
-/// Which of a model's shifts is for a path of these legs.
+/// Index of the shift for a path of these legs.
 fn class(legs: &[Path]) -> usize {
     usize::from(LEGS_ACROSS <= legs.len())
 }
@@ -261,19 +278,20 @@ fn student_95(degrees: f64) -> f64 {
         + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees * degrees)
 }
 
-/// The 95 % quantile of the normal distribution: 90 % lie within as much of the mean.
+/// The 95 % quantile of the normal distribution: 90 % lie within this many deviations of the mean.
 const NORMAL_95: f64 = 1.644_853_626_951_472_7;
 
-/// Host, representative, representative, host: fewer may stay within a site.
+/// Legs of a path host, representative, representative, host. A path with fewer may stay in a site.
 const LEGS_ACROSS: usize = 3;
 
-/// The exponent of the soft minimum; the larger, the nearer to the lowest.
+/// Exponent of the soft minimum; the larger, the nearer to the lowest rate.
 const SHARPNESS: f64 = 2.0;
 
-/// So many pairs of a path's own length weigh as much as the mean of all: as few as a scatter is learnt from.
+/// Number of pairs of a class that weigh as much as the mean of all pairs: as few as a scatter is
+/// learned from.
 const POOLED: f64 = Model::PAIRS_MIN as f64;
 
-/// Without pairs to learn from: a standard deviation of a factor of two, either way.
+/// Standard deviation of the logarithm without pairs to learn from: a factor of two either way.
 const GUESSED_DEVIATION: f64 = core::f64::consts::LN_2;
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
-//! What a plan comes to, for a mesh that is not there yet.
+//! Prediction of turns, revisits and costs for a mesh that does not exist yet.
 
 use std::time::Duration;
 
 use crate::budget::{BudgetError, Cost, HOUR};
 use crate::plan::{PlanConfig, Policy};
 
-/// Hosts and the sites that they stand at. The hosts of a site test each other; with more than one site, one of
-/// each represents it, and these test each other too (the group `global`).
+/// Number of hosts and of their sites. The hosts of a site test each other. With more than one
+/// site, one host of each represents it, and these hosts also test each other (the group `global`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// All hosts, 2 to 1 000 000.
     pub hosts: u32,
-    /// Sites, 1 to as many as hosts; hosts are spread over them evenly.
+    /// Sites, from 1 to the number of hosts. Hosts are spread over them evenly.
     pub sites: u32,
 }
 
-/// What cannot be expected.
+/// Why there is no prediction for a layout and a plan.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum ExpectationError {
@@ -23,7 +23,7 @@ pub enum ExpectationError {
     Hosts(u32),
     #[error("{hosts} hosts cannot stand at {sites} sites")]
     Sites { hosts: u32, sites: u32 },
-    /// The paper's plan waits for no budget, so that its turns must fit in.
+    /// Turns of the paper's plan do not wait for the budget, so they must fit into it.
     #[error(
         "by the paper's plan a host would spend {asked:?} and {asked_bytes} bytes an hour on the tests that it starts; half of the \
          budget is {half:?} and {half_bytes} bytes"
@@ -31,19 +31,19 @@ pub enum ExpectationError {
     Paper {
         asked: Duration,
         asked_bytes: u64,
-        /// What the budget has for that.
+        /// Half of an hour's budget of time.
         half: Duration,
-        /// The same in bytes.
+        /// Half of an hour's bytes.
         half_bytes: u64,
     },
     #[error(transparent)]
     Plan(#[from] BudgetError),
 }
 
-/// What decides how long a turn takes.
+/// What determines the length of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// One turn every so often, as configured.
+    /// The configured interval between turns.
     Turns,
     /// The budget of time.
     Time,
@@ -51,50 +51,51 @@ pub enum Limit {
     Bytes,
 }
 
-/// What is to be expected while all hosts are there and nobody refuses.
+/// Prediction for a mesh in which all hosts are up and never refuse a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     /// Peers of a host that does not represent its site.
     pub peers: u32,
-    /// Peers of a representative, which has those of its site and the other representatives; 0 with one site.
+    /// Peers of a representative: those of its site and the other representatives; 0 with one site.
     pub representative_peers: u32,
-    /// From one turn of a host to its next, in the mean.
+    /// Mean time from one turn of a host to its next.
     pub turn: Duration,
-    /// What decides that.
+    /// What determines the length of a turn.
     pub limit: Limit,
-    /// From one test of a pair to its next in the mean, for hosts that do not represent their site.
+    /// Mean time between two tests of a pair, for hosts that do not represent their site.
     pub revisit: Duration,
-    /// The same, for pairs that a representative tests.
+    /// Mean time between two tests of a pair, for pairs that a representative tests.
     pub representative_revisit: Duration,
-    /// The longest that any pair of the mesh waits, while none refuses.
+    /// The longest that any pair of the mesh waits, while no host refuses.
     pub bound: Duration,
-    /// What a representative starts; nothing with one site.
+    /// What a representative starts; `None` with one site.
     pub representative: Option<Representative>,
-    /// What a host spends an hour on tests that it starts; it takes part in as many again.
+    /// Cost of the tests that a host starts in an hour. It takes part in as many again.
     pub started: Cost,
     /// Tests that a host starts in an hour.
     pub tests_per_hour: f64,
-    /// Share of time that a host spends in tests that it starts; as much again in tests of others.
+    /// Share of time that a host spends in tests that it starts. Tests of others take as much
+    /// again.
     pub share_started: f64,
-    /// Ordered pairs that are tested, in the whole mesh.
+    /// Ordered pairs that are tested in the whole mesh.
     pub pairs: u64,
 }
 
-/// What is to be expected of a host that represents its site, beside its revisits.
+/// Prediction for a host that represents its site.
 ///
-/// It is asked by the hosts of its site and by the other representatives, and leaves room for both:
+/// The hosts of its site and the other representatives ask it for tests. It leaves room for both:
 /// [`Planner::set_groups`](crate::Planner::set_groups).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Representative {
-    /// From one of its turns to the next, in the mean.
+    /// Mean time from one of its turns to the next.
     pub turn: Duration,
-    /// The longest that a pair waits which it tests, while none refuses.
+    /// The longest that a pair waits for its test by this host, while no host refuses.
     pub bound: Duration,
-    /// What it spends an hour on tests that it starts.
+    /// Cost of the tests that it starts in an hour.
     pub started: Cost,
     /// Tests that it starts in an hour.
     pub tests_per_hour: f64,
-    /// Share of time that it spends in these.
+    /// Share of time that it spends in tests that it starts.
     pub share_started: f64,
 }
 
@@ -123,9 +124,10 @@ impl Layout {
     }
 }
 
-/// What a plan comes to where each test costs this much. By [`Policy::Paper`] a turn is either a bandwidth or a
-/// latency test, as the paper counts: each pair takes two (Gloperf §3: ten hosts at n = 5 "could see a
-/// 90-minute revisit time").
+/// Predicts a plan in which each test costs this much.
+///
+/// A turn of [`Policy::Paper`] is either a bandwidth or a latency test, as in the paper, so each
+/// pair takes two turns (Gloperf §3: ten hosts at n = 5 "could see a 90-minute revisit time").
 pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expectation, ExpectationError> {
     layout.check()?;
     config.check()?;
@@ -146,7 +148,7 @@ pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expecta
     };
     let revisit = |turn: Duration, peers: u32| turn.saturating_mul(peers.saturating_mul(turns_of_pair));
     let share = |started: Cost| started.duration.as_secs_f64() / HOUR.as_secs_f64();
-    // One host at each site: a representative is in one group as well.
+    // With one host at each site, a representative is in one group only.
     let groups = if 0 < peers { 2 } else { 1 };
     let (representative_turn, _) = self::turn(config, each, groups);
     let representative = (0 < representative_peers).then(|| {
@@ -176,7 +178,8 @@ pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expecta
     })
 }
 
-/// The paper's plan takes a turn whatever tests cost; that all of them could be bandwidth tests is what the budget must have room for.
+/// Checks that the budget has room for a bandwidth test in every turn of the paper's plan, which
+/// takes its turns whatever tests cost.
 fn check_paper(config: &PlanConfig, each: Cost) -> Result<(), ExpectationError> {
     let tests = HOUR.as_secs_f64() / config.every.as_secs_f64();
     let (asked, asked_bytes) = (each.duration.mul_f64(tests), (each.bytes as f64 * tests) as u64);
@@ -187,7 +190,7 @@ fn check_paper(config: &PlanConfig, each: Cost) -> Result<(), ExpectationError> 
     Ok(())
 }
 
-/// How long a turn takes in the mean, for a host of so many groups.
+/// Mean length of a turn, for a host in this number of groups.
 fn turn(config: &PlanConfig, each: Cost, groups: u32) -> (Duration, Limit) {
     let every = config.every;
     if config.policy == Policy::Paper {
@@ -251,7 +254,7 @@ mod tests {
         assert_eq!((full.turn.as_secs(), one.turn.as_secs()), (1428, 2857));
         assert_eq!(full.representative_revisit, one.turn * 21);
         assert!(one.bound == full.bound && full.turn * 4 * 19 < one.bound);
-        // In turns that the budget does not limit they are as any host.
+        // If the budget does not limit turns, those of a representative are as long as any host's.
         let settled = of(60, 3, &PlanConfig::default(), 0.5, 6_250_000);
         assert_eq!(settled.representative.unwrap().turn, settled.turn);
         assert_eq!(of(60, 1, &PlanConfig::default(), 5.0, 0).representative, None);

@@ -1,13 +1,14 @@
-//! Groups of hosts: the path between two of them by way of their sites' representatives, and which hosts look like a site.
+//! Groups of hosts: the route between two hosts by way of their sites' representatives, and
+//! proposals of sites from round-trip times.
 
 use core::fmt;
 
 /// A host and its groups, as in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// Its name.
+    /// Name of the host.
     pub host: &'a str,
-    /// `local:SITE`, `global` if it represents its site, and others.
+    /// `local:SITE`, `global` if the host represents its site, and other groups.
     pub groups: &'a [&'a str],
 }
 
@@ -25,10 +26,13 @@ impl Member<'_> {
     }
 }
 
-/// The hosts between which tests are composed into an estimate of a path (Gloperf §3: "some end-to-end
-/// performance has to be estimated from a 'path' of end-to-end measurements"), both ends included: the two alone if they share a group, else by
-/// way of the representatives of their sites. Of several representatives the one whose name sorts first stands for its
-/// site. None if one of the two is no member, or a site has no representative.
+/// Hosts on the route from `from` to `to`, both included. The tests between them are composed into
+/// an estimate of the path (Gloperf §3: "some end-to-end performance has to be estimated from a
+/// 'path' of end-to-end measurements").
+///
+/// The route is direct if the two hosts share a group. Otherwise it goes by way of the
+/// representatives of their sites; of several, the first by name. `None` if one of the two is not a
+/// member, or a site has no representative.
 pub fn route<'a>(members: &[Member<'a>], from: &str, to: &str) -> Option<Vec<&'a str>> {
     let find = |host: &str| members.iter().find(|member| member.host == host);
     let (from, to) = (find(from)?, find(to)?);
@@ -48,22 +52,23 @@ pub fn route<'a>(members: &[Member<'a>], from: &str, to: &str) -> Option<Vec<&'a
     Some(path)
 }
 
-/// Hosts that look like one site, by position in what was asked, and why.
+/// A proposed site: hosts, by position in the list of hosts, and the distances that justify it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    /// The hosts, in the order of their positions.
+    /// Positions of the hosts, in ascending order.
     pub hosts: Vec<usize>,
-    /// The largest round-trip time between two of them (s); nothing for one host.
+    /// The largest round-trip time between two of the hosts (s); `None` for a single host.
     pub within_s: Option<f64>,
-    /// The nearest other host, and its mean round-trip time from these (s); nothing if there is none.
+    /// The nearest other host and its mean round-trip time from these (s); `None` if there is none.
     pub next: Option<(usize, f64)>,
-    /// The pairs of its hosts whose round trip is not known.
+    /// Pairs of the hosts without a known round-trip time.
     pub unknown: Vec<(usize, usize)>,
 }
 
 impl Proposal {
-    /// The reason in words, with the hosts' names: "a, b, c are within 0.4 ms of each other; the next host, d, is 11.0 ms away".
-    /// Pairs that are not known are named: "a, b, c are within 0.4 ms of each other where that is known; unknown: b–c".
+    /// The reason as a sentence with host names: "a, b, c are within 0.4 ms of each other; the next
+    /// host, d, is 11.0 ms away". It names unknown pairs: "a, b, c are within 0.4 ms of each other
+    /// where that is known; unknown: b–c".
     pub fn reason<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> impl fmt::Display {
         let names: Vec<&str> = self.hosts.iter().map(|host| name(*host)).collect();
         let within = match self.within_s {
@@ -97,19 +102,21 @@ impl Proposal {
     }
 }
 
-/// Which hosts form a site, by their forecast round-trip times: `rtt_s(a, b)` between hosts by position (s), in either direction or both.
-/// At most [`SITES_HOSTS_MAX`] hosts are looked at; the work grows with their cube.
+/// Proposes sites by forecast round-trip times. `rtt_s(a, b)` is the time between the hosts at
+/// these positions (s), in one direction or both. Only the first [`SITES_HOSTS_MAX`] hosts count;
+/// the work grows with their cube.
 ///
-/// Hosts are joined, the nearest clusters first, by the mean round trip between them (UPGMA; Sokal and Michener, 1958). Of the tree
-/// that this makes, a site is each largest cluster joined within 3 ms whose next host is at least three times as far
-/// as its own last join (counted as 0.2 ms at least, so that the noise of a LAN makes no sites); what is in none stands alone. The same
-/// forecasts give the same sites.
+/// Clusters are joined by the mean round-trip time between them, the nearest first (UPGMA; Sokal
+/// and Michener, 1958). In the resulting tree, a site is each largest cluster that was joined
+/// within 3 ms, if the next host is at least three times as far as the cluster's last join. A join
+/// counts as 0.2 ms at least, so the noise of a LAN makes no sites. Hosts outside these clusters
+/// stand alone. Equal forecasts give equal sites.
 pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Vec<Proposal> {
     propose(hosts, rtt_s, |_| false)
 }
 
-/// The same, where those that are a site already (`is_site`) stay one until they are clearly none: they may be [`SLACK`] times as wide, and
-/// the next host as much nearer.
+/// As [`propose_sites`], but keeps hosts together that are a site already (`is_site`), until they
+/// are clearly not one: they may be [`SLACK`] times as wide, and the next host as much nearer.
 pub(crate) fn propose(
     hosts: usize,
     rtt_s: impl Fn(usize, usize) -> Option<f64>,
@@ -125,13 +132,13 @@ pub(crate) fn propose(
     sites.into_iter().map(|hosts| distances.proposal(hosts)).collect()
 }
 
-/// Round trips between hosts, symmetric; infinite where nothing is known.
+/// Symmetric round-trip times between hosts; infinite where unknown.
 struct Distances {
     hosts: usize,
     seconds: Vec<f64>,
 }
 
-/// A cluster, and the mean round trip at which its two parts were joined.
+/// A cluster, and the mean round-trip time at which its two parts were joined.
 struct Cluster {
     height: f64,
     hosts: Vec<usize>,
@@ -160,14 +167,14 @@ impl Distances {
         self.seconds[a * self.hosts + b]
     }
 
-    /// The mean of what is known between two clusters; infinite if nothing is.
+    /// Mean of the known times between two clusters; infinite if none is known.
     fn mean(&self, a: &[usize], b: &[usize]) -> f64 {
         let pairs = a.iter().flat_map(|a| b.iter().map(|b| self.between(*a, *b)));
         let (sum, n) = pairs.filter(|s| s.is_finite()).fold((0.0, 0.0), |(sum, n), s| (sum + s, n + 1.0));
         if n == 0.0 { f64::INFINITY } else { sum / n }
     }
 
-    /// Joins the nearest clusters until none are near: one tree, or several where nothing is known between.
+    /// Joins the nearest clusters until no time between two is known: one tree, or several.
     fn tree(&self) -> Vec<Cluster> {
         let alone = |host| Cluster { height: 0.0, hosts: vec![host], parts: Vec::new() };
         let mut clusters: Vec<Cluster> = (0..self.hosts).map(alone).collect();
@@ -180,7 +187,7 @@ impl Distances {
                 .flat_map(|(a, row)| row.iter().enumerate().map(move |(b, mean)| (*mean, a, b)))
                 .filter(|(mean, _, _)| mean.is_finite())
                 .min_by(|x, y| x.0.total_cmp(&y.0));
-            // b < a, so that taking the later one out leaves the earlier in its place.
+            // b < a, so removing the later cluster does not move the earlier one.
             let Some((height, a, b)) = nearest else { return clusters };
             let later = clusters.remove(a);
             let earlier = core::mem::replace(
@@ -206,7 +213,7 @@ impl Distances {
         Proposal { next: self.next(&hosts), hosts, within_s, unknown }
     }
 
-    /// The nearest other host, and how far it is from these in the mean.
+    /// The nearest other host, and its mean round-trip time from these.
     fn next(&self, hosts: &[usize]) -> Option<(usize, f64)> {
         (0..self.hosts)
             .filter(|other| !hosts.contains(other))
@@ -217,7 +224,7 @@ impl Distances {
 }
 
 impl Cluster {
-    /// The largest clusters that look like a site.
+    /// Finds the largest clusters that look like a site.
     fn sites(self, distances: &Distances, is_site: &impl Fn(&[usize]) -> bool, found: &mut Vec<Vec<usize>>) {
         let slack = if is_site(&self.hosts) { SLACK } else { 1.0 };
         let is_apart = || {
@@ -234,33 +241,35 @@ impl Cluster {
     }
 }
 
-/// Pairs that a reason names; of others it says how many there are.
+/// Unknown pairs that a reason names; it counts the others.
 const UNKNOWN_NAMED: usize = 3;
 
-/// Most hosts that sites are looked for among: some tenths of a second of work.
+/// Largest number of hosts among which sites are proposed: some tenths of a second of work.
 pub const SITES_HOSTS_MAX: usize = 256;
 
-/// How the group of a site begins.
+/// Prefix of the group of a site.
 pub const LOCAL: &str = "local:";
 
 /// The group of representatives (Gloperf §3).
 pub const GLOBAL: &str = "global";
 
-/// The site of hosts that were told none.
+/// Site of hosts for which no site is configured.
 pub const UNSET: &str = "default";
 
-/// How much farther the next host must be than hosts of the site are from each other. Distances of one kind vary by a
-/// factor of two or so by noise and by cabling.
+/// How much farther the next host must be than the hosts of the site are from each other. Noise and
+/// cabling change distances by a factor of about two.
 pub(crate) const GAP: f64 = 3.0;
 
-/// Round trips below this are of one LAN, whatever their ratio: schedulers alone make up as much.
+/// Shorter round-trip times are within one LAN, whatever their ratio: schedulers alone cause as
+/// much.
 pub(crate) const FLOOR_S: f64 = 2e-4;
 
-/// How far a site may pass these bounds before it is none: more than forecasts of one path differ from hour to hour, so that a site at a
-/// bound does not come and go; and then its next host is still twice as far.
+/// How far an existing site may exceed these bounds. It is more than forecasts of one path differ
+/// from hour to hour, so a site at a bound does not come and go. The next host is still twice as
+/// far.
 pub(crate) const SLACK: f64 = 1.5;
 
-/// No site is wider: 3 ms are 300 km of fibre, there and back.
+/// Largest width of a site: 3 ms are 300 km of fibre, there and back.
 pub(crate) const SITE_S: f64 = 3e-3;
 
 #[cfg(test)]

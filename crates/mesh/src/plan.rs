@@ -1,4 +1,4 @@
-//! Which peer is tested next, and when: one station's plan.
+//! Plan of one station: which peer it tests next, and when.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,43 +18,49 @@ use pair::Pair;
 pub use pair::PairForecast;
 pub use turn::{Length, Next, Statistics};
 
-/// One station's plan of bulk tests.
+/// Plan of one station's bulk tests.
 ///
-/// Ask [`Planner::next`] at [`Planner::next_at`]; then tell it with [`Planner::tested`], [`Planner::failed`],
-/// [`Planner::refused`] or [`Planner::deferred`] what came of it, and ask again.
+/// Call [`Planner::next`] at [`Planner::next_at`]. Then report the result with [`Planner::tested`],
+/// [`Planner::failed`], [`Planner::refused`] or [`Planner::deferred`], and call it again.
 ///
-/// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair that does not refuse has at
-/// least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns is overdue, and goes before all but new ones,
-/// the longest left out first, so at most P − 1 go before it; (2) new and overdue ones take turns while there are both,
-/// so these P take at most 2 P turns; (3) new ones go in the order in which they came, and before those that are not
-/// overdue. A turn takes at most [`PlanConfig::turn_max`], if the host is in one group, and else
-/// [`PlanConfig::turn_max_in`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
+/// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair that does
+/// not refuse has at least one; a new peer has one of 2 P. The proof:
 ///
-/// The promise counts turns of peers that do not refuse. Peers do not run out of budget for long where
-/// each host is asked for no more than it asks itself: in one group, or where those of several tell
-/// [`Planner::set_groups`]. Where others ask more than their plan allows, they do, and pairs wait longer.
+/// 1. A pair left out of 2 P turns is overdue. It goes before all pairs but new ones, the longest
+///    left out first, so at most P − 1 pairs go before it.
+/// 2. New and overdue pairs alternate while there are both, so these P pairs take at most 2 P
+///    turns.
+/// 3. New pairs go in the order in which they came, and before those that are not overdue.
 ///
-/// A pair that refuses is asked again after a wait that doubles and is jittered, and keeps its age, so that it
-/// goes first when it is back. The work of a turn is linear in P: with 10 000 peers well below a millisecond every five
-/// minutes.
+/// A turn takes at most [`PlanConfig::turn_max`] if the host is in one group, and otherwise
+/// [`PlanConfig::turn_max_in`]. [`Policy::Paper`] promises each pair one of any 2 P − 1 turns.
+///
+/// The promise counts turns of peers that do not refuse. Peers are out of budget only for a short
+/// time if each host is asked for no more tests than it asks for itself. That is so in one group,
+/// or if hosts in several groups call [`Planner::set_groups`]. If others ask for more than their
+/// plan allows, peers stay out of budget longer, and pairs wait longer.
+///
+/// A pair that refuses is asked again after a back-off that doubles and is jittered. It keeps its
+/// age, so it goes first afterwards. The work of a turn is linear in P: with 10 000 peers well
+/// below a millisecond every five minutes.
 #[derive(Debug)]
 pub struct Planner {
     config: PlanConfig,
     host: Arc<str>,
     chance: Chance,
     pairs: BTreeMap<Arc<str>, Pair>,
-    /// Peers that left, and when: back within a day they go on where they were.
+    /// Peers that left, with the time. A peer that returns within a day keeps its history.
     departed: BTreeMap<Arc<str>, (Duration, Pair)>,
     groups: u32,
-    /// The latest time that it was told.
+    /// The latest time passed to [`Planner::next`].
     now: Duration,
-    /// Of [`Policy::Paper`]: who is left of this cycle, the next one last.
+    /// For [`Policy::Paper`]: the peers that are left in this cycle, the next one last.
     list: Vec<Arc<str>>,
-    /// Turns with a test so far: the age of pairs is counted in these.
+    /// Turns with a test so far. Ages of pairs are counted in these.
     turn: u64,
     was_new: bool,
     next_at: Duration,
-    /// When the turn that is on began, and how many peers have refused in it.
+    /// When the current turn began, and how many peers have refused in it.
     began: Option<Duration>,
     refusals: u32,
     credit: Credit,
@@ -70,8 +76,8 @@ struct Credit {
 }
 
 impl Planner {
-    /// The plan of a host without peers. Its first turn is at a point of the first interval that its name
-    /// and the seed decide, so that stations started at once spread themselves.
+    /// Creates the plan of a host without peers. Its name and the seed determine the time of its
+    /// first turn within the first interval, so stations that start together do not test together.
     pub fn new(host: &str, config: PlanConfig, now: Duration) -> Result<Self, BudgetError> {
         config.check()?;
         let mut chance = Chance::new(config.seed, host);
@@ -96,24 +102,25 @@ impl Planner {
         })
     }
 
-    /// In how many groups its peers are, 1 at first; 0 counts as 1.
+    /// Sets the number of groups that its peers are in: 1 at first; 0 counts as 1.
     ///
-    /// A host of several is asked by the members of each: a site's representative by as many turns of its site's hosts
-    /// as any of these, and by those of the other representatives. So that there is room for both, tests earn their
-    /// next turn as many times as slowly.
+    /// The members of each group ask this host for tests. A site's representative is asked as often
+    /// by the hosts of its site as any of them, and also by the other representatives. To leave
+    /// room for both, tests earn their next turn slower by this factor.
     pub fn set_groups(&mut self, groups: u32) {
         self.groups = groups.max(1);
     }
 
-    /// The peers that the directory has now: compatible, and in a common group. Itself is left out.
+    /// Sets the peers that the directory has now: compatible stations in a common group. The host's
+    /// own name is left out.
     ///
-    /// One that left and is back within a day goes on where it was: else one that comes and goes would be new each
-    /// time, and be tested before others.
+    /// A peer that returns within a day keeps its history. Otherwise a peer that comes and goes
+    /// would be new each time, and be tested before others.
     pub fn set_peers<'a>(&mut self, peers: impl IntoIterator<Item = &'a str>) {
         let now = self.now;
         self.departed.retain(|_, (at, _)| now.saturating_sub(*at) < DEPARTED_FOR);
         let mut kept = BTreeMap::new();
-        // Its own order of new peers: else all stations would test the same one first.
+        // Each station has its own order of new peers; otherwise all would test the same one first.
         let seed = rank(self.config.seed, &self.host);
         for peer in peers.into_iter().filter(|peer| *peer != &*self.host) {
             let (name, pair) = self
@@ -133,13 +140,13 @@ impl Planner {
         }
     }
 
-    /// How many peers there are.
+    /// Number of peers in the plan.
     pub fn peers(&self) -> usize {
         self.pairs.len()
     }
 
-    /// What is forecast of the goodput towards a peer; a rate that is none takes back what was. A peer that is none is
-    /// passed over.
+    /// Sets the goodput forecast of a peer. A rate that is not a finite number above 0 removes the
+    /// forecast. Unknown peers are ignored.
     pub fn set_forecast(&mut self, peer: &str, forecast: PairForecast) {
         let rate = forecast.goodput_bit_s;
         if let Some(pair) = self.pairs.get_mut(peer) {
@@ -147,25 +154,26 @@ impl Planner {
         }
     }
 
-    /// When to ask for the next test.
+    /// When to call [`Planner::next`] again.
     pub fn next_at(&self) -> Duration {
         self.next_at
     }
 
-    /// Brings the next turn forward to `at`, or to when nothing is owed if that is later: for a mesh whose pairs
-    /// are new, and need not wait an interval each. By [`Policy::Paper`] nothing is owed.
+    /// Moves the next turn forward to `at`, or to when nothing is owed if that is later. For a mesh
+    /// of new pairs, which need not wait an interval each. [`Policy::Paper`] owes nothing.
     pub fn hasten(&mut self, at: Duration) {
         let paid = self.credit.at.saturating_add(self.debt());
         self.next_at = self.next_at.min(at.max(paid));
     }
 
-    /// What became of the turns so far.
+    /// Counts of the turns so far, by their results.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// The longest that a pair waits for its next test while nobody refuses, as this host's groups are now: by the
-    /// promise above, and what is forecast of the costliest pair (a full test at the cap, where nothing is).
+    /// The longest that a pair waits for its next test while no peer refuses, with the groups of
+    /// this host as they are now. It follows from the promise above and the forecast of the
+    /// costliest pair (a full test at the cap, if there is no forecast).
     pub fn revisit_bound(&self) -> Duration {
         let cap = self.config.budget.test_cap();
         let full = |pair: &Pair| pair.expected(Length::Full, cap);
@@ -174,8 +182,8 @@ impl Planner {
         self.config.turn_max_in(costliest.unwrap_or(cap), self.groups).saturating_mul(turns)
     }
 
-    /// The test to make now; nothing before [`Planner::next_at`], and nothing if no peer is to be asked, which moves
-    /// it.
+    /// The test to run now. `None` before [`Planner::next_at`], and if no peer can be asked; then
+    /// [`Planner::next_at`] is later afterwards.
     pub fn next(&mut self, now: Duration) -> Option<Next> {
         self.now = self.now.max(now);
         if now < self.next_at {
@@ -194,8 +202,8 @@ impl Planner {
         Some(Next { length, expected: pair.expected(length, self.config.budget.test_cap()), peer })
     }
 
-    /// A test was made, cost this much, and found this rate (bit/s; one that is no number or below 0 teaches nothing);
-    /// the turn is over.
+    /// Records a test that was made, its cost, and its rate (bit/s; ignored if it is not a finite
+    /// number of at least 0). Ends the turn.
     pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost, goodput_bit_s: f64) {
         let is_audit = self.chance.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
@@ -209,8 +217,8 @@ impl Planner {
         self.made(now, peer, cost);
     }
 
-    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused. From
-    /// its second failure on it has its turns by age alone, until a test succeeds.
+    /// Records a test that failed, and its cost. Ends the turn, and the pair waits as if it had
+    /// refused. From its second failure on, the pair has turns by age alone, until a test succeeds.
     pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
         if let Some(pair) = self.pairs.get_mut(peer) {
@@ -219,16 +227,16 @@ impl Planner {
         self.made(now, peer, cost);
     }
 
-    /// The peer refused, or did not answer when it was asked. The turn goes on at once with another, until four have
-    /// refused; then it is skipped.
+    /// Records that the peer refused or did not answer. The turn continues at once with another
+    /// peer; it is skipped when four have refused.
     ///
-    /// What lies above a quarter of an hour in `retry_after` is passed over: a peer may not put itself off for ever.
+    /// `retry_after` counts up to a quarter of an hour, so a peer cannot put itself off for ever.
     pub fn refused(&mut self, now: Duration, peer: &str, retry_after: Duration) {
         self.statistics.refusals += 1;
         self.refusals += 1;
         self.back_off(now, peer, retry_after);
         if let Some(index) = self.list.iter().rposition(|listed| **listed == *peer) {
-            // To the end of this cycle's list, unless it has had its chances.
+            // To the end of this cycle's list, unless it has refused too often.
             let listed = self.list.remove(index);
             if self.pairs.get(&listed).is_some_and(|pair| pair.refusals < ASKED_MAX) {
                 self.list.insert(0, listed);
@@ -239,7 +247,8 @@ impl Planner {
         }
     }
 
-    /// This host's own token or budget was not to be had: the turn takes place later, within the hour.
+    /// Postpones the turn within the hour, because this host's own token or budget was not
+    /// available.
     pub fn deferred(&mut self, now: Duration, retry_after: Duration) {
         self.statistics.deferrals += 1;
         self.next_at = now.saturating_add(retry_after.min(HOUR));
@@ -257,7 +266,7 @@ impl Planner {
         self.turn_over(now);
     }
 
-    /// No peer could be asked.
+    /// Skips the turn: no peer could be asked.
     fn pass(&mut self, now: Duration) {
         if !self.pairs.is_empty() {
             self.statistics.skipped += 1;
@@ -302,8 +311,9 @@ impl Planner {
         self.list.iter().rev().find(is_open).cloned()
     }
 
-    /// By [`Policy::Paper`] the last of a list may refuse because it is in a test for some seconds: when it may be
-    /// asked again, if that is in this turn.
+    /// When a peer that refused may be asked again, if that is still in this turn. For
+    /// [`Policy::Paper`], where the last peer of a list may refuse because it is in a test for some
+    /// seconds.
     fn soon(&self, now: Duration) -> Option<Duration> {
         let backs = self.list.iter().filter_map(|peer| Some(self.pairs.get(peer)?.not_before));
         let at = backs.min().filter(|_| self.config.policy == Policy::Paper)?;
@@ -324,7 +334,8 @@ impl Planner {
             let pool = Pool::new(self.pairs.values().map(|pair| &pair.record));
             open()
                 .filter_map(|(peer, pair)| {
-                    // As it will be when the test is made; else a pair just tested could not be the next.
+                    // The age when the test is made; otherwise a pair just tested could not be the
+                    // next.
                     let age = self.turn + 1 - pair.last?;
                     Some((pair.need(&pool, age), age, pair.rank, peer))
                 })
@@ -362,30 +373,33 @@ impl Planner {
     }
 }
 
-/// What intervals between turns vary by, either way, so that stations which met once do not meet again.
+/// Jitter of intervals between turns, as a share either way: stations that met once do not meet
+/// again.
 const JITTER: f64 = 0.1;
 
-/// One test in twenty is an audit (a full test though it could stop): at an early stop that costs a
-/// tenth, they cost half as much again.
+/// One test in twenty is an audit: a full test although it could stop early. Where an early stop
+/// costs a tenth of a full test, audits make tests half as expensive again.
 const AUDITS: f64 = 0.05;
 
-/// A pair that was left out for so many turns of each goes first. Below 2 the order by need would
-/// hardly be free; the bound grows with it.
+/// A pair goes first when it was left out of this many turns per peer. Below 2 the order by need
+/// would hardly matter; the bound grows with it.
 const OVERDUE_CYCLES: u64 = 2;
 
-/// A peer that was away for longer is forecast anew: the day is the longest cycle that forecasts of paths have.
+/// A peer that was away for longer is forecast anew. A day is the longest cycle of path forecasts.
 const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
 
-/// As many as a large group that parts from this host and is back; some megabytes. The last to leave are kept.
+/// As many as a large group that loses contact with this host and returns; some megabytes. The last
+/// to leave are kept.
 const DEPARTED_MAX: usize = 10_000;
 
-/// Peers asked in one turn: where one in three refuses, all do so in about one turn of a hundred.
+/// Peers asked in one turn. If one in three refuses, all four do so in about one turn of a hundred.
 const ASKED_MAX: u32 = 4;
 
-/// About how long a full test holds a peer.
+/// About how long a full test occupies a peer.
 const BACK_OFF_MIN: Duration = Duration::from_secs(10);
 
-/// Before the jitter: three turns of five minutes. A peer may be out of budget for longer; to ask costs one exchange.
+/// Without jitter: three turns of five minutes. A peer may be out of budget for longer; asking
+/// costs one exchange.
 const BACK_OFF_MAX: Duration = Duration::from_secs(900);
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! Who is there: from what a directory tells of several groups to stations joined, lost and returned.
+//! Membership of peers: reduces directory events of several groups to joined, lost and returned.
 //!
-//! A directory may stutter: it tells the same twice, it was restarted and is empty for a moment, one of two
-//! groups is told later than the other. What comes out does not: a host is lost once, when it is gone
-//! from every group, and returns once. Times are those of any one clock that does not run backwards;
-//! when it does, or stands still, nothing worse happens than that somebody is lost later.
+//! A directory may stutter: it repeats an event, is empty for a moment after a restart, or reports
+//! one of two groups later than the other. The changes do not: a host is lost once, when it has
+//! left every group, and returns once. Times are those of any one monotonic clock. If that clock
+//! runs backwards or stands still, a host is only lost later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use barograph_forecast::Name;
 
-/// What a directory tells of hosts, each with a description of type `D`, as a list of who is there.
+/// Hosts of a mesh as a directory reports them, each with a description of type `D`.
 ///
 /// ```
 /// use barograph_mesh::roster::{Change, Roster};
@@ -31,47 +31,48 @@ pub struct Roster<D> {
     grace: Duration,
     hosts_max: usize,
     hosts: BTreeMap<Name, Host<D>>,
-    /// Groups whose snapshot is complete, and until when those whom it did not name may be missing.
+    /// Groups with a complete snapshot, and the time until which hosts that it omits may be
+    /// missing.
     deadlines: BTreeMap<Name, Duration>,
-    /// Order of losses, to forget the oldest first.
+    /// Number of losses so far. It orders them, so that the oldest is forgotten first.
     losses: u64,
     refused: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Host<D> {
-    /// As it was told last.
+    /// The description reported last.
     description: D,
     memberships: BTreeMap<Name, Membership>,
-    /// `None` = it is there; else the number of its loss.
+    /// `None` if the host is up; otherwise the number of its loss.
     lost: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Membership {
-    /// Told by the watch that runs.
+    /// Reported by the current watch.
     Told,
-    /// Told by an earlier one.
+    /// Reported only by an earlier watch.
     Remembered,
 }
 
-/// What has become of a host.
+/// How the membership of a host changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was never there before, or so long ago that it was forgotten.
+    /// The host is new, or was lost so long ago that it was forgotten.
     Joined(Name),
-    /// It is there again after it was lost.
+    /// The host is up again after it was lost.
     Returned(Name),
-    /// It is gone from every group.
+    /// The host has left every group.
     Lost(Name),
-    /// It was removed from the mesh and is forgotten.
+    /// The host was removed from the mesh and is forgotten.
     Removed(Name),
-    /// It says something else of itself.
+    /// The host has another description.
     Changed(Name),
 }
 
 impl Change {
-    /// Whose change it is.
+    /// The host that changed.
     #[must_use]
     pub fn host(&self) -> &Name {
         match self {
@@ -85,17 +86,17 @@ impl Change {
 }
 
 impl<D: PartialEq> Roster<D> {
-    /// An empty roster of at most `hosts_max` hosts, the lost ones among them. After a snapshot those whom it
-    /// does not name are lost when `grace` has passed: a directory that was restarted learns of them again
-    /// within a lease (and the second that a lease may be late).
+    /// Creates an empty roster of at most `hosts_max` hosts, lost ones included. A host that a
+    /// snapshot omits is lost when `grace` has passed: a directory that was restarted learns of it
+    /// again within a lease (plus the second that a lease may be late).
     #[must_use]
     pub fn new(grace: Duration, hosts_max: usize) -> Self {
         let (hosts, deadlines) = (BTreeMap::new(), BTreeMap::new());
         Self { grace, hosts_max, hosts, deadlines, losses: 0, refused: 0 }
     }
 
-    /// Takes in a host known from earlier as being there: no change, and it is lost like one that a
-    /// snapshot does not name. Without groups, or beyond the bound, it is passed over.
+    /// Adds a host that was up in an earlier run. There is no change. The host is lost like one
+    /// that a snapshot omits. Ignores a host without groups, and hosts beyond the bound.
     pub fn remember(&mut self, host: &Name, groups: &[Name], description: D) {
         if groups.is_empty() || self.hosts_max <= self.hosts.len() || self.hosts.contains_key(host) {
             return;
@@ -104,7 +105,8 @@ impl<D: PartialEq> Roster<D> {
         self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
     }
 
-    /// A watch of `group` begins, for the first time or again: a snapshot follows. Nobody is lost by it.
+    /// A watch of `group` begins, for the first time or again, and a snapshot follows. No host is
+    /// lost.
     pub fn begin(&mut self, group: &Name) {
         self.deadlines.remove(group);
         for host in self.hosts.values_mut() {
@@ -114,10 +116,10 @@ impl<D: PartialEq> Roster<D> {
         }
     }
 
-    /// `host` is in `group`, and says `description` of itself.
+    /// `host` is in `group` with this `description`.
     ///
-    /// `None` = that is no news, or there is no room: every other host is there, and it is counted in
-    /// [`refused`](Self::refused).
+    /// `None` if nothing changed, or there is no room because all other hosts are up; the latter is
+    /// counted in [`refused`](Self::refused).
     pub fn up(&mut self, group: &Name, host: &Name, description: D) -> Option<Change> {
         if let Some(known) = self.hosts.get_mut(host) {
             known.memberships.insert(group.clone(), Membership::Told);
@@ -137,15 +139,16 @@ impl<D: PartialEq> Roster<D> {
         Some(Change::Joined(host.clone()))
     }
 
-    /// `host` is gone from `group`; lost when that was its last.
+    /// `host` has left `group`. It is lost if that was its last group.
     pub fn down(&mut self, group: &Name, host: &Name) -> Option<Change> {
         let known = self.hosts.get_mut(host)?;
         known.memberships.remove(group)?;
         Self::lose_if_gone(known, &mut self.losses).then(|| Change::Lost(host.clone()))
     }
 
-    /// The watch of `group` reports that `host` was removed from the mesh: it is forgotten, unless the watch
-    /// of another group, which is to report the same, still has it.
+    /// The watch of `group` reports that `host` was removed from the mesh. The host is forgotten,
+    /// unless the current watch of another group still has it; that watch will report the removal,
+    /// too.
     pub fn removed(&mut self, group: &Name, host: &Name) -> Option<Change> {
         let known = self.hosts.get_mut(host)?;
         known.memberships.retain(|other, membership| other != group && *membership == Membership::Told);
@@ -156,25 +159,25 @@ impl<D: PartialEq> Roster<D> {
         Some(Change::Removed(host.clone()))
     }
 
-    /// The snapshot of `group` is complete at `now`; [`tick`](Self::tick) loses whom it did not name.
+    /// The snapshot of `group` is complete at `now`. [`tick`](Self::tick) loses the hosts that it
+    /// omits.
     pub fn synced(&mut self, group: &Name, now: Duration) {
         self.deadlines.insert(group.clone(), now.saturating_add(self.grace));
     }
 
-    /// The watch of `group` ended: nothing is known of it until it begins again, and nobody is lost.
+    /// The watch of `group` ended. No host is lost by that until the watch begins again.
     pub fn interrupted(&mut self, group: &Name) {
         self.deadlines.remove(group);
     }
 
-    /// At `now` no station can register: whom a snapshot did not name has the whole grace after
-    /// that.
+    /// No station can register at `now`. Hosts that a snapshot omits have the whole grace from now.
     pub fn postpone(&mut self, now: Duration) {
         for deadline in self.deadlines.values_mut() {
             *deadline = (*deadline).max(now.saturating_add(self.grace));
         }
     }
 
-    /// Loses the hosts that a snapshot did not name and whose grace is over at `now`.
+    /// Loses the hosts that a snapshot omits, if their grace is over at `now`.
     pub fn tick(&mut self, now: Duration) -> Vec<Change> {
         let is_over = |(group, deadline): (&Name, &Duration)| (*deadline <= now).then(|| group.clone());
         let over: BTreeSet<Name> = self.deadlines.iter().filter_map(is_over).collect();
@@ -192,36 +195,36 @@ impl<D: PartialEq> Roster<D> {
         changes
     }
 
-    /// When [`tick`](Self::tick) has something to do; `None` = not before something else is told.
+    /// When [`tick`](Self::tick) has work to do; `None` if it has none before the next event.
     #[must_use]
     pub fn next_due(&self) -> Option<Duration> {
         self.deadlines.values().min().copied()
     }
 
-    /// What `host` says of itself, if it is there or is lost but not forgotten.
+    /// Description of `host`, if it is up, or lost and not yet forgotten.
     #[must_use]
     pub fn description(&self, host: &Name) -> Option<&D> {
         self.hosts.get(host).map(|host| &host.description)
     }
 
-    /// Whether `host` is there.
+    /// Whether `host` is up.
     #[must_use]
     pub fn is_up(&self, host: &Name) -> bool {
         self.hosts.get(host).is_some_and(|host| host.lost.is_none())
     }
 
-    /// Everybody known, with whether they are there, by name.
+    /// All known hosts by name, with description and whether they are up.
     pub fn hosts(&self) -> impl Iterator<Item = (&Name, &D, bool)> {
         self.hosts.iter().map(|(name, host)| (name, &host.description, host.lost.is_none()))
     }
 
-    /// How often a host was passed over because the roster is full.
+    /// How often a host was ignored because the roster is full.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Whether `host` is lost by this: it was there, and is in no group now.
+    /// Marks `host` as lost if it was up and is in no group. Returns whether it did.
     fn lose_if_gone(host: &mut Host<D>, losses: &mut u64) -> bool {
         if host.lost.is_some() || !host.memberships.is_empty() {
             return false;
@@ -231,7 +234,7 @@ impl<D: PartialEq> Roster<D> {
         true
     }
 
-    /// Makes room; false = everybody is there.
+    /// Forgets the host that was lost first; false if all hosts are up.
     fn forget_oldest(&mut self) -> bool {
         let lost = self.hosts.iter().filter_map(|(name, host)| Some((host.lost?, name)));
         let Some(name) = lost.min().map(|(_, name)| name.clone()) else { return false };
@@ -240,41 +243,42 @@ impl<D: PartialEq> Roster<D> {
     }
 }
 
-/// Why a station of the directory is no peer.
+/// Why a station of the directory is not a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what happened")]
 pub enum Ignored {
-    /// It has this station's own name.
+    /// The station has this station's own name.
     #[error("it is this station itself")]
     Itself,
-    /// It shares no group with this station.
+    /// The station shares no group with this one.
     #[error("it is in none of this station's groups")]
     NoGroup,
-    /// Its version and this station's do not go together.
+    /// The two versions are not compatible.
     #[error("its version {theirs} does not go with {own}")]
     Version {
-        /// The version that the other station names, shortened.
+        /// Version of the other station, shortened.
         theirs: String,
-        /// The version of this station.
+        /// Version of this station.
         own: String,
     },
 }
 
-/// What a station says of itself to be matched with others.
+/// Name, version and groups of a station, by which peers are matched.
 #[derive(Clone, Copy, Debug)]
 pub struct Card<'a> {
-    /// Its name.
+    /// Name of the station.
     pub host: &'a Name,
-    /// Its version, as `major.minor.patch`.
+    /// Version of the station, as `major.minor.patch`.
     pub version: &'a str,
-    /// Its groups.
+    /// Groups of the station.
     pub groups: &'a [Name],
 }
 
-/// Whether `other` is a peer of `own`: another station, in a group of its, of a compatible version.
+/// Checks that `other` is a peer of `own`: another station, in a common group, with a compatible
+/// version.
 ///
 /// # Errors
-/// [`Ignored`], the reason why it is none.
+/// [`Ignored`] gives the reason why it is not.
 pub fn peer(own: Card<'_>, other: Card<'_>) -> Result<(), Ignored> {
     if own.host == other.host {
         return Err(Ignored::Itself);
@@ -283,15 +287,16 @@ pub fn peer(own: Card<'_>, other: Card<'_>) -> Result<(), Ignored> {
         return Err(Ignored::NoGroup);
     }
     if !is_compatible(own.version, other.version) {
-        // A version is any text of a stranger's until it was read.
+        // The version is untrusted text until it was parsed.
         let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
         return Err(Ignored::Version { theirs: shown(other.version), own: shown(own.version) });
     }
     Ok(())
 }
 
-/// Whether stations of these versions understand each other: one major version, and while that is 0 one
-/// minor version too (Semantic Versioning 2.0.0, §4). What is no version is compatible with nothing.
+/// Whether stations of these versions can work together: the major versions are equal, and while
+/// they are 0 the minor versions, too (Semantic Versioning 2.0.0, §4). Text that is not a version
+/// is compatible with nothing.
 #[must_use]
 pub fn is_compatible(a: &str, b: &str) -> bool {
     let read = |text: &str| {
@@ -369,7 +374,7 @@ mod tests {
         roster.up(&site, &c, 1);
         roster.synced(&site, at(0));
         assert!(roster.tick(at(100)).is_empty(), "everybody was told");
-        // The directory is gone for long, then there and empty.
+        // The directory is away for long, then returns empty.
         roster.interrupted(&site);
         assert!(roster.tick(at(1000)).is_empty());
         roster.begin(&site);
@@ -452,7 +457,7 @@ mod tests {
         }
     }
 
-    /// What a directory may tell, in any order.
+    /// Events of a directory, in any order.
     #[derive(Clone, Debug)]
     enum Told {
         Begin(u8),
@@ -461,7 +466,7 @@ mod tests {
         Removed(u8, u8),
         Synced(u8),
         Interrupted(u8),
-        /// The clock moves; by 0 it is frozen.
+        /// Seconds that the clock advances; 0 if it is frozen.
         Tick(u64),
     }
 
@@ -481,8 +486,9 @@ mod tests {
     const GRACE_S: u64 = 5;
 
     proptest! {
-        /// Joined first, then Lost and Returned in turn, and after Removed from the beginning; after all is
-        /// told and settled, exactly those are there whom the directory names.
+        /// Changes of a host begin with Joined, then alternate between Lost and Returned; Removed
+        /// begins anew. After the last event and the grace, exactly the hosts in the directory are
+        /// up.
         #[test]
         fn changes_alternate_and_the_end_is_what_the_directory_says(
             events in prop::collection::vec(told(), 0..120),
@@ -492,7 +498,7 @@ mod tests {
             let mut roster = Roster::new(at(GRACE_S), 100);
             let mut clock = 0;
             let mut there: BTreeMap<Name, bool> = BTreeMap::new();
-            // Of each group those whom the watch that runs has named and not taken back.
+            // For each group, the hosts that the current watch has reported and not withdrawn.
             let mut named: BTreeMap<u8, BTreeSet<u8>> = BTreeMap::new();
             let mut changes = Vec::new();
             for event in events {
@@ -521,7 +527,7 @@ mod tests {
                     }
                 }
             }
-            // Every watch comes to an end of its snapshot, and the grace passes.
+            // Every snapshot becomes complete, and the grace passes.
             for g in 0..3 {
                 roster.synced(&group(g), at(clock));
             }
@@ -552,7 +558,8 @@ mod tests {
             prop_assert_eq!(listed, named);
         }
 
-        /// However many names a directory invents, the roster is bounded, and those who are there stay.
+        /// However many names a directory invents, the roster is bounded, and hosts that are up
+        /// stay.
         #[test]
         fn it_is_bounded(events in prop::collection::vec((0..40_u8, any::<bool>()), 0..300)) {
             let site = name("site");

@@ -1,4 +1,5 @@
-//! Which sites a mesh has by its forecasts: their names, who represents each, and when a station takes its place in one.
+//! Sites of a mesh by its forecasts: their names and representatives, and the decision of a station
+//! to join one.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,27 +7,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Estimate;
 use crate::groups::{FLOOR_S, GAP, Proposal, SITE_S, SITES_HOSTS_MAX, SLACK, UNSET, propose};
 
-/// What a host says of itself.
+/// A host with the site and the role that it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stand {
-    /// Its name.
+    /// Name of the host.
     pub host: String,
-    /// Its site; `None` = it was told none.
+    /// Site of the host; `None` if none is configured.
     pub site: Option<String>,
-    /// Whether it is in `global`.
+    /// Whether the host is in `global`.
     pub represents: bool,
 }
 
-/// What is known of the round trip between two hosts.
+/// Round-trip time between two hosts, or why it is unknown.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RoundTrip {
-    /// Its forecast (s).
+    /// Forecast of the round-trip time (s).
     Known(Estimate),
-    /// It was tried, and there is no forecast: at least one direction gave failures alone.
+    /// The pair was tried without a forecast: at least one direction gave failures only.
     Failed,
     /// There is no forecast yet.
     Unmeasured,
-    /// Forecasts of this pair do not come to the station that looks.
+    /// The station that decides receives no forecasts of this pair.
     Unseen,
 }
 
@@ -45,44 +46,52 @@ impl From<Option<Estimate>> for RoundTrip {
     }
 }
 
-/// A site that is proposed. Hosts are positions in what was asked.
+/// A proposed site. Hosts are positions in the list given to [`sites_of`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
-    /// What it is called.
+    /// Name of the site.
     pub name: String,
-    /// Its hosts, and how far they are from each other and from others.
+    /// Hosts of the site, with their distances from each other and from others.
     pub proposal: Proposal,
-    /// The host that represents it; `None` = none is proposed, because round trips within the site are not known.
+    /// Position of the proposed representative; `None` while round-trip times within the site are
+    /// unknown.
     pub representative: Option<usize>,
-    /// The largest round trip between two of its hosts, and that of [`Proposal::next`] in the mean, with what the forecasts leave open
-    /// (s): ends are means of ends.
+    /// The largest round-trip time between two hosts of the site (s), with its interval.
     pub within_s: Option<Estimate>,
-    /// See `within_s`.
+    /// Mean round-trip time to [`Proposal::next`] (s). The ends of its interval are means of ends.
     pub next_s: Option<Estimate>,
-    /// Other hosts so near, by the lower ends of their intervals, that they may belong here, or the site not be one.
+    /// Other hosts that are so near, by the lower ends of their intervals, that they may belong to
+    /// this site, or that it may not be one.
     pub close: Vec<usize>,
 }
 
-/// Where a station stands: its site, and whether it represents it.
+/// Position of a station in the mesh: its site, and whether it represents it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The site's name.
+    /// Name of the site.
     pub site: String,
     /// Whether the station is in `global`.
     pub represents: bool,
 }
 
-/// The sites of `hosts`, which are in the order of their names, by forecasts of their round trips (s); at most [`SITES_HOSTS_MAX`] hosts are
-/// looked at. The same hosts and forecasts give the same sites, names and representatives, wherever they are asked for.
+/// Finds the sites of `hosts`, which are sorted by name, from forecast round-trip times (s).
 ///
-/// A site is called what most of its hosts say already, of several the first by name, else as its first host; no two have
-/// one name, and the one with more such hosts has it; none is called [`UNSET`]. It is represented by one of those hosts that represent it already,
-/// or if there is none by one of all of them: the first by name of those whose median round trip to the others is at most twice
-/// the least, so that forecasts that come and go change nothing. Hosts that all say one site already stay one until they are clearly none.
+/// Only the first [`SITES_HOSTS_MAX`] hosts count. Equal hosts and forecasts give equal sites,
+/// names and representatives on every station. Hosts that already form a site stay one until they
+/// are clearly not one.
 ///
-/// No representative is proposed on what is not known: none where a pair of the site was tried in vain ([`RoundTrip::Failed`]), and
-/// no new one while a pair is [`RoundTrip::Unmeasured`]. Pairs that the looking station cannot see do not count: else no member of a mesh could
-/// take its place by itself.
+/// A site has the name that most of its hosts report already (of several, the first by name),
+/// otherwise the name of its first host. If two sites want one name, the site with more such hosts
+/// has it. No site is called [`UNSET`].
+///
+/// The representative is one of the hosts that already represent the site, or, if there is none,
+/// any host of the site. It is the first of them by name with a median round-trip time to the
+/// others of at most twice the least, so forecasts that fluctuate change nothing.
+///
+/// Unknown round-trip times give no representative: none if a pair of the site was tried in vain
+/// ([`RoundTrip::Failed`]), and no new one while a pair is [`RoundTrip::Unmeasured`]. Pairs that
+/// this station cannot see ([`RoundTrip::Unseen`]) do not count. Otherwise no member could join a
+/// site by itself.
 pub fn sites_of<R: Into<RoundTrip>>(hosts: &[Stand], rtt: impl Fn(usize, usize) -> R) -> Vec<Site> {
     let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
     let pair = |a, b| -> RoundTrip { rtt(a, b).into() };
@@ -100,10 +109,12 @@ pub fn sites_of<R: Into<RoundTrip>>(hosts: &[Stand], rtt: impl Fn(usize, usize) 
     proposals.into_iter().zip(names).map(site).collect()
 }
 
-/// Where `own`, a position in `hosts`, stands by these sites; `None` = nothing speaks for a change of what it was told.
+/// Position of host `own` (an index in `hosts`) in these sites; `None` if nothing requires a
+/// change.
 ///
-/// Who comes into a site represents it until all of it had time to come: only then is somebody chosen, and nobody leaves `global` while no
-/// other represents the site. A host of no site that stands alone stays where it is, and so does one of which nothing is known, or too little
+/// A host that joins a site represents it until all of the site has had time to join; only then is
+/// one of them chosen. A host leaves `global` only while another represents the site. A host
+/// without a site that stands alone stays where it is. So does a host of which too little is known
 /// to propose a representative.
 #[must_use]
 pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
@@ -124,8 +135,8 @@ pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position>
     Some(Position { site: site.name.clone(), represents })
 }
 
-/// Where `own` goes by itself: its [`position`], but to no other site while it is too close to call who is of the site that the
-/// forecasts put it in, or whether it is of another.
+/// The [`position`] that `own` takes by itself. It moves to another site only if it is clear which
+/// hosts belong to that site, and that `own` belongs to no other.
 #[must_use]
 pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
     let position = position(own, hosts, sites)?;
@@ -136,7 +147,7 @@ pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Pos
     (stays || !sites.iter().any(is_close)).then_some(position)
 }
 
-/// Waits until the same change was asked for long enough.
+/// Holds a change back until it was requested for long enough.
 #[derive(Clone, Debug)]
 pub struct Patience<T = Position> {
     hold: Duration,
@@ -144,13 +155,14 @@ pub struct Patience<T = Position> {
 }
 
 impl<T: Clone + PartialEq> Patience<T> {
-    /// A change is due when it was asked for at every look for `hold`.
+    /// Creates a filter that releases a change after it was requested at every call of
+    /// [`look`](Self::look) for `hold`.
     #[must_use]
     pub fn new(hold: Duration) -> Self {
         Self { hold, asked: None }
     }
 
-    /// A look at `now`: which change is `asked`, if any. Gives what is to be done now, once.
+    /// Records the change `asked` at `now`, if any. Returns a change that is due, once.
     pub fn look(&mut self, asked: Option<T>, now: Duration) -> Option<T> {
         let since = match (&self.asked, &asked) {
             (Some((known, since)), Some(asked)) if known == asked => *since,
@@ -161,12 +173,12 @@ impl<T: Clone + PartialEq> Patience<T> {
         if is_due { self.asked.take().map(|(asked, _)| asked) } else { None }
     }
 
-    /// Begins anew.
+    /// Drops the change that is held.
     pub fn reset(&mut self) {
         self.asked = None;
     }
 
-    /// What is waited for, and how long still at `now`.
+    /// The change that is held, and its remaining time at `now`.
     #[must_use]
     pub fn pending(&self, now: Duration) -> Option<(&T, Duration)> {
         let (asked, since) = self.asked.as_ref()?;
@@ -176,7 +188,7 @@ impl<T: Clone + PartialEq> Patience<T> {
 
 /// A name for each proposal.
 fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
-    // How many say so, the most first.
+    // Sites reported by the hosts of a proposal, the most frequent first.
     let said = |proposal: &Proposal| {
         let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
         for site in proposal.hosts.iter().filter_map(|host| hosts[*host].site.as_deref()) {
@@ -202,7 +214,7 @@ fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
     names
 }
 
-/// The host of a proposed site that represents it, if what is known of its pairs allows one.
+/// Representative of a proposed site, if what is known of its pairs allows one.
 fn representative(
     hosts: &[Stand],
     proposal: &Proposal,
@@ -232,7 +244,7 @@ fn representative(
     Some(medians.iter().find(is_near).map_or(site[0], |one| one.0))
 }
 
-/// What is known of a pair, in whichever direction.
+/// Forecast of a pair, in whichever direction it is known.
 fn either(a: usize, b: usize, rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Option<Estimate> {
     rtt(a, b).or_else(|| rtt(b, a)).filter(|rtt| rtt.value.is_finite())
 }
@@ -242,7 +254,7 @@ fn widest(site: &[usize], rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Op
     pairs.filter_map(|(a, b)| either(a, b, rtt)).max_by(|a, b| a.value.total_cmp(&b.value))
 }
 
-/// The mean from the hosts of a site to another, with the means of the ends.
+/// Mean from the hosts of a site to another host, with the means of the ends.
 fn between(
     site: &[usize],
     other: usize,
@@ -273,13 +285,13 @@ fn close(
     (0..hosts.len()).filter(|other| !proposal.hosts.contains(other)).filter(is_close).collect()
 }
 
-/// Whether they all say the same site.
+/// Whether all hosts report the same site.
 fn is_site(hosts: &[Stand], site: &[usize]) -> bool {
     let mut said = site.iter().map(|host| hosts[*host].site.as_deref());
     said.next().flatten().is_some_and(|first| said.all(|site| site == Some(first)))
 }
 
-/// A representative's median round trip may be so many times the least.
+/// Largest median round-trip time of a representative, in multiples of the least.
 const FAR: f64 = 2.0;
 
 #[cfg(test)]

@@ -1,35 +1,36 @@
-//! The token of a host: it takes part in at most one bulk test at a time, as source or as target.
+//! Admission of bulk tests: a host takes part in at most one at a time, as source or as target.
 
 use std::time::Duration;
 
 use crate::budget::{Budget, BudgetConfig, BudgetError, Cost, Past, Reservation, Role, Spent};
 use crate::chance::Chance;
 
-/// How a host gives leave for tests.
+/// Configuration of a [`Gate`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GateConfig {
-    /// What it may spend.
+    /// Limits of time and bytes for tests.
     pub budget: BudgetConfig,
     /// How long a grant waits for its test to begin, before it lapses.
     pub grant_max: Duration,
-    /// Of the tokens; random, so that one from before a restart means nothing after it.
+    /// Seed of the tokens; random, so that a token from before a restart is invalid after it.
     pub seed: u64,
 }
 
 impl Default for GateConfig {
-    /// 3 s for a test to begin: a handshake fits whose first packet is sent again after 1 s (RFC 6298 §2).
+    /// 3 s for a test to begin: enough for a handshake that sends its first packet again after 1 s
+    /// (RFC 6298 §2).
     fn default() -> Self {
         Self { budget: BudgetConfig::default(), grant_max: Duration::from_secs(3), seed: 0 }
     }
 }
 
-/// Whether a host may take part in a test now. Both the tests that it starts and those that it is asked
-/// for pass through its one gate: idle → granted → running → idle.
+/// Admits a host to bulk tests, one at a time and within the budget: idle → granted → running →
+/// idle. Both the tests that it starts and those that peers ask for pass through its one gate.
 ///
-/// Nothing that a peer does or leaves undone holds it longer than [`GateConfig::grant_max`] before a test, or
-/// [`BudgetConfig::test_max`] and 5 s in one. A grant that its peer does not use costs the time
-/// that it was held, out of that peer's part of the budget: so whoever asks endlessly and never
-/// tests is soon out of budget, and nobody else is.
+/// Whatever a peer does or fails to do, it occupies the host for at most [`GateConfig::grant_max`]
+/// before a test, and for [`BudgetConfig::test_max`] plus 5 s in one. A grant that its peer does
+/// not use costs the time that it was held, out of that peer's part of the budget. So a peer that
+/// asks endlessly and never tests is soon out of budget, and other peers are not.
 #[derive(Debug)]
 pub struct Gate {
     budget: Budget,
@@ -39,30 +40,30 @@ pub struct Gate {
     now: Duration,
 }
 
-/// Leave for one test.
+/// Permission for one test, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Names the grant. It is no secret: [`Gate::begin`] asks who brings it.
+    /// Identifies the grant. It is not secret: [`Gate::begin`] also checks the peer.
     pub token: u64,
     /// The test must begin within this time.
     pub begins_within: Duration,
-    /// The test must be stopped at the first of these.
+    /// The test must stop at the first of these limits.
     pub cap: Cost,
 }
 
-/// Why there is no leave. Whoever asks again before `retry_after` gets the same answer.
+/// Why a test is refused. A peer that asks again before `retry_after` gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The host takes part in another test.
     #[error("busy with another test; ask again in {retry_after:.1?}")]
     Busy {
-        /// When that test is over at the latest.
+        /// Time until that test is over at the latest.
         retry_after: Duration,
     },
     /// The host's budget, or the part of it that this peer may use, is spent.
     #[error("the budget for tests is spent; ask again in {retry_after:.1?}")]
     Spent {
-        /// When there is room again.
+        /// Time until there is room again.
         retry_after: Duration,
     },
     /// The peer is not in a group of the host.
@@ -70,13 +71,13 @@ pub enum Refusal {
     NotAMember,
 }
 
-/// Why a token is not taken.
+/// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// It lapsed, was given back, or never was; or another peer's.
+    /// The token lapsed, was given back, never existed, or is another peer's.
     #[error("the token {0:016x} is not held by this peer, or no longer")]
     Unknown(u64),
-    /// Its test runs already.
+    /// The test of this token runs already.
     #[error("the token {0:016x} is in use")]
     InUse(u64),
 }
@@ -93,7 +94,7 @@ struct Held {
 }
 
 impl Gate {
-    /// An idle host with an unspent budget.
+    /// Creates the gate of an idle host with an unspent budget.
     pub fn new(config: GateConfig) -> Result<Self, BudgetError> {
         Ok(Self {
             budget: Budget::new(config.budget)?,
@@ -104,12 +105,12 @@ impl Gate {
         })
     }
 
-    /// How many peers may ask; see [`Budget::set_peers`].
+    /// Sets how many peers may ask; see [`Budget::set_peers`].
     pub fn set_peers(&mut self, peers: usize) {
         self.budget.set_peers(peers);
     }
 
-    /// A peer asks for a test towards this host.
+    /// Grants or refuses a test from a peer to this host.
     ///
     /// # Errors
     /// [`Refusal`], at no cost.
@@ -126,8 +127,8 @@ impl Gate {
         self.grant(now, Role::Target, peer, expected)
     }
 
-    /// This host wants to start a test towards a peer: to be held before the peer is asked, so that two hosts that ask each
-    /// other refuse both rather than wait for each other.
+    /// Grants or refuses a test from this host to a peer. Call it before asking the peer, so that
+    /// two hosts that ask each other both refuse instead of waiting for each other.
     ///
     /// # Errors
     /// [`Refusal::Busy`] or [`Refusal::Spent`].
@@ -135,7 +136,7 @@ impl Gate {
         self.grant(now, Role::Source, peer, expected)
     }
 
-    /// The test of a grant begins.
+    /// Begins the test of a grant.
     ///
     /// # Errors
     /// [`TokenError`]; then no test may run.
@@ -152,10 +153,10 @@ impl Gate {
         Ok(())
     }
 
-    /// The test is over, well or not, and cost this much.
+    /// Ends a test, successful or not, with its cost.
     ///
     /// # Errors
-    /// [`TokenError::Unknown`] if it was counted as one of full length already, because it was not over in time.
+    /// [`TokenError::Unknown`] if the test was late and was already counted as one of full length.
     pub fn end(&mut self, now: Duration, token: u64, actual: Cost) -> Result<(), TokenError> {
         let now = self.advance(now);
         self.held(token).ok_or(TokenError::Unknown(token))?;
@@ -163,7 +164,8 @@ impl Gate {
         Ok(())
     }
 
-    /// The test will not take place. It costs this host nothing if it wanted to start it, else the time that the grant was held.
+    /// Returns a grant for a test that does not take place. If this host wanted to start the test
+    /// it costs nothing, otherwise the time for which the grant was held.
     pub fn give_back(&mut self, now: Duration, token: u64) {
         let now = self.advance(now);
         if self.held(token).is_some() {
@@ -177,19 +179,19 @@ impl Gate {
         self.held.is_some()
     }
 
-    /// What the last hour cost.
+    /// Cost of the tests of the last hour.
     pub fn spent(&mut self, now: Duration) -> Spent {
         let now = self.advance(now);
         self.budget.spent(now)
     }
 
-    /// What counts after a restart; see [`Budget::past`].
+    /// Tests that count after a restart; see [`Budget::past`].
     pub fn past(&mut self, now: Duration) -> Vec<Past> {
         let now = self.advance(now);
         self.budget.past(now)
     }
 
-    /// See [`Budget::remember`].
+    /// Adds tests of an earlier run; see [`Budget::remember`].
     pub fn remember(&mut self, now: Duration, past: Vec<Past>) {
         let now = self.advance(now);
         self.budget.remember(now, past);
@@ -222,7 +224,7 @@ impl Gate {
         self.held.as_mut().filter(|held| held.token == token)
     }
 
-    /// Lets lapse what has waited or run for too long; the time, which never runs back.
+    /// Lets a grant lapse that waited or ran for too long. Returns the time, which never runs back.
     fn advance(&mut self, now: Duration) -> Duration {
         self.now = self.now.max(now);
         if self.held.as_ref().is_some_and(|held| held.until <= self.now) {
@@ -231,7 +233,7 @@ impl Gate {
         self.now
     }
 
-    /// Ends what is held without a word about its cost: a test counts as one of full length.
+    /// Ends the current grant without a reported cost: a test counts as one of full length.
     fn lapse(&mut self, now: Duration) {
         match &self.held {
             Some(held) if held.is_running => self.release(now, self.budget.config().test_cap()),
@@ -255,10 +257,10 @@ impl Gate {
     }
 }
 
-/// What a test may take above its length, to hand over its result: five round trips of a second.
+/// Time for a test to hand over its result, beyond its length: five round trips of a second.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Nobody is told to ask again sooner than this, so that asking stays cheap.
+/// Shortest retry time that a refusal names, so that asking stays cheap.
 const RETRY_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

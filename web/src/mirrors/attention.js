@@ -1,6 +1,9 @@
-// Whether the page is in view: a browser may slow, freeze or drop what runs in a tab that nobody sees.
+// Whether the page is in view: browsers may slow, freeze or drop the work of a hidden tab.
 
-/** Watches a document: `lapses` counts how often it went out of view, `ready(signal)` waits until it is in view. */
+/**
+ * Watches a document: `lapses` counts how often it went out of view, `ready(signal)` waits until it
+ * is in view.
+ */
 export function watchAttention(document) {
   let lapses = 0;
   document.addEventListener('visibilitychange', () => {

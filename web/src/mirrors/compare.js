@@ -1,5 +1,5 @@
-// The comparison itself: opens the mirrors, probes them in the plan's order, forecasts, ranks.
-// The world – clocks, sockets, forecasters – is handed in.
+// The comparison: opens the mirrors, probes them in the plan's order, forecasts, ranks. Clocks,
+// sockets and forecasters are passed in.
 import { goodput } from '../weather/reduce.js';
 import { Goodput } from './goodput.js';
 import { TimedOut, within } from './limit.js';
@@ -7,14 +7,18 @@ import { Plan } from './plan.js';
 import { rank } from './rank.js';
 
 /**
- * Measures `mirrors` (of `parseMirrors`), each within `budget_bytes`, and ranks them for a file of `size_bytes`:
- * what `rank` gives, with `{kind, bytes, probes, failures}` of each mirror besides. `battery()` makes the
- * forecaster of a series; `open(mirror, signal)` a source; `explain(mirror, error, signal)` puts a failure in words.
- * `onProgress({share, mirrors: [{url, state, probes}]})` is called after every step. `attention` (of `watchAttention`)
- * says when the page is in view: nothing is probed else, and what was under way then is no value. Rejects only when `signal`
- * aborts, with its reason.
+ * Measures `mirrors` (from `parseMirrors`), each within `budget_bytes`, and ranks them for a file
+ * of `size_bytes`. Returns the result of `rank`, with `{kind, bytes, probes, failures}` of each
+ * mirror. Rejects only if `signal` aborts, with its reason.
  *
- * One probe at a time: two would share the reader's own link and measure each other.
+ * - `battery()` makes the forecaster of a series.
+ * - `open(mirror, signal)` opens a source.
+ * - `explain(mirror, error, signal)` puts a failure into words.
+ * - `onProgress({share, mirrors: [{url, state, probes}]})` is called after every step.
+ * - `attention` (from `watchAttention`) says when the page is in view: otherwise nothing is probed,
+ *   and a running probe is no value.
+ *
+ * One probe runs at a time: two would share the reader's own link and measure each other.
  */
 export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress = () => {}, battery, open, explain, attention }) {
   const plan = new Plan({ mirrors: mirrors.length, budget_bytes, seed });
@@ -32,9 +36,11 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
 
   try {
     tell();
-    // Those that send all of the file whatever is asked have begun to: they are probed as soon as they are open, in turn.
+    // Servers that send the whole file have already begun: they are probed as soon as they are
+    // open, in turn.
     let wholes = Promise.resolve();
-    // Opening costs next to nothing, so all wait at once: those that hang hold up nobody.
+    // Opening costs almost nothing, so all mirrors open at once, and one that hangs delays no
+    // other.
     await Promise.all(
       states.map(async (state, index) => {
         try {
@@ -47,7 +53,8 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
         }
         tell();
       }),
-    ).finally(() => wholes.catch(() => {})); // Cancelled, it is not awaited.
+    // After a cancellation it is not awaited.
+    ).finally(() => wholes.catch(() => {}));
     await wholes;
     for (let order = plan.round(); order.length !== 0; order = plan.round()) {
       for (const index of order) await probed(index);
@@ -57,7 +64,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     for (const state of states) state.free();
   }
 
-  /** One probe of one mirror while somebody looks, and what is told of it. */
+  /** Probes one mirror while the page is in view, and reports progress. */
   async function probed(index) {
     await attention.ready(signal);
     signal?.throwIfAborted();
@@ -66,7 +73,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     tell();
   }
 
-  /** One probe of one mirror, whatever comes of it. */
+  /** Probes one mirror, and handles success and failure. */
   async function turn(state, index) {
     const whole = state.source?.ignores_range;
     const bytes = whole ? plan.leftBytes(index) : plan.bytes(index);
@@ -74,7 +81,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     try {
       if (state.source === null) await state.open(open, signal);
       const { parts, rtts_s, least_rtt_s, came_bytes = parts[0].bytes } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
-      // Parts of one stream are cut past its growth: all of them count.
+      // Parts of one stream come after its growth, so all of them count.
       const seen = attention.lapses === lapses;
       const counts = plan.book(index, came_bytes, parts.reduce((sum, part) => sum + part.took_s, 0), seen) || (whole && seen);
       state.learn(parts, rtts_s, least_rtt_s, counts);
@@ -87,7 +94,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
   }
 }
 
-/** One mirror while it is compared. */
+/** State of one mirror during the comparison. */
 class State {
   source = null;
   probes = 0;
@@ -106,7 +113,7 @@ class State {
   async open(open, signal) {
     this.source = await within(OPEN_MS_MAX, signal, async (inner) => {
       const source = await open(this.mirror, inner);
-      // It came too late: nobody waits for it.
+      // It came too late: the caller has given up.
       if (inner.aborted) source.close();
       return source;
     });
@@ -115,18 +122,21 @@ class State {
   learn(parts, rtts_s, least_rtt_s, counts) {
     this.#failures_in_a_row = 0;
     this.probes += parts.length;
-    // The round trip as it had been forecast before this probe (docs/spec/probe.md §2.3).
+    // The forecast round trip from before this probe (docs/spec/probe.md §2.3).
     const forecast_s = this.#rtt.forecast()?.median.value ?? rtts_s[0];
     if (!counts) return;
     for (const value of rtts_s) this.#rtt.update(value);
     for (const { bytes, took_s, streamed } of parts) {
       const rate = goodput(bytes, took_s, streamed ? {} : { forecast_s, least_s: least_rtt_s });
-      // No time that the clock could see: no value, rather than an infinite one.
+      // If the clock saw no time pass, there is no value, rather than an infinite one.
       if (rate !== null) this.#goodput.update(rate.corrected);
     }
   }
 
-  /** Counts a failed probe; whether it was one too many. A new try begins with a new connection. */
+  /**
+   * Counts a failed probe; returns whether it was one too many. The next attempt uses a new
+   * connection.
+   */
   fail() {
     this.failures += 1;
     this.#failures_in_a_row += 1;
@@ -167,7 +177,9 @@ class State {
   }
 }
 
-/** The forecast of a round trip in s, in the shape of `Goodput.forecast`, but with the error in s. */
+/**
+ * Forecast of a round-trip time (s), in the shape of `Goodput.forecast`, but with the error in s.
+ */
 function rttOf({ count, level, lower, upper, median: { value, mae, method } }) {
   return { count, level, value, lower, upper, error: mae, method };
 }
@@ -181,11 +193,12 @@ async function inWords(explain, mirror, error, signal) {
   }
 }
 
-// A name, a connection, TLS and a first answer, with two lost packets among them (RFC 6298 §2: 1 s, then 2 s).
+// A name lookup, a connection, TLS and a first response, with two lost packets (RFC 6298 §2: 1 s,
+// then 2 s).
 const OPEN_MS_MAX = 6000;
-// A probe that is larger than the smallest was preceded by one of half its size that took less than half a second.
+// Each probe but the smallest follows one of half its size that took less than half a second.
 const PROBE_MS_MAX = 10_000;
-// One may be an accident.
+// One failure may be an accident.
 const FAILURES_MAX = 2;
-// With fewer values, such as half of what a plan gives and the rest failed, there is no spread to speak of.
+// With fewer values, such as half of a plan if the rest failed, the spread is unknown.
 const VALUES_MIN = 4;

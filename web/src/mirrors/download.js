@@ -1,25 +1,26 @@
-// A mirror that is a file on a web server: parts of it are fetched, and their bytes counted as they arrive.
+// A mirror that is a file on a web server: fetches parts of it, and counts bytes as they arrive.
 
 /**
- * A file to download, measured by requests for its first bytes. `fetch` and `now` (milliseconds) are those of
- * the page unless a test gives its own.
+ * A file to download, measured by requests for its first bytes. `fetch` and `now` (ms) are the
+ * page's, unless a test replaces them.
  */
 export class Download {
   #url;
   #fetch;
   #now;
-  /** The answer that `open` left unread, of a server that ignores ranges. */
+  /** The unread response from `open`, of a server that ignores ranges. */
   #whole = null;
-  /** Whether the server sends the whole file whatever is asked for. */
+  /** Whether the server sends the whole file for every request. */
   ignores_range = false;
 
   /**
-   * Asks for one byte: that opens the connection, and finds out what cannot work. A server that ignores ranges begins to
-   * send the file: `probe` goes on with that answer, so that nothing comes twice.
+   * Requests one byte. That opens the connection, and shows what cannot work. A server that ignores
+   * ranges begins to send the file; `probe` continues with that response, so that nothing is sent
+   * twice.
    */
   static async open(url, { signal, fetch = globalThis.fetch.bind(globalThis), now = () => performance.now() } = {}) {
     const download = new Download(url, fetch, now);
-    // The answer may outlive the signal of the opening.
+    // The response may outlive the signal of the opening.
     const gone = new AbortController();
     const give_up = () => gone.abort(signal.reason);
     signal?.throwIfAborted();
@@ -43,11 +44,14 @@ export class Download {
   }
 
   /**
-   * Fetches the first `bytes` of the file: `{parts, rtts_s}`, parts `{bytes, took_s, streamed}`, and `came_bytes`, what came in all. The round trip is
-   * the time to the head of the answer: at most that, for the server's own time is in it. `least_rtt_s`, that of this probe, moved no byte of it.
+   * Fetches the first `bytes` of the file: `{parts, rtts_s, came_bytes}`, with parts `{bytes,
+   * took_s, streamed}`, and all received bytes in `came_bytes`. The round-trip time is the time to
+   * the head of the response. It is an upper bound, because it includes the server's own time.
+   * `least_rtt_s` is that of this probe, during which it moved no byte.
    *
-   * A server that ignores ranges is asked once, and its stream cut into parts: to ask again and break off each
-   * time would leave what was already under way, in the buffers of browser and kernels, to be paid for by the reader.
+   * A server that ignores ranges is asked once, and its stream is cut into parts. Repeated requests
+   * that are broken off would each leave data in the buffers of browser and kernels, at the
+   * reader's cost.
    */
   async probe(bytes, signal) {
     const { response, asked_ms, answered_ms } = this.#whole ?? (await this.#ask(bytes, signal));
@@ -56,7 +60,7 @@ export class Download {
     const arrivals = await this.#read(response, bytes, signal);
     const rtts_s = [(answered_ms - asked_ms) / 1000];
     const last = arrivals.at(-1);
-    if (!last || last.got < PART_BYTES_MIN) throw new Error('the file is too small to measure by');
+    if (!last || last.got < PART_BYTES_MIN) throw new Error('the file is too small to measure');
     const came_bytes = last.got;
     if (this.ignores_range) return { parts: partsOf(arrivals, waited_ms < WAITED_MS_MAX ? 1 / 4 : 1 / 2), rtts_s, came_bytes };
     return { parts: [{ bytes: last.got, took_s: (last.at_ms - asked_ms) / 1000, streamed: false }], rtts_s, least_rtt_s: rtts_s[0], came_bytes };
@@ -72,7 +76,7 @@ export class Download {
     const response = await this.#fetch(this.#url, {
       signal,
       mode: 'cors',
-      // A cache, the browser's or one on the way, is not the mirror.
+      // A cache, in the browser or on the path, is not the mirror.
       cache: 'no-store',
       credentials: 'omit',
       referrerPolicy: 'no-referrer',
@@ -87,7 +91,10 @@ export class Download {
     return { response, asked_ms, answered_ms };
   }
 
-  /** Reads until `bytes` have come, the answer ends or the time of a stream is over; when how many had come. */
+  /**
+   * Reads until `bytes` have come, the response ends, or the time of a stream is over. Returns the
+   * byte count at each arrival.
+   */
   async #read(response, bytes, signal) {
     signal?.throwIfAborted();
     const reader = response.body.getReader();
@@ -107,29 +114,33 @@ export class Download {
       }
     } finally {
       signal?.removeEventListener('abort', stop);
-      // What was asked for has come; a server that ignores ranges would send on.
+      // The requested bytes have come; a server that ignores ranges would continue.
       reader.cancel().catch(() => {});
     }
     return arrivals;
   }
 }
 
-/** What a download's failure means, in words: a page is told nothing, so it is asked again without reading. */
+/**
+ * Puts a download's failure into words. Browsers do not tell a page the reason, so it sends another
+ * request without reading the response.
+ */
 export async function explainFailure(url, error, { signal, fetch = globalThis.fetch.bind(globalThis) } = {}) {
   if (!(error instanceof TypeError)) return error.message;
   try {
-    // Without CORS the page may not see the answer, only that there was one; HEAD has no body.
+    // Without CORS the page cannot read the response, only that there was one; HEAD has no body.
     await fetch(url, { method: 'HEAD', mode: 'no-cors', cache: 'no-store', credentials: 'omit', referrerPolicy: 'no-referrer', signal });
-    return 'the site does not allow measuring from other pages';
+    return 'the site does not allow measurements from other pages';
   } catch {
-    // A page that isolates itself may not even know that there was an answer.
-    return globalThis.crossOriginIsolated ? 'could not be reached, or does not allow measuring from other pages' : 'could not be reached';
+    // An isolated page may not even learn that there was a response.
+    return globalThis.crossOriginIsolated ? 'could not be reached, or does not allow measurements from other pages' : 'could not be reached';
   }
 }
 
 /**
- * The parts of a stream, as alike as its arrivals allow, after the first `left_out` of it: a quarter, in which the rate still
- * grows; half where the stream waited for its turn, for that began with what had come into the buffers meanwhile.
+ * Parts of a stream, as equal as its arrivals allow, after the first `left_out` of it: a quarter,
+ * in which the rate still grows; half if the stream had to wait, because it then began with
+ * buffered data.
  */
 function partsOf(arrivals, left_out) {
   const all = arrivals.at(-1).got;
@@ -137,7 +148,8 @@ function partsOf(arrivals, left_out) {
   let from = null;
   for (const arrival of arrivals) {
     if (arrival.got < all * left_out) continue;
-    // What arrives at one instant came together: to divide by no time would make a rate of nothing.
+    // Bytes that arrive at one instant are one arrival: dividing by no time would give no valid
+    // rate.
     if (from !== null && (arrival.got - from.got < (all * (1 - left_out)) / STREAM_PARTS || arrival.at_ms <= from.at_ms)) continue;
     if (from !== null) parts.push({ bytes: arrival.got - from.got, took_s: (arrival.at_ms - from.at_ms) / 1000, streamed: true });
     from = arrival;
@@ -147,9 +159,10 @@ function partsOf(arrivals, left_out) {
 
 // As many as a mirror has probes at the usual budget.
 const STREAM_PARTS = 12;
-// Less than what a comparison waits for a probe, so that a slow stream still gives what it gave.
+// Shorter than the limit of a probe, so that a slow stream still gives its values.
 const STREAM_MS_MAX = 8000;
-// In less time no buffer fills: a stream that waited no longer did not wait.
+// No buffer fills in less time, so a shorter wait does not count.
 const WAITED_MS_MAX = 50;
-// Less arrives with the first window of a connection (14 600 bytes, RFC 6928): no rate can be told from it.
+// Fewer bytes arrive with the first window of a connection (14 600 bytes, RFC 6928): they show no
+// rate.
 const PART_BYTES_MIN = 2 ** 14;

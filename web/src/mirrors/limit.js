@@ -1,6 +1,6 @@
-// A bound on every wait.
+// A time limit for every wait.
 
-/** Says that a wait was longer than its limit. */
+/** Error of a wait that took longer than its limit. */
 export class TimedOut extends Error {
   constructor(limit_ms) {
     super(`took more than ${limit_ms / 1000} s`);
@@ -9,8 +9,8 @@ export class TimedOut extends Error {
 }
 
 /**
- * What `task(signal)` gives, unless `limit_ms` pass or `signal` aborts first: then it rejects at once, even when
- * the task does not heed the signal that it was given.
+ * Result of `task(signal)`. Rejects at once if `limit_ms` pass or `signal` aborts first, even if
+ * the task ignores its signal.
  */
 export function within(limit_ms, signal, task) {
   return new Promise((resolve, reject) => {
@@ -28,7 +28,7 @@ export function within(limit_ms, signal, task) {
     const timer = setTimeout(() => stop(new TimedOut(limit_ms)), limit_ms);
     if (signal?.aborted) return cancelled();
     signal?.addEventListener('abort', cancelled, { once: true });
-    // Called within the promise, so that what the task throws at once is its failure too.
+    // Called within the promise, so that an error thrown at once also rejects it.
     new Promise((give) => give(task(inner.signal))).then(
       (value) => settle(resolve, value),
       (error) => settle(reject, error),

@@ -1,10 +1,11 @@
-// Which mirrors are meant: texts to addresses, and why one cannot be measured from this page. Pure.
+// Parses a list of mirrors into addresses, with reasons why this page cannot measure one. Pure.
 import { isLoopback } from '../weather/address.js';
 
 /**
- * Mirrors of a list of addresses apart by white space or commas: `{url, kind, refusal}`. An address whose path
- * ends in `/` is a station, any other a file to download. `refusal` says what is known to fail before trying;
- * `secure` is whether the page came by https. Throws a `RangeError` for none or too many.
+ * Mirrors of a list of addresses, separated by white space or commas: `{url, kind, refusal}`. An
+ * address with a path that ends in `/` is a station, any other a file to download. `refusal` says
+ * why an address cannot work. `secure` is whether the page was loaded over https. Throws a
+ * `RangeError` for none or too many.
  */
 export function parseMirrors(list, { secure = false } = {}) {
   const words = Array.isArray(list) ? list.map(String) : String(list ?? '').split(/[\s,]+/);
@@ -12,18 +13,20 @@ export function parseMirrors(list, { secure = false } = {}) {
   for (const word of words.map((word) => word.trim()).filter(Boolean)) {
     const mirror = parseMirror(word, secure);
     mirrors.set(mirror.url, mirror);
-    if (MIRRORS_MAX < mirrors.size) throw new RangeError(`At most ${MIRRORS_MAX} mirrors are compared.`);
+    if (MIRRORS_MAX < mirrors.size) throw new RangeError(`At most ${MIRRORS_MAX} mirrors can be compared. Remove some.`);
   }
-  if (mirrors.size === 0) throw new RangeError('Give the address of at least one mirror.');
+  if (mirrors.size === 0) throw new RangeError('Enter the address of at least one mirror.');
   return [...mirrors.values()];
 }
 
-/** An address as people say it: without scheme, and a station's without its last slash. */
+/** An address without scheme, and a station's without its last slash. */
 export function mirrorName(url) {
   return url.replace(/^[a-z]+:\/\//, '').replace(/\/$/, '');
 }
 
-/** The same as short as tells the mirrors of a ranking apart: a host, unless others have it too. */
+/**
+ * The shortest name that distinguishes a mirror in a ranking: its host, unless others have it, too.
+ */
 export function shortName(url, urls) {
   const host = (address) => mirrorName(address).split('/')[0];
   return urls.filter((other) => host(other) === host(url)).length < 2 ? host(url) : mirrorName(url);
@@ -34,9 +37,9 @@ function parseMirror(word, secure) {
   try {
     url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(word) ? word : `https://${word}`);
   } catch {
-    return { url: word.slice(0, URL_CHARS_MAX), kind: 'download', refusal: 'is no address' };
+    return { url: word.slice(0, URL_CHARS_MAX), kind: 'download', refusal: 'is not an address' };
   }
-  // A station is asked over WebSocket, but people may write either scheme.
+  // Stations use WebSocket, but people may write either scheme.
   const socket = /^wss?:$/.test(url.protocol);
   if (socket) url = new URL(url.href.replace(/^ws/, 'http'));
   url.hash = '';
@@ -46,12 +49,12 @@ function parseMirror(word, secure) {
 
 function refusalOf(url, secure) {
   if (!/^https?:$/.test(url.protocol)) return `${url.protocol} cannot be measured, only http: and https:`;
-  if (url.username || url.password) return 'an address with a user name or password is not asked';
+  if (url.username || url.password) return 'remove the user name and password from the address';
   if (URL_CHARS_MAX < url.href.length) return 'the address is too long';
-  // Mixed content (W3C Mixed Content §4.3); this host's own addresses are potentially trustworthy
+  // Mixed content (W3C Mixed Content §4.3). Addresses of this computer are potentially trustworthy
   // (W3C Secure Contexts §3.1).
   if (secure && url.protocol === 'http:' && !isLoopback(url.hostname)) {
-    return 'a page that came by https cannot measure what is served by http';
+    return 'an https page cannot measure http addresses; use an https address';
   }
   return null;
 }

@@ -1,5 +1,5 @@
-// Which mirror? Ranks stations and downloads by the forecast time to download a file.
-// One script: for other sites (`data-mirrors`), for programs, and for the station's own page (page.js).
+// Which mirror? Ranks stations and downloads by the forecast time to download a file. One script
+// for other sites (`data-mirrors`), for programs, and for the station's own page (page.js).
 import { comparerFrom } from './api.js';
 import { parseMirrors } from './list.js';
 import { BUDGET_BYTES } from './plan.js';
@@ -8,18 +8,19 @@ import { View } from './view.js';
 
 const HOST = 'barograph-mirrors';
 
-// Known only while the script runs for the first time; of a module script never, so its element is looked for.
+// Only known while the script first runs, and never for a module script; then its element is
+// searched.
 const script = document.currentScript ?? moduleScript();
 const base = new URL('.', script?.src ?? location.href);
 
 const compare = comparerFrom(base, { nonce: script?.nonce });
-/** Fills an element with a comparison that waits to be started. */
+/** Fills an element with a comparison that waits for its start. */
 compare.show = (host, options) => new View(host, options, compare);
 window.barographMirrors = compare;
 
 if (script?.dataset.mirrors !== undefined) mountHere(script);
 
-/** Puts a comparison where the script stands. */
+/** Inserts a comparison after the script element. */
 function mountHere(script) {
   const { mirrors, size, budget, file, start, theme } = script.dataset;
   const host = document.createElement(HOST);
@@ -40,17 +41,23 @@ function mountHere(script) {
   }
 }
 
-/** The element of this script where it was loaded with `type="module"`: the first that no comparison follows yet. */
+/**
+ * Element of this script if it was loaded with `type="module"`: the first without a comparison
+ * after it.
+ */
 function moduleScript() {
   const candidates = [...document.querySelectorAll('script[type=module][src]')];
   return candidates.find((one) => /\/mirrors\.js$/.test(new URL(one.src).pathname) && one.nextElementSibling?.localName !== HOST) ?? null;
 }
 
-/** Light or dark as the site's owner says; else dark only where the reader wants it and the site itself has it. */
+/**
+ * Applies the theme that the site's owner set; otherwise dark only if the reader prefers it and the
+ * site has it.
+ */
 function followTheme(host, theme) {
   const system = matchMedia('(prefers-color-scheme: dark)');
   const apply = () => {
-    // A site may have taken it away; a parent it has none then.
+    // The site may have removed the element, which then has no parent.
     if (!host.isConnected) return system.removeEventListener('change', apply);
     const dark = system.matches && getComputedStyle(host.parentElement ?? host).colorScheme.includes('dark');
     host.dataset.theme = theme ?? (dark ? 'dark' : 'light');

@@ -6,7 +6,7 @@ import { parseMirrors } from './list.js';
 import { BUDGET_BYTES } from './plan.js';
 import { formatSize, parseSize } from './size.js';
 
-/** Gives life to `mirrors.html`, where `mirrors.js` came before. */
+/** Starts `mirrors.html`; `mirrors.js` must be loaded before. */
 function mount() {
   const form = document.getElementById('mirrors');
   const place = document.getElementById('result');
@@ -60,19 +60,22 @@ function readForm({ elements }) {
     budget_bytes: field('budget', (text) => {
       const bytes = parseSize(text);
       if (BUDGET_BYTES.least <= bytes && bytes <= BUDGET_BYTES.most) return bytes;
-      throw new RangeError(`The budget of a mirror is ${formatSize(BUDGET_BYTES.least)} to ${formatSize(BUDGET_BYTES.most)}.`);
+      throw new RangeError(`Measure each mirror with ${formatSize(BUDGET_BYTES.least)} to ${formatSize(BUDGET_BYTES.most)}.`);
     }),
   };
 }
 
-/** What an address says of the form; it may come from anyone, so it fills the fields and starts nothing. */
+/**
+ * Fields of the form from an address. The address may come from anyone, so it fills the fields and
+ * starts nothing.
+ */
 function readAddress(hash) {
   const said = new URLSearchParams(hash.slice(1, ADDRESS_CHARS_MAX));
   const known = [...said].filter(([name]) => NAMES.includes(name));
   return known.map(([name, value]) => [name, name === 'list' ? value.split(/[\s,]+/).join('\n') : value]);
 }
 
-/** After the `#`, so that it stays between those who share it: no server is sent it. */
+/** The form as text for the part after `#`, which browsers send to no server. */
 function writeAddress({ elements }) {
   const words = elements.list.value.trim().split(/[\s,]+/).join(' ');
   return new URLSearchParams({ size: elements.size.value, budget: elements.budget.value, list: words }).toString();
@@ -91,7 +94,7 @@ function showSnippet({ elements }) {
 }
 
 const NAMES = ['list', 'size', 'budget'];
-// 32 addresses of some length.
+// Enough for 32 long addresses.
 const ADDRESS_CHARS_MAX = 20_000;
 
 mount();

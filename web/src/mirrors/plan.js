@@ -1,14 +1,16 @@
-// Which mirror is probed next and with how many bytes. Pure: it takes what probes took, and gives sizes.
+// Plan of a comparison: which mirror is probed next, and with how many bytes. Pure.
 import { LONG_S } from '../weather/sizing.js';
 
 /**
- * Probes of several mirrors in rounds: in each round every mirror has one turn, in a random order drawn anew,
- * so that a change of the reader's own link meets all of them and none is always first.
+ * Schedules probes of several mirrors in rounds. In each round every mirror has one turn, in a new
+ * random order, so that a change of the reader's own link affects all of them and none is always
+ * first.
  *
- * Sizes grow on a ladder until as many probes of one size remain as make a forecast; only those count. The
- * smaller ones are over before TCP's slow start is (RFC 5681 §3.1), and would say more of it than of the path.
+ * Sizes grow until there is budget for just as many probes of one size as make a forecast; only
+ * those count. The smaller ones end before TCP's slow start does (RFC 5681 §3.1), and would measure
+ * it rather than the path.
  *
- * It does not stop before the plan is done when one mirror seems ahead: looking after every round and stopping
+ * The plan does not stop early when one mirror seems ahead: checking after every round and stopping
  * at the first clear lead finds a lead by chance more often than its interval says.
  */
 export class Plan {
@@ -16,10 +18,13 @@ export class Plan {
   #random;
   #mirrors;
 
-  /** `mirrors` of them, `budget_bytes` for each (payload and what asking costs), and the seed of the order. */
+  /**
+   * `mirrors` is their number, `budget_bytes` is for each (payload and request costs), `seed` is
+   * for the order.
+   */
   constructor({ mirrors, budget_bytes, seed }) {
     if (!(BUDGET_BYTES.least <= budget_bytes && budget_bytes <= BUDGET_BYTES.most)) {
-      throw new RangeError('The budget of a mirror is 256 KiB to 256 MiB.');
+      throw new RangeError('The budget of a mirror must be from 256 KiB to 256 MiB.');
     }
     this.#budget_bytes = budget_bytes;
     this.#random = randomFrom(seed);
@@ -35,10 +40,10 @@ export class Plan {
     }));
   }
 
-  /** The mirrors of the next round, in the order of their turns; empty when all is done. */
+  /** Mirrors of the next round, in the order of their turns; empty when all are done. */
   round() {
     const order = [...this.#mirrors.keys()].filter((mirror) => 0 < this.bytes(mirror));
-    // Fisher and Yates, as Knuth gives it (The Art of Computer Programming, vol. 2, §3.4.2, algorithm P).
+    // Fisher and Yates, as in Knuth (The Art of Computer Programming, vol. 2, §3.4.2, algorithm P).
     for (let last = order.length - 1; 0 < last; last -= 1) {
       const other = Math.floor(this.#random() * (last + 1));
       [order[last], order[other]] = [order[other], order[last]];
@@ -46,26 +51,27 @@ export class Plan {
     return order;
   }
 
-  /** The payload of the mirror's next probe in bytes; 0 when its part is done. */
+  /** Payload of the mirror's next probe in bytes; 0 when its part is done. */
   bytes(mirror) {
     const { rung, spent_bytes, spent_s, counted, done } = this.#mirrors[mirror];
     if (done || COUNTED_MAX <= counted || (COUNTED_MIN <= counted && SPENT_S_MAX < spent_s)) return 0;
     return RUNGS_BYTES[rung] + ASKING_BYTES <= this.#budget_bytes - spent_bytes ? RUNGS_BYTES[rung] : 0;
   }
 
-  /** What the mirror has cost so far, at most. */
+  /** Most bytes that the mirror has cost so far. */
   spentBytes(mirror) {
     return this.#mirrors[mirror].spent_bytes;
   }
 
-  /** What is left of the mirror's budget for the payload of one last probe. */
+  /** Remaining budget of the mirror for the payload of one last probe. */
   leftBytes(mirror) {
     return Math.max(0, this.#budget_bytes - this.#mirrors[mirror].spent_bytes - ASKING_BYTES);
   }
 
   /**
-   * Books a probe that moved `bytes` in `took_s`; gives whether its rate counts for the forecast. One that was not `seen`,
-   * for the page was out of view, costs bytes and time, and is none of the probes that the plan wants.
+   * Records a probe that moved `bytes` in `took_s`; returns whether its rate counts for the
+   * forecast. A probe that was not `seen`, because the page was out of view, costs bytes and time,
+   * and does not count.
    */
   book(mirror, bytes, took_s, seen = true) {
     const one = this.#mirrors[mirror];
@@ -78,16 +84,19 @@ export class Plan {
         one.rung += 1;
         return false;
       }
-      // It already outlasts many round trips: larger ones would only take the reader's time.
+      // It already outlasts many round trips: larger probes would only take the reader's time.
       one.top = one.rung;
     }
-    // The first probe of a connection starts it.
+    // The first probe of a connection includes its start.
     if (one.probes === 1) return false;
     one.counted += 1;
     return true;
   }
 
-  /** Books a probe that failed: what it moved is not known, so all that it might have. */
+  /**
+   * Records a probe that failed. The moved bytes are unknown, so it costs all that it might have
+   * moved.
+   */
   bookFailure(mirror, bytes) {
     this.#mirrors[mirror].spent_bytes += bytes + ASKING_BYTES;
   }
@@ -97,7 +106,7 @@ export class Plan {
     this.#mirrors[mirror].done = true;
   }
 
-  /** How much of the work is done, 0 to 1, by the budget or the number or the time, whichever ends it first. */
+  /** Share of the work that is done, 0 to 1: by budget, number or time, whichever is ahead. */
   progress() {
     const shares = this.#mirrors.map((one, mirror) =>
       this.bytes(mirror) === 0
@@ -108,16 +117,18 @@ export class Plan {
   }
 }
 
-/** What one mirror may cost: less makes no forecast, more is a download of its own. */
+/** Bytes that one mirror may cost: fewer make no forecast, more are a download of their own. */
 export const BUDGET_BYTES = { least: 2 ** 18, usual: 2 ** 23, most: 2 ** 28 };
 
-/** What asking for a probe costs beside its payload: heads, replies and the small exchanges, rounded up. */
+/**
+ * Cost of requesting a probe beside its payload: headers, replies and small exchanges, rounded up.
+ */
 export const ASKING_BYTES = 1024;
 
-/** The most small exchanges that go before a probe: with their frames they stay below `ASKING_BYTES`. */
+/** Most small exchanges before a probe: with their frames they stay below `ASKING_BYTES`. */
 export const EXCHANGES = 4;
 
-/** The highest rung of the ladder that leaves enough probes of that size within the budget. */
+/** The largest size of which the budget allows enough probes. */
 function topOf(budget_bytes) {
   let top = 0;
   for (let rung = 1; rung < RUNGS_BYTES.length; rung += 1) {
@@ -128,12 +139,15 @@ function topOf(budget_bytes) {
   return top;
 }
 
-/** Where the ladder begins: at 64 KiB, unless the budget does not even reach it. */
+/** Where sizes begin: at 64 KiB, unless the budget is too small for that. */
 function growsFrom(top) {
   return Math.min(top, 1);
 }
 
-/** Numbers in [0, 1) from a seed: mulberry32 (T. Ettinger, public domain), plenty for an order of turns. */
+/**
+ * Numbers in [0, 1) from a seed: mulberry32 (T. Ettinger, public domain), sufficient for an order
+ * of turns.
+ */
 function randomFrom(seed) {
   let state = seed >>> 0;
   return () => {
@@ -144,15 +158,17 @@ function randomFrom(seed) {
   };
 }
 
-// 32 KiB, for the smallest budgets alone; 64 KiB to 1 MiB, which take several round trips of slow start
-// (from 14 600 bytes, RFC 6928) even when the path has room; and for larger budgets up to the most that a
-// station gives at once (docs/spec/echo.md §3).
+// 32 KiB for the smallest budgets only; 64 KiB to 1 MiB, which take several round trips of slow
+// start (from 14 600 bytes, RFC 6928) even on a free path; and for larger budgets up to the most
+// that a station sends at once (docs/spec/echo.md §3).
 const RUNGS_BYTES = Array.from({ length: 10 }, (_, rung) => 2 ** (15 + rung));
 
-// Fewer give no interval: its forecaster scores ten forecasts before (crates/forecast/src/interval.rs).
-// Those that fail cost budget: half of these are enough for a mirror to be ranked at all (compare.js).
+// Fewer give no interval: a forecaster first scores ten forecasts
+// (crates/forecast/src/interval.rs). Failed probes cost budget; less than half of these are enough
+// to rank a mirror (compare.js).
 const COUNTED_MIN = 11;
-// More narrow a forecast hardly, because weather is not independent from probe to probe, and cost the reader time.
+// More hardly narrow a forecast, because probes are not independent of each other, and cost the
+// reader time.
 const COUNTED_MAX = 24;
 // So that 32 slow mirrors take minutes and not an hour.
 const SPENT_S_MAX = 30;

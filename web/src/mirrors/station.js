@@ -3,7 +3,7 @@ import { median } from '../weather/reduce.js';
 import { EchoSession } from '../weather/session.js';
 import { EXCHANGES } from './plan.js';
 
-/** A station to measure, in the shape of `Download`. */
+/** A station to measure, with the interface of `Download`. */
 export class Station {
   #session;
   ignores_range = false;
@@ -16,7 +16,7 @@ export class Station {
     this.#session = session;
   }
 
-  /** Some small exchanges, then `bytes` down. */
+  /** Runs some small exchanges, then receives `bytes`. */
   async probe(bytes, signal) {
     const { samples } = await this.#session.rtt(EXCHANGES, { signal });
     const { elapsed_s, tcp } = await this.#session.goodputDown(bytes, { signal });

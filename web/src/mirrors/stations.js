@@ -1,5 +1,5 @@
-// What speaks with stations, in a file of its own: `mirrors.js` loads it only where a station is to be compared,
-// so that pages of downloads alone stay light.
+// The code that measures stations, in a file of its own: `mirrors.js` loads it only to compare a
+// station, so that pages with downloads only stay light.
 import { Station } from './station.js';
 
 window.barographMirrors.Station = Station;

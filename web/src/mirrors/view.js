@@ -1,5 +1,5 @@
-// The comparison on the page: a button, its progress, the ranking. Inside a shadow tree, so that the styles of an
-// embedding site and ours leave each other alone.
+// The comparison on the page: a button, its progress, the ranking. It is in a shadow tree, so that
+// the styles of an embedding site and these do not affect each other.
 import { element, setText } from '../dom.js';
 import { formatCount, formatLevel, formatValue } from '../format.js';
 import { mirrorName } from './list.js';
@@ -15,22 +15,23 @@ export class View {
   #cancel = null;
 
   /**
-   * Fills `host`. `options` are `mirrors` (of `parseMirrors`), `size_bytes`, `budget_bytes`; if known `file`, the path
-   * of the file at stations, and `about`, a page to compare other mirrors; `compare` does the work.
+   * Fills `host`. `options` are `mirrors` (from `parseMirrors`), `size_bytes`, `budget_bytes`, and
+   * optionally `file`, the path of the file at stations, and `about`, a page to compare other
+   * mirrors. `compare` does the work.
    */
   constructor(host, options, compare) {
     this.#options = options;
     this.#compare = compare;
     const root = host.attachShadow({ mode: 'open' });
     const sheet = new CSSStyleSheet();
-    // Constructed, because a site's policy may forbid styles that stand in the page.
+    // A constructed style sheet, because a site's policy may forbid inline styles.
     sheet.replaceSync(css);
     root.adoptedStyleSheets = [sheet];
     this.#parts = this.#build(root);
     this.#show('ready');
   }
 
-  /** Compares now; asked again while it runs, it does nothing. */
+  /** Starts the comparison; does nothing while it runs. */
   async start() {
     if (this.#cancel !== null) return;
     const { mirrors, size_bytes, budget_bytes } = this.#options;
@@ -63,7 +64,7 @@ export class View {
     }
   }
 
-  /** Ends a comparison that runs. */
+  /** Cancels a running comparison. */
   cancel() {
     this.#cancel?.abort(new DOMException('The comparison was cancelled.', 'AbortError'));
   }
@@ -78,7 +79,7 @@ export class View {
       stop: element('button', { type: 'button' }, 'Cancel'),
       progress: element('progress', { max: '1', value: '0', 'aria-label': 'Comparison' }),
       turns: element('ul', { class: 'turns' }),
-      // The only part that speaks by itself: progress that did would never be silent.
+      // The only part that a screen reader reads by itself: it would read progress without end.
       verdict: element('p', { class: 'verdict', role: 'status', 'aria-live': 'polite' }),
       table: element('div', { class: 'table' }),
       notes: notes(about),
@@ -109,7 +110,7 @@ export class View {
     running.hidden = state !== 'running';
     table.hidden = notes.hidden = state !== 'done';
     setText(button, state === 'done' ? 'Compare again' : 'Compare');
-    // What had the focus may be gone: whoever uses a keyboard goes on from here.
+    // The focused button may be gone: keyboard users continue from here.
     if (focused === stop && state !== 'running') button.focus();
   }
 
@@ -137,7 +138,7 @@ export class View {
 function tableOf(ranking, options) {
   const end_s = scaleEnd(ranking.mirrors);
   const level = formatLevel(ranking.mirrors.find((one) => one.goodput)?.goodput.level);
-  // The roles are said, because a table that is laid out for a phone would lose them.
+  // The roles are explicit, because a table with a layout for phones would lose them.
   const head = (text) => element('th', { role: 'columnheader', scope: 'col' }, text);
   return element(
     'table',
@@ -178,12 +179,12 @@ function rowOf(mirror, { verdict, close }, end_s, options) {
   return row;
 }
 
-/** How wrong a forecast has been so far, and whose it is. */
+/** Error of the forecasts so far, and the method. */
 function trust(forecast, unit) {
   return element('span', { class: 'aside trust' }, forecast === null ? '' : `error ${formatValue(forecast.error, unit)}, ${forecast.method}`);
 }
 
-/** The interval as a band and the forecast on it, as the station's graphs draw them. */
+/** The interval as a band with the forecast on it, as in the station's graphs. */
 function drawing({ time_s, lower_s, upper_s }, end_s) {
   const part = (tag, attributes) => {
     const node = document.createElementNS(SVG, tag);
@@ -201,13 +202,13 @@ function drawing({ time_s, lower_s, upper_s }, end_s) {
   return svg;
 }
 
-/** Where the drawings end: at the longest time; what an erratic mirror may take beyond is cut. */
+/** End of the axis: the longest time. Longer intervals of an erratic mirror are cut. */
 function scaleEnd(mirrors) {
   const ends = mirrors.filter((one) => one.rank !== null).map((one) => Math.max(one.time_s * 1.05, Math.min(one.upper_s ?? 0, one.time_s * 2)));
   return Math.max(...ends, Number.MIN_VALUE);
 }
 
-/** A mirror's name, and where the file is to be had if that is known. */
+/** A mirror's name, with a link to the file if that is known. */
 function linkTo({ url, kind }, { file }) {
   const name = nameOf(url);
   if (!/^https?:/.test(url) || (kind === 'station' && !file)) return name;
@@ -215,7 +216,10 @@ function linkTo({ url, kind }, { file }) {
   return href === null ? name : element('a', { href, rel: 'noreferrer' }, name);
 }
 
-/** Where `file` is on the host of the station at `url`; `null` for what is no address there, such as a script. */
+/**
+ * Address of `file` on the host of the station at `url`; `null` if it is not a web address, such as
+ * a script.
+ */
 function addressAt(file, url) {
   try {
     const address = new URL(file, url);
@@ -225,7 +229,7 @@ function addressAt(file, url) {
   }
 }
 
-/** A mirror's host, and its path smaller. */
+/** A mirror's host, with its path in smaller letters. */
 function nameOf(url) {
   const [host, ...path] = mirrorName(url).split('/');
   const rest = path.length === 0 ? '' : `/${path.join('/')}`;
@@ -234,16 +238,16 @@ function nameOf(url) {
 
 function notes(about) {
   const list = element('ul', {}, ...NOTES.map((text) => element('li', {}, text)));
-  const more = about === undefined ? [] : [element('p', {}, element('a', { href: about }, 'Compare mirrors of your own'))];
-  return element('details', {}, element('summary', {}, 'What this forecast cannot know'), list, ...more);
+  const more = about === undefined ? [] : [element('p', {}, element('a', { href: about }, 'Compare your own mirrors'))];
+  return element('details', {}, element('summary', {}, 'Limits of this forecast'), list, ...more);
 }
 
 const SVG = 'http://www.w3.org/2000/svg';
 
 const NOTES = [
-  'It is the weather of the last seconds, carried on. A download of minutes or hours meets weather that nobody has measured.',
-  'A probe is short. Connections start slowly, and more so after each pause between rounds, so on long and fast paths a real download is quicker than the forecast; where servers throttle long downloads, it is slower. The small probes at the start are left out for that reason; a larger budget makes the probes larger.',
-  'The interval is that of one more probe: nine of ten should fall inside. Two mirrors are too close to call when the forecast of either lies within the interval of the other.',
-  'For a file on a web server the round trip is the time to its first byte, which includes the server’s own delay.',
-  'Bytes used are counted before packets’ own headers, and failed probes as if all of them had come. A server that cannot send a part of a file is broken off; what was under way by then is not counted.',
+  'The forecast assumes that the conditions of the last seconds continue. During a download of minutes or hours they may change.',
+  'Probes are short. Connections start slowly, also after each pause between rounds, so on long and fast paths a real download is faster than the forecast. Where servers throttle long downloads, it is slower. For this reason the small probes at the start do not count; to use larger probes, increase the budget.',
+  'The interval is that of one more probe: nine of ten should fall inside. Two mirrors are too close to call if the forecast of either lies inside the interval of the other.',
+  'For a file on a web server, the round trip is the time to its first byte, including the server’s own delay.',
+  'Used bytes do not include packet headers; failed probes count in full. If a server cannot send a part of a file, its transfer is broken off, and bytes that are still on the way are not counted.',
 ];

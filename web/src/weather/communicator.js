@@ -1,4 +1,4 @@
-// Measures one station from this page, cycle after cycle: values, typed failures, and gaps where nothing is known.
+// Measures one station from this page, cycle by cycle: values, typed failures, and gaps in between.
 import { isLoopback } from './address.js';
 import { runCycle } from './cycle.js';
 import { ProbeError } from './failure.js';
@@ -11,9 +11,9 @@ import { checkBuckets, checkExperiment, checkQuantity, checkSettings, DEFAULTS }
 import { Traffic } from './traffic.js';
 
 /**
- * The communicator. It touches the world through `world`: `now_ms()`, a clock that does not go back,
- * `wall_ms()`, `random()`, `setTimeout`, `clearTimeout`, `fetch`, and `openSession(station_url, {signal, count})`.
- * `makeBattery(kind)` gives forecasters; `post(message)` takes points and statuses.
+ * The communicator. All effects go through `world`: `now_ms()`, a monotonic clock; `wall_ms()`,
+ * `random()`, `setTimeout`, `clearTimeout`, `fetch`, and `openSession(station_url, {signal,
+ * count})`. `makeBattery(kind)` makes forecasters; `post(message)` receives points and statuses.
  */
 export class Communicator {
   #world;
@@ -22,7 +22,7 @@ export class Communicator {
   #clock;
   #settings = { ...DEFAULTS };
   #station = null;
-  /** The sizes that were found by themselves, of this station. */
+  /** Automatic sizes for this station. */
   #sizing;
   #ledgers = new Map();
   #sessions = null;
@@ -31,12 +31,12 @@ export class Communicator {
   #traffic;
   #timer = null;
   #watch = null;
-  /** What is under way: a cycle or one experiment. Anything of another run is thrown away. */
+  /** The current cycle or single experiment. Results of any other run are dropped. */
   #run = null;
   #wishes = [];
   #cycle_wishes = [];
   #chores = [];
-  /** Series whose next point comes after a gap. */
+  /** Series for which the next point comes after a gap. */
   #after_gap = new Set();
   #state = 'connecting';
   #message = '';
@@ -56,7 +56,7 @@ export class Communicator {
     this.since_s = world.wall_ms() / 1000;
   }
 
-  /** Begins to measure the station at `station_url`, by `settings`; `online` as below. */
+  /** Starts measuring the station at `station_url` with `settings`; `online` as below. */
   start(station_url, settings = {}, online = true) {
     this.#online = online;
     Object.assign(this.#settings, checkSettings(settings));
@@ -66,12 +66,12 @@ export class Communicator {
     this.#pump();
   }
 
-  /** Changes settings; `station_url` changes the station, whose series begin anew. */
+  /** Changes settings. `station_url` changes the station, and its series begin anew. */
   set({ station_url, ...changes }) {
     checkSettings(changes);
     const { kind, experiments } = this.#settings;
     Object.assign(this.#settings, changes);
-    // What was left out for a while goes on after a gap.
+    // A quantity that was not measured for a while continues after a gap.
     for (const quantity of this.#settings.experiments) {
       if (!experiments.includes(quantity) && this.#ledgers.has(quantity)) this.#after_gap.add(quantity);
     }
@@ -85,7 +85,7 @@ export class Communicator {
     this.#tell();
   }
 
-  /** Stops measuring; what is under way is thrown away, and the sessions are given back. */
+  /** Stops measuring. Drops the current run, and closes the sessions. */
   suspend() {
     if (this.#suspended) return;
     this.#suspended = true;
@@ -93,50 +93,60 @@ export class Communicator {
     this.#pump();
   }
 
-  /** Measures again, at once. */
+  /** Resumes measuring at once. */
   resume() {
     if (!this.#suspended) return;
     this.#suspended = false;
     this.#restart();
   }
 
-  /** Whether the computer has a network, as the browser says. Without one nothing is measured, and nothing failed. */
+  /**
+   * Sets whether the computer has a network, as the browser reports it. Without one there are
+   * neither measurements nor failures.
+   */
   online(online) {
     if (online === this.#online) return;
     if (!online) this.#interrupt('offline');
     this.#online = online;
-    // A browser says so when there is a link, some seconds before there is an address.
+    // Browsers report a link some seconds before there is an address.
     this.#restart(online ? WAKE_S : 0);
   }
 
-  /** Makes one cycle now, also while suspended; resolves when it has ended. */
+  /** Runs one cycle now, also while suspended; resolves when it has ended. */
   measureNow() {
-    if (WISHES_MAX <= this.#cycle_wishes.length) throw new RangeError('too many cycles were asked for');
+    if (WISHES_MAX <= this.#cycle_wishes.length) throw new RangeError('too many cycles are pending');
     if (!this.#online) throw new ProbeError('local', 'this computer is offline');
     const done = new Promise((resolve, reject) => this.#cycle_wishes.push({ resolve, reject }));
     this.#pump();
     return done;
   }
 
-  /** Makes one experiment that is not recorded; gives `{quantity, value, n, samples, …}`, goodput uncorrected. */
+  /**
+   * Runs one experiment without recording it; returns `{quantity, value, n, samples, …}`, goodput
+   * uncorrected.
+   */
   measure(experiment) {
     const request = checkExperiment(experiment);
-    if (WISHES_MAX <= this.#wishes.length) throw new RangeError('too many experiments were asked for');
+    if (WISHES_MAX <= this.#wishes.length) throw new RangeError('too many experiments are pending');
     if (!this.#online) throw new ProbeError('local', 'this computer is offline');
     const done = new Promise((resolve, reject) => this.#wishes.push({ request, resolve, reject }));
     this.#pump();
     return done;
   }
 
-  /** Whether values are told to a station that keeps them, under `name`; only if the reader agreed. */
+  /**
+   * Sets the `name` under which values are reported to a station that keeps them; `null` ends that.
+   * Only if the reader agreed.
+   */
   share(name) {
     this.#sharing = name;
     this.#tell();
   }
 
   /**
-   * The points of one quantity, oldest first, at most three for each of `buckets`; `next` as the API gives it.
-   * This and the files are given when nothing is being timed, which they would delay: at once, or as a promise.
+   * Points of one quantity, oldest first, at most three for each of `buckets`; `next` as in the
+   * API. This and the files below would delay a measurement: they are returned at once if none
+   * runs, otherwise as a promise.
    */
   history(quantity, buckets) {
     checkQuantity(quantity);
@@ -149,7 +159,7 @@ export class Communicator {
     });
   }
 
-  /** All points as CSV, or the values of one quantity as `barograph forecast` reads them. */
+  /** All points as CSV, or values of one quantity in the format of `barograph forecast`. */
   csv(quantity) {
     if (quantity === undefined) return this.#quietly(() => toCsv(this.#histories()));
     checkQuantity(quantity);
@@ -159,12 +169,12 @@ export class Communicator {
     });
   }
 
-  /** All points and the present settings, for JSON. */
+  /** All points and the current settings, for JSON. */
   json() {
     return this.#quietly(() => ({ ...toJson(this.#histories()), status: this.status() }));
   }
 
-  /** Ends for good. */
+  /** Stops for good, and frees all resources. */
   stop() {
     this.#suspended = true;
     this.#interrupt('stopped');
@@ -175,7 +185,7 @@ export class Communicator {
     this.#ledgers.clear();
   }
 
-  /** What is going on, as docs/spec/page.md says. */
+  /** The current status, as specified in docs/spec/page.md. */
   status() {
     const { period_s, bytes, kind, experiments } = this.#settings;
     const due_s = this.#timetable.due_s;
@@ -205,7 +215,7 @@ export class Communicator {
     };
   }
 
-  // Decides what comes next. Whatever changes calls it; it never does two things at once.
+  // Decides what comes next. Every change calls it; only one run is active at a time.
   #pump() {
     this.#world.clearTimeout(this.#timer);
     if (this.#run !== null || this.#station === null) return;
@@ -220,7 +230,8 @@ export class Communicator {
     return this.#enter(0 < this.#failures ? 'unreachable' : 'waiting', this.#message);
   }
 
-  // What was measured on demand leaves its sessions to the next such measurement, but not for long: others want the places.
+  // Keeps the sessions for the next measurement on demand, but only for a short time: other pages
+  // need their slots.
   #rest() {
     this.#timer = this.#world.setTimeout(() => {
       this.#sessions.close();
@@ -261,7 +272,8 @@ export class Communicator {
     this.#tell();
   }
 
-  // Without the bulk tests of automatic size that cannot be paid yet, unless the reader asked for this cycle.
+  // Leaves out bulk tests of automatic size that exceed the byte account, unless the reader
+  // requested this cycle.
   #dueExperiments(wanted) {
     const { experiments, bytes } = this.#settings;
     if (wanted || bytes !== AUTO || this.#sizing.isDue(experiments.filter(isBulk), this.#now_s())) return experiments;
@@ -288,7 +300,7 @@ export class Communicator {
     const { signal } = run.controller;
     try {
       this.#enter('measuring', this.#message);
-      // On a connection in use the congestion window is what earlier transfers made it.
+      // On a used connection, earlier transfers have shaped the congestion window.
       if (fresh) this.#sessions.closeOne('bulk');
       const session = await this.#sessions.get('bulk', signal);
       const result = await {
@@ -313,7 +325,8 @@ export class Communicator {
     return this.#run;
   }
 
-  // Both sessions and the station's name at once: the first point is not to wait for three round trips more.
+  // Opens both sessions and reads the station's name at once: the first point should not wait for
+  // three more round trips.
   async #connect(run) {
     const { signal } = run.controller;
     const { experiments } = this.#settings;
@@ -324,7 +337,8 @@ export class Communicator {
     const opened = needed.map((name) => this.#sessions.get(name, signal));
     const [, ...outcomes] = await Promise.allSettled([this.#identify(run), ...opened]);
     this.#believe(run);
-    // What failed is told of every experiment that needs it; here only what is no failure of the station.
+    // Each experiment that needs a failed session records the failure. Only errors of another kind
+    // are thrown here.
     for (const { reason } of outcomes) if (reason !== undefined && !(reason instanceof ProbeError)) throw reason;
     this.#enter('measuring', this.#message);
   }
@@ -347,7 +361,7 @@ export class Communicator {
       station.transfer_bytes_max = Number.isSafeInteger(echo?.transfer_bytes_max) ? echo.transfer_bytes_max : null;
       this.#sizing.allow(station.transfer_bytes_max);
     } catch {
-      // The sessions find out what is wrong; until then the station has the name of its address.
+      // The sessions find out what is wrong. Until then the station's name is its address.
     } finally {
       this.#world.clearTimeout(timer);
     }
@@ -356,7 +370,8 @@ export class Communicator {
   #record(run, quantity, outcome, detail) {
     this.#believe(run);
     const time_s = this.#wall_s();
-    // A chosen size is a series of its own kind, bounds and all; among settled rates a bound says nothing of the next.
+    // With a chosen size, bounds are a series of their own kind; among settled rates, a bound does
+    // not predict the next value.
     const learns_bounds = this.#settings.bytes !== AUTO;
     const told = this.#after_gap.has(quantity) ? { ...detail, gap: true } : detail;
     const point = this.#ledger(quantity).take(outcome, time_s, told, learns_bounds);
@@ -368,7 +383,7 @@ export class Communicator {
     return point;
   }
 
-  /** Throws unless what `run` saw can be believed: it was not given up, and the computer did not sleep. */
+  /** Throws if results of `run` are not valid: it was given up, or the computer slept. */
   #believe(run) {
     this.#look();
     if (run !== this.#run || run.controller.signal.aborted) throw run.controller.signal.reason;
@@ -382,10 +397,11 @@ export class Communicator {
     this.#restart(WAKE_S);
   }
 
-  // Work of some tenths of a second; while something is timed it waits, but no longer than its reader would.
+  // Runs work of some tenths of a second. It waits while something is timed, but not longer than a
+  // reader would.
   #quietly(work) {
     if (this.#run === null) return work();
-    if (WISHES_MAX <= this.#chores.length) throw new RangeError('too many questions are open');
+    if (WISHES_MAX <= this.#chores.length) throw new RangeError('too many requests are pending');
     return new Promise((resolve, reject) => {
       let is_done = false;
       const chore = () => {
@@ -412,7 +428,7 @@ export class Communicator {
     this.#watch = this.#world.setTimeout(() => this.#beat(), BEAT_S * 1000);
   }
 
-  // A gap: no point and no failure, for nothing was learnt about the network.
+  // A gap: neither a point nor a failure, because it shows nothing about the network.
   #interrupt(reason, is_gap = true) {
     const run = this.#run;
     this.#run = null;
@@ -423,7 +439,7 @@ export class Communicator {
     this.#sessions?.close();
     this.#sessions = this.#newSessions();
     if (is_gap) {
-      // Whoever suspends or is offline already misses nothing that was due.
+      // While suspended or offline, nothing was due.
       if (this.#online && !this.#suspended) this.#gaps += 1;
       for (const quantity of QUANTITIES) this.#after_gap.add(quantity);
     }
@@ -441,14 +457,15 @@ export class Communicator {
 
   #finish(run, values, attempts) {
     this.#cycles += 1;
-    // A cycle in which nothing was due says nothing of the station.
+    // A cycle without a due experiment shows nothing about the station.
     if (0 < attempts) this.#failures = 0 < values ? 0 : this.#failures + 1;
     this.#message = run.message ?? '';
     const wait_s = retryDelay(this.#failures, this.#world.random());
     if (0 < wait_s) this.#timetable.notBefore(this.#now_s() + wait_s);
   }
 
-  // What is neither a value nor a failure of the network is a mistake here: it is said, and no point.
+  // An error that is neither a value nor a network failure is a defect here: it is reported, and is
+  // no point.
   #abandon(error) {
     this.#failures += 1;
     this.#message = String(error?.message ?? error);
@@ -472,13 +489,13 @@ export class Communicator {
     this.#sizing = new AutoSize(this.#now_s());
     this.#failures = 0;
     this.#message = '';
-    // What was agreed to for one station was not agreed to for another.
+    // The reader's consent was for the previous station only.
     this.#sharing = null;
     this.#forget();
     this.#timetable.restart();
   }
 
-  // It is the station that was measured all along, whose name was not known yet.
+  // It is the same station; only its name was not known yet.
   #rename(name) {
     this.#station.name = name;
     for (const ledger of this.#ledgers.values()) ledger.rename(name);
@@ -539,15 +556,17 @@ function isBulk(quantity) {
   return quantity.startsWith('goodput');
 }
 
-// A station's answer to a small question; as the page's own (api.js).
+// Longest wait for a station's response to a small request, as in api.js.
 const ANSWER_MS_MAX = 10_000;
-// A wireless network is joined again in two to five seconds; what fails before says nothing of the station.
+// A wireless network is joined again in two to five seconds; failures before that show nothing
+// about the station.
 const WAKE_S = 5;
-// A script that measures one after the other asks again within milliseconds, one that is asked by hand within seconds.
+// A script that measures repeatedly continues within milliseconds, a person within seconds.
 const KEPT_MS_MAX = 5000;
-// What is asked for while something is under way waits, but not without end.
+// Requests that may wait for the current run.
 const WISHES_MAX = 16;
-// Nobody waits longer for a file; a transfer that still runs then is long beside the work.
+// A reader does not wait longer for a file; a transfer that still runs then is long compared with
+// this work.
 const QUIET_MS_MAX = 5000;
-// A host name has 253 letters at most (RFC 1035 §2.3.4).
+// A host name has at most 253 letters (RFC 1035 §2.3.4).
 const NAME_MAX = 253;

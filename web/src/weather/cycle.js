@@ -1,13 +1,17 @@
-// What one cycle measures of a station, in its order: the round trips, then the transfers and the round trips beside them.
+// One cycle of measurements of a station: round trips first, then transfers with round trips beside
+// them.
 import { ProbeError } from './failure.js';
 import { goodput, typicalTime } from './reduce.js';
 
 /**
- * Makes the experiments named in `experiments` once.
+ * Runs each of `experiments` once; returns how many gave values.
  *
- * `sessions` gives the sessions `small` and `bulk`; `forecastOf(quantity)` the forecast in use, or `null`;
- * `bulkTest(quantity)` a `BulkTest` of a rate; `record(quantity, outcome, detail)` takes every value and failure, and throws
- * when the cycle no longer counts; `pause(ms, over)` resolves after `ms`, or with `over`. Gives how many experiments gave values.
+ * - `sessions` has the sessions `small` and `bulk`.
+ * - `forecastOf(quantity)` is the current forecast, or `null`.
+ * - `bulkTest(quantity)` makes the `BulkTest` of a rate.
+ * - `record(quantity, outcome, detail)` receives each value and failure, and throws if the cycle no
+ *   longer counts.
+ * - `pause(ms, over)` resolves after `ms`, or with `over`.
  */
 export async function runCycle({ experiments, period_s, bulkTest, sessions, signal, forecastOf, record, pause }) {
   const measured = new Set();
@@ -30,7 +34,7 @@ export async function runCycle({ experiments, period_s, bulkTest, sessions, sign
   });
   const load = experiments.includes('rtt_loaded') ? new Load(sessions, signal, pause) : null;
   for (const quantity of ['goodput', 'goodput_down']) {
-    // A round trip that was not measured in this cycle may be that of another hour, or of another way.
+    // A round trip that was not measured in this cycle may be from another time or another path.
     const rtt_forecast_s = measured.has('rtt') ? forecastOf('rtt') : null;
     const rtt = { forecast_s: rtt_forecast_s, least_s };
     await attempt(quantity, () => rateOf(quantity, { test: bulkTest(quantity), sessions, signal, load, rtt }));
@@ -39,7 +43,7 @@ export async function runCycle({ experiments, period_s, bulkTest, sessions, sign
   return measured.size;
 }
 
-/** The rate of the last transfer of `test`; a lower bound where it had not settled. */
+/** Rate of the last transfer of `test`; a lower bound if the rate had not settled. */
 async function rateOf(quantity, { test, sessions, signal, load, rtt }) {
   const bulk = await sessions.get('bulk', signal);
   const beside = load?.start();
@@ -48,7 +52,7 @@ async function rateOf(quantity, { test, sessions, signal, load, rtt }) {
   try {
     while (test.next_bytes !== null) {
       const moved = await transfer(bulk, quantity, test.next_bytes, { signal, began: () => beside?.begin() }).catch((error) => {
-        // A station that declines a larger transfer has answered the smaller ones.
+        // A station that declines a larger transfer has still answered the smaller ones.
         if (rate === null || !error.is_open_after) throw error;
         return null;
       });
@@ -73,13 +77,13 @@ function transfer(bulk, quantity, bytes, options) {
   return quantity === 'goodput' ? bulk.goodput(bytes, options) : bulk.goodputDown(bytes, options);
 }
 
-/** The lesser of two round trips of which either may be unknown; `null` without any. */
+/** The lower of two round-trip times, each of which may be unknown; `null` if both are. */
 function leastOf(a, b) {
   const known = [a, b].filter((rtt) => Number.isFinite(rtt));
   return known.length === 0 ? null : Math.min(...known);
 }
 
-/** The exchanges that began while a transfer was under way, of all transfers of a cycle. */
+/** Exchanges that began during a transfer, for all transfers of a cycle. */
 class Load {
   #samples = [];
   #error = null;
@@ -90,7 +94,7 @@ class Load {
     this.pause = pause;
   }
 
-  /** Whether there is something to tell: a transfer may be over before any exchange began. */
+  /** Whether there is a result: a transfer may end before any exchange began. */
   get has_result() {
     return this.#error !== null || this.#samples.length !== 0;
   }
@@ -98,11 +102,14 @@ class Load {
   async result() {
     if (this.#samples.length === 0) throw this.#error;
     const value = typicalTime(this.#samples);
-    if (value === null) throw new ProbeError('local', "the exchanges took no time by this browser's clock");
+    if (value === null) throw new ProbeError('local', "this browser's clock is too coarse to time the exchanges");
     return { value, detail: { n: this.#samples.length } };
   }
 
-  /** Exchanges from `begin()`, right before the first byte of the first transfer, to `end(transfers)`. */
+  /**
+   * Runs exchanges from `begin()`, called before the first byte of the first transfer, to
+   * `end(transfers)`.
+   */
   start() {
     let begin;
     const begun = new Promise((resolve) => (begin = resolve));
@@ -146,8 +153,8 @@ class Load {
 }
 
 /**
- * Batches of exchanges spread evenly over a time whose length nobody knows beforehand: when there are
- * `batches_max`, every other one is dropped, and those that follow come twice as far apart.
+ * Batches of exchanges, spread evenly over a time of unknown length. When there are `batches_max`,
+ * every other one is dropped, and the following ones are twice as far apart.
  */
 export class Spread {
   #batches_max;
@@ -158,7 +165,10 @@ export class Spread {
     this.#batches_max = batches_max;
   }
 
-  /** Takes the batch that has just ended, `[{sample, began_s}]`; gives how long to wait for the next, in s. */
+  /**
+   * Adds the batch that has just ended, `[{sample, began_s}]`; returns the wait until the next one
+   * (s).
+   */
   add(batch) {
     this.batches.push(batch);
     const [first, last] = [this.batches[0][0], batch.at(-1)];
@@ -183,11 +193,14 @@ async function tried(body) {
 
 function timed({ value, n, samples }) {
   const least = Math.min(...samples);
-  // What took less than a step of the clock is not known to have taken no time.
+  // An exchange shorter than a step of the clock still took some time.
   return { value, detail: least === 0 ? { n } : { n, least } };
 }
 
-/** How many exchanges of about `each_s` fit into their share of a period: `most` at most, odd, `least` at least. */
+/**
+ * How many exchanges of about `each_s` fit into their share of a period: an odd number from `least`
+ * to `most`.
+ */
 export function affordable(most, least, period_s, each_s) {
   if (each_s === null || each_s <= 0) return most;
   const fitting = Math.floor((SHARE * period_s) / each_s);
@@ -195,15 +208,15 @@ export function affordable(most, least, period_s, each_s) {
   return n % 2 === 0 ? n - 1 : n;
 }
 
-// As crates/probe/src/plan.rs: a median of eleven shrugs off five disturbed exchanges.
+// As in crates/probe/src/plan.rs: a median of eleven tolerates five disturbed exchanges.
 const EXCHANGES = 11;
 // Each waits for a delayed acknowledgement, 40 ms and more.
 const NAGLE_EXCHANGES = 3;
-// The two kinds of round trips take half of a period at most, and leave the rest to the transfers.
+// The two kinds of round trips take at most half of a period, and leave the rest to the transfers.
 const SHARE = 0.25;
-// Small batches, so that few exchanges run on after the transfer has ended. So many are kept of a transfer, half of
-// them anew for each doubling of its length.
+// Small batches, so that few exchanges continue after the transfer. At most this many are kept of a
+// transfer; half of them are replaced with each doubling of its length.
 const LOADED_EXCHANGES = 5;
 const LOADED_BATCHES_MAX = 12;
-// The first batch waits for the transfer's reply, 2 s at most, and any may stand in its queue.
+// The first batch waits for the transfer's reply, 2 s at most, and each may wait in its queue.
 const LOADED_MS_MAX = 20_000;

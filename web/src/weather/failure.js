@@ -1,9 +1,9 @@
-// How an experiment can fail: the failure words of docs/spec/api.md, as far as a page can tell them apart.
+// Failures of an experiment: the failure words of docs/spec/api.md that a page can distinguish.
 
-/** The words that a page gives; codes of the history are their places in this list. */
+/** Failure words of a page. Their positions in this list are the codes of the history. */
 export const FAILURES = Object.freeze(['refused', 'unreachable', 'reset', 'timed_out', 'garbage', 'declined', 'local']);
 
-/** An experiment that failed: `failure` is one of `FAILURES`, the message a sentence. */
+/** An experiment that failed. `failure` is one of `FAILURES`; the message is a sentence. */
 export class ProbeError extends Error {
   name = 'ProbeError';
 

@@ -1,13 +1,15 @@
-// The forecasters of crates/forecast, as WebAssembly (bindings/wasm): the only ones a page has.
+// The forecasters of crates/forecast as WebAssembly (bindings/wasm). The page has no others.
 
-/** Compiles the forecaster from a response or its bytes; gives a function that makes batteries. */
+/**
+ * Compiles the forecaster from a response or its bytes; returns a function that makes batteries.
+ */
 export async function loadForecaster(source) {
   const bytes = source instanceof Response ? await source.arrayBuffer() : source;
   const { instance } = await WebAssembly.instantiate(bytes);
   return (kind) => new Battery(instance.exports, kind);
 }
 
-/** The forecasters of one series; `kind` is `full`, the default, or `nws`, those that JavaNws had. */
+/** The forecasters of one series. `kind` is `full`, the default, or `nws` for those of JavaNws. */
 export class Battery {
   #wasm;
   #number;
@@ -18,18 +20,22 @@ export class Battery {
     if (this.#number === 0) throw new RangeError('there are too many batteries');
   }
 
-  /** Scores what was issued on `value`, measured at `time` (s), and learns it; whether it could be learnt. */
+  /**
+   * Scores the issued forecast with `value`, measured at `time` (s), and learns it. Returns whether
+   * it was learned.
+   */
   update(value, time = NaN) {
     return this.#wasm.battery_update(this.#number, value, time) === 1;
   }
 
   /**
-   * The forecasts of the next value, or of one at `time` (s), in the shape that the API gives them: `{count, level, mean, median,
-   * lower, upper}`; what is not known yet is `null`. `null` before the first value.
+   * Forecasts of the next value, or of one at `time` (s), in the shape of the API: `{count, level,
+   * mean, median, lower, upper}`. Unknown parts are `null`; all of it is `null` before the first
+   * value.
    */
   forecast(level = LEVEL, time = NaN) {
     if (this.#wasm.battery_forecast(this.#number, level, time) === 0) return null;
-    // The memory may have grown and moved since the last time.
+    // The memory may have grown and moved since the last call.
     const numbers = new Float64Array(this.#wasm.memory.buffer, this.#wasm.numbers(), NUMBERS);
     const number = (index) => (Number.isNaN(numbers[index]) ? null : numbers[index]);
     const forecast = (from, which, weight) => ({
@@ -51,7 +57,7 @@ export class Battery {
     };
   }
 
-  /** Gives its memory back; it must not be used again. */
+  /** Frees the memory; the battery must not be used again. */
   free() {
     this.#wasm.battery_free(this.#number);
     this.#number = 0;
@@ -63,8 +69,8 @@ export class Battery {
   }
 }
 
-/** The level of the intervals that are shown: that of a station's page. */
+/** Level of the displayed intervals, as on a station's page. */
 export const LEVEL = 0.9;
 
-// As bindings/wasm/src/lib.rs lays them out.
+// The layout is in bindings/wasm/src/lib.rs.
 const NUMBERS = 15;

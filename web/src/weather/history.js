@@ -1,10 +1,10 @@
-// The points of one series: a bounded ring of numbers, allocated once. Pure.
+// Points of one series: a ring of numbers with a fixed size, allocated once. Pure.
 import { FAILURES } from './failure.js';
 
 /** Points kept of a series: four and a half hours at 1 s, in 1 MB. */
 export const HISTORY_POINTS_MAX = 16_384;
 
-/** The newest points of one series; beyond `points_max` the oldest are dropped and counted. */
+/** The newest points of one series. Beyond `points_max`, the oldest are dropped and counted. */
 export class History {
   #columns = new Map();
   #errors;
@@ -24,17 +24,20 @@ export class History {
     this.#bounds = new Uint8Array(points_max);
   }
 
-  /** How many points are here. */
+  /** Number of points. */
   get length() {
     return Math.min(this.#total, this.points_max);
   }
 
-  /** How many older points were dropped. */
+  /** Number of older points that were dropped. */
   get dropped() {
     return this.#total - this.length;
   }
 
-  /** Takes a point in the shape of the API, with `raw`, `gap` and `at_least` in its `detail` where they are; `is_learnt` = forecasters may learn its value. */
+  /**
+   * Adds a point in the shape of the API, with optional `raw`, `gap` and `at_least` in its
+   * `detail`. `is_learnt` says whether forecasters may learn its value.
+   */
   add(point, is_learnt = true) {
     const at = this.#total % this.points_max;
     for (const name of NUMBERS) {
@@ -48,7 +51,10 @@ export class History {
     this.#total += 1;
   }
 
-  /** Point `index`, 0 the oldest, in the shape of the API; `gap` = measuring had paused before it, `at_least` = its value is a lower bound. */
+  /**
+   * Point `index`, 0 for the oldest, in the shape of the API. `gap` = measuring had paused before
+   * it; `at_least` = its value is a lower bound.
+   */
   point(index) {
     const at = (this.dropped + index) % this.points_max;
     const point = { time_s: this.#columns.get('time_s')[at] };
@@ -64,20 +70,24 @@ export class History {
     return point;
   }
 
-  /** Whether forecasters may learn point `index`: it has a value, and that is no bound among other values. */
+  /**
+   * Whether forecasters may learn point `index`: it has a value, and is not a bound among other
+   * values.
+   */
   isLearnt(index) {
     const at = (this.dropped + index) % this.points_max;
     return this.#errors[at] === 0 && this.#bounds[at] !== UNLEARNT_BOUND;
   }
 
-  /** All points, oldest first, one at a time. */
+  /** All points, oldest first. */
   *[Symbol.iterator]() {
     for (let i = 0; i < this.length; i += 1) yield this.point(i);
   }
 
   /**
-   * At most three points of each of `buckets` equal runs of points, oldest first: its least and greatest value
-   * and its last failure. A gap within a run is told of its first point that is given.
+   * At most three points for each of `buckets` equal runs of points, oldest first: the least and
+   * the greatest value and the last failure. A gap within a run is marked at the first of its
+   * points.
    */
   decimate(buckets) {
     if (this.length <= buckets) return [...this];
@@ -109,7 +119,7 @@ export class History {
     return points;
   }
 
-  // The methods of a battery have some dozens of names; one too many would be left out, not grown for.
+  // A battery has some dozens of method names. A name beyond the limit is left out.
   #methodCode(method) {
     if (method === undefined) return 0;
     let code = this.#names.indexOf(method) + 1;
@@ -119,9 +129,9 @@ export class History {
 }
 
 /**
- * The points of several histories as CSV (RFC 4180), in the order of their times: a header, then
- * `time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw,at_least`; after them a comment for each
- * history that dropped older points.
+ * Points of several histories as CSV (RFC 4180), sorted by time: a header, then
+ * `time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw,at_least`. Each
+ * history that dropped older points has a comment at the end.
  */
 export function toCsv(histories) {
   const rows = histories.flatMap((history) => {
@@ -131,15 +141,18 @@ export function toCsv(histories) {
   rows.sort((a, b) => a.time_s - b.time_s);
   const lines = rows.map((row) => COLUMNS.map((name) => field(row[name])).join(','));
   const short = histories.filter((history) => 0 < history.dropped);
-  // Last: programs take the first line for the header.
+  // At the end, because programs read the first line as the header.
   const dropped = short.map((history) => `# ${history.series.quantity}: ${history.dropped} older points were dropped`);
   return [COLUMNS.join(','), ...lines, ...dropped, ''].join('\r\n');
 }
 
 /**
- * The values of one history as `barograph forecast` and `compare` read them: times, and the values under the
- * quantity's name, by which `compare` knows whether larger or smaller ones are better. Failures have no value, lower bounds
- * that no forecaster learnt are none, and where the clock was set back what it had labelled later is left out; a comment says how many.
+ * Values of one history in the format of `barograph forecast` and `compare`: times, and values in a
+ * column named after the quantity. `compare` uses the name to decide whether larger or smaller
+ * values are better.
+ *
+ * It leaves out failures, lower bounds that no forecaster learned, and points with later labels
+ * from before a clock was set back; a comment counts them.
  */
 export function toValuesCsv(history) {
   const { source, target, quantity, unit } = history.series;
@@ -161,11 +174,11 @@ export function toValuesCsv(history) {
     kept.push([time_s, value]);
   }
   const title = `# ${quantity} in ${unit} from ${source} to ${target}`.replace(/[\r\n]/g, ' ');
-  const left_out = `# left out: ${failures} failures, ${bounds} rates that had not settled, ${set_back} times that came again, ${history.dropped} older points`;
+  const left_out = `# left out: ${failures} failures, ${bounds} rates that had not settled, ${set_back} points before a clock was set back, ${history.dropped} older points`;
   return [title, left_out, `time_s,${quantity}`, ...kept.map((row) => row.join(',')), ''].join('\n');
 }
 
-/** The points of several histories as an object for JSON, with how many older ones were dropped. */
+/** Points of several histories as an object for JSON, with the number of dropped points. */
 export function toJson(histories) {
   return {
     series: histories.map((history) => ({ ...history.series, dropped: history.dropped, points: [...history] })),
@@ -180,9 +193,9 @@ function field(value) {
 
 const NUMBERS = ['time_s', 'value', 'forecast', 'lower', 'upper', 'raw'];
 const COLUMNS = 'time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw,at_least'.split(',');
-// Codes fit a byte; a battery has fewer than a hundred methods.
+// Codes fit into a byte; a battery has fewer than a hundred methods.
 const METHODS_MAX = 254;
-// What a value is.
+// Kinds of values.
 const EXACT = 0;
 const BOUND = 1;
 const UNLEARNT_BOUND = 2;

@@ -1,10 +1,10 @@
-// One series as a page keeps it: its forecasters, its points, and the forecasts issued for them. Pure.
+// One series of a page: its forecasters, its points, and the forecasts issued for them. Pure.
 import { History } from './history.js';
 
-/** The source of what a page measures. */
+/** Source of the measurements of a page. */
 export const CLIENT = 'this browser';
 
-/** Units by quantity: what a page measures of a station. */
+/** Units of the quantities that a page measures. */
 export const UNITS = Object.freeze({
   rtt: 's',
   rtt_nagle: 's',
@@ -16,33 +16,39 @@ export const UNITS = Object.freeze({
 /** The quantities, in the order in which they are shown. */
 export const QUANTITIES = Object.freeze(Object.keys(UNITS));
 
-/** The points of one series with the forecast issued for each, as crates/station/src/forecast/bank.rs makes them. */
+/**
+ * Points of one series with the forecast issued for each, as in
+ * crates/station/src/forecast/bank.rs.
+ */
 export class Ledger {
   #battery;
   #value_time_s = null;
-  /** Whether the newest value that was learnt is a lower bound. */
+  /** Whether the newest learned value is a lower bound. */
   #is_bound = false;
   #next = null;
 
-  /** `series` is `{source, target, quantity}`; `makeBattery` gives a battery of the forecaster in use. */
+  /**
+   * `series` is `{source, target, quantity}`; `makeBattery` makes a battery of the selected
+   * forecaster.
+   */
   constructor(series, makeBattery) {
     this.series = { ...series, unit: UNITS[series.quantity] };
     this.history = new History(this.series);
     this.#battery = makeBattery();
   }
 
-  /** The forecasts of the next value, in the shape of the API; `null` before the first value. */
+  /** Forecasts of the next value, in the shape of the API; `null` before the first value. */
   get next() {
     return this.#next;
   }
 
   /**
-   * Takes `{value}` or `{error}` at `time_s`; gives the point with the forecast that had been issued for it.
-   * `null` when no battery takes the value: what cannot be forecast from is not shown either. A value that is only a lower
-   * bound (`detail.at_least`) is learnt where `learns_bounds`; then the forecast is one, too.
+   * Adds `{value}` or `{error}` at `time_s`; returns the point with the forecast issued for it.
+   * Returns `null`, and adds nothing, if the battery does not accept the value. A lower bound
+   * (`detail.at_least`) is learned if `learns_bounds`; then the forecast is a bound, too.
    */
   take(outcome, time_s, detail, learns_bounds = true) {
-    // After a gap what was issued is another forecast than the one for a value in time.
+    // After a gap, the forecast for this time differs from the one for a value without a gap.
     const issued = this.#forecasts(time_s);
     const is_learnt = outcome.value !== undefined && (learns_bounds || detail?.at_least !== true);
     if (is_learnt) {
@@ -56,7 +62,10 @@ export class Ledger {
     return point;
   }
 
-  /** Another forecaster: it learns the newest values at once, and the points keep what was issued for them. */
+  /**
+   * Replaces the forecaster. The new one learns the newest values at once; points keep the
+   * forecasts issued for them.
+   */
   replaceBattery(makeBattery) {
     this.#battery.free();
     this.#battery = makeBattery();
@@ -70,14 +79,14 @@ export class Ledger {
     this.#next = this.#forecasts();
   }
 
-  /** Gives the series another target: what was measured and learnt is of the same station. */
+  /** Renames the target; it is the same station, so measurements and forecasts stay. */
   rename(target) {
     this.series = { ...this.series, target };
     this.history.series = { ...this.history.series, target };
     if (this.#next !== null) this.#next = { ...this.#next, target };
   }
 
-  /** Gives the forecasters' memory back. */
+  /** Frees the memory of the forecasters. */
   free() {
     this.#battery.free();
   }
@@ -86,7 +95,7 @@ export class Ledger {
     const forecasts = this.#battery.forecast(undefined, time_s);
     if (forecasts === null) return null;
     const { lower, upper, ...rest } = forecasts;
-    // No time and no rate is negative: as bounds() of bank.rs.
+    // No time and no rate is negative, as in bounds() of bank.rs.
     const ends = lower === null || upper === null ? {} : { lower: Math.max(0, lower), upper: Math.max(0, upper) };
     return { ...this.series, time_s: this.#value_time_s, ...rest, ...ends, ...(this.#is_bound ? { at_least: true } : {}) };
   }
@@ -98,5 +107,5 @@ function issuedFor(next) {
   return { forecast: next.median.value, ...ends, method: next.median.method };
 }
 
-// What a page shows of a series; learning them takes some hundredths of a second.
+// As many as a page shows of a series; learning them takes some hundredths of a second.
 const RELEARNT_MAX = 512;

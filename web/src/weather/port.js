@@ -1,26 +1,27 @@
-// Between a page and the communicator in its worker: messages in, points, statuses and answers out.
+// Messages between a page and the communicator in its worker.
 import { measureClock } from './clock.js';
 import { Communicator } from './communicator.js';
 import { loadForecaster } from './forecaster.js';
 import { retryDelay } from './schedule.js';
 
 /**
- * Runs a communicator in the worker whose global scope is `scope`, in `world` (communicator.js).
+ * Runs a communicator in a worker with the global scope `scope`, in `world` (communicator.js).
  *
- * Messages in are `{do, id?, …}`. Every one with an `id` is answered with `{is: 'answer', id, result}` or
- * `{is: 'answer', id, error: {name, message, failure?}}`. Points and statuses come unasked, as does `{is: 'trouble',
- * message, next_due_s}` while the forecaster cannot be loaded, and `{is: 'alive'}` at the start and after `{do: 'ping'}`.
+ * Requests are `{do, id?, …}`. Each request with an `id` is answered with `{is: 'answer', id,
+ * result}` or `{is: 'answer', id, error: {name, message, failure?}}`. Points and statuses are sent
+ * without a request. So are `{is: 'trouble', message, next_due_s}` while the forecaster cannot be
+ * loaded, and `{is: 'alive'}` at the start and after `{do: 'ping'}`.
  */
 export function runWorker(scope, world) {
   const post = (message) => scope.postMessage(message);
   let communicator = null;
   const start = async ({ station_url, forecaster_url, settings, online }) => {
-    if (communicator !== null) throw new TypeError('it was started already');
+    if (communicator !== null) throw new TypeError('the worker was started already');
     const makeBattery = await persist(world, post, () => fetchForecaster(world, forecaster_url).then(loadForecaster));
     communicator = new Communicator({ world, makeBattery, post, clock: measureClock() });
     communicator.start(station_url, settings, online);
   };
-  // What comes before the forecaster has loaded waits for it, in order.
+  // Requests before the forecaster has loaded wait for it, in order.
   let started = null;
   scope.onmessage = async ({ data }) => {
     const { id } = data;
@@ -28,7 +29,7 @@ export function runWorker(scope, world) {
     try {
       if (data.do === 'start') started = start(data);
       await started;
-      if (communicator === null) throw new TypeError('it was not started');
+      if (communicator === null) throw new TypeError('the worker was not started');
       const result = await ACTIONS[data.do](communicator, data);
       if (id !== undefined) post({ is: 'answer', id, result });
     } catch (error) {
@@ -40,7 +41,10 @@ export function runWorker(scope, world) {
   post({ is: 'alive' });
 }
 
-/** What `attempt` gives; as often as it fails it is tried again, later and later, and said. */
+/**
+ * Result of `attempt`. After each failure it posts a message and tries again, after longer and
+ * longer waits.
+ */
 async function persist(world, post, attempt) {
   for (let failures = 1; ; failures += 1) {
     try {
@@ -84,5 +88,5 @@ function describe(error) {
   return { name: error?.name ?? 'Error', message: String(error?.message ?? error), failure: error?.failure };
 }
 
-// Some tens of kilobytes: on a slow phone link it takes some seconds.
+// Some tens of kilobytes: on a slow phone link they take some seconds.
 const LOAD_MS_MAX = 30_000;

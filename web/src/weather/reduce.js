@@ -1,6 +1,9 @@
-// From what was timed to what is reported: the rules of crates/probe/src/reduce.rs. Pure.
+// Reduces timed exchanges to reported values, by the rules of crates/probe/src/reduce.rs. Pure.
 
-/** The median of `samples`, the mean of the two middle ones where their count is even; `null` without any. */
+/**
+ * Median of `samples`; the mean of the two middle ones if their number is even; `null` without
+ * samples.
+ */
 export function median(samples) {
   if (samples.length === 0) return null;
   const sorted = Float64Array.from(samples).sort();
@@ -9,9 +12,10 @@ export function median(samples) {
 }
 
 /**
- * One time for exchanges timed with a clock that may be coarse: their median; where that is 0, because most
- * began and ended within one step of the clock, their mean, for the steps seen of many are as long as they took.
- * `null` when the clock saw no time pass, or without any.
+ * One time for exchanges, timed with a clock that may be coarse: their median. If most exchanges
+ * began and ended within one step of the clock, the median is 0; then the mean, because the
+ * observed steps of many exchanges are as long as they took. `null` if the clock saw no time pass,
+ * or without samples.
  */
 export function typicalTime(samples) {
   const middle = median(samples);
@@ -21,12 +25,12 @@ export function typicalTime(samples) {
 }
 
 /**
- * The rate of `bytes` in `elapsed_s`, in bit/s: `raw` over the whole time, `corrected` less the round trip that moved
- * no byte (JavaNws §2.1.1). `null` when the clock saw no time pass.
+ * Rate of `bytes` in `elapsed_s`, in bit/s: `raw` over the whole time, `corrected` without the
+ * round trip that moved no byte (JavaNws §2.1.1). `null` if the clock saw no time pass.
  *
- * `rtt` is `{forecast_s, least_s}`. The forecast is subtracted, but never more than `least_s`, the least round trip known
- * of this path, which a transfer cannot have avoided; and never more than half of the time, so that an error of `least_s`
- * stays small beside what is left. Without either of the two nothing is subtracted.
+ * `rtt` is `{forecast_s, least_s}`. The forecast is subtracted, but never more than `least_s`, the
+ * least known round trip of this path, which no transfer can avoid; and never more than half of the
+ * time, so that an error of `least_s` stays small. If either is missing, nothing is subtracted.
  */
 export function goodput(bytes, elapsed_s, rtt = {}) {
   if (!(Number.isFinite(elapsed_s) && 0 < elapsed_s)) return null;
@@ -35,7 +39,7 @@ export function goodput(bytes, elapsed_s, rtt = {}) {
   return { raw: bits / elapsed_s, corrected: bits / (elapsed_s - idle_s) };
 }
 
-/** `value` where it is a positive number, else 0. */
+/** `value` if it is a positive number, otherwise 0. */
 function positive(value) {
   return Number.isFinite(value) && 0 < value ? value : 0;
 }

@@ -6,9 +6,9 @@ import { WireError, decodeDone, decodeReply, encodeRequest } from './wire.js';
 /**
  * A session with a station.
  *
- * Every experiment gives `{value, n, samples, …}` in s or bit/s, or throws a `ProbeError`. After any failure
- * but *declined* the session is closed: what a station still sends belongs to nothing, and a closed
- * socket cannot be taken for an answer to the next question.
+ * Every experiment returns `{value, n, samples, …}` in s or bit/s, or throws a `ProbeError`. After
+ * any failure but *declined* the session is closed: messages that still arrive belong to no
+ * experiment, and a closed socket cannot be mistaken for a response to the next request.
  */
 export class EchoSession {
   #socket;
@@ -16,16 +16,17 @@ export class EchoSession {
   #count;
   #payload = null;
   #busy = false;
-  /** When the station was last heard, in ms. */
+  /** Time of the last message from the station (ms). */
   #heard_ms = 0;
-  /** What the running experiment does with a message, and with the end of the session. */
+  /** Handlers of the running experiment: for a message, and for the end of the session. */
   #take = null;
   #fail = null;
 
   /**
-   * Opens a session with the station at `station_url` (`http`, `https`), within `timeout_ms`. `signal` gives
-   * it up. `count(sent, received)` is told of the bytes of every message, framing included. `world` has the
-   * browser's `WebSocket`, `fetch`, `now_ms`, `setTimeout` and `clearTimeout`, and the page's `origin`.
+   * Opens a session with the station at `station_url` (`http`, `https`), within `timeout_ms`.
+   * `signal` aborts it. `count(sent, received)` receives the bytes of every message, framing
+   * included. `world` has the browser's `WebSocket`, `fetch`, `now_ms`, `setTimeout` and
+   * `clearTimeout`, and the page's `origin`.
    */
   static async open(station_url, { signal, timeout_ms = OPEN_MS_MAX, count = () => {}, world = browser } = {}) {
     const url = echoUrl(station_url);
@@ -43,11 +44,12 @@ export class EchoSession {
     this.#world = world;
     this.#count = count;
     socket.onmessage = ({ data }) => this.#received(data);
-    socket.onerror = null; // A close follows, and says more.
+    // A close event follows, with a reason.
+    socket.onerror = null;
     socket.onclose = (event) => this.#closed(event);
   }
 
-  /** Whether experiments can be asked for. */
+  /** Whether the session accepts experiments. */
   get is_open() {
     return this.#socket !== null;
   }
@@ -69,8 +71,9 @@ export class EchoSession {
   }
 
   /**
-   * `n` exchanges of two bytes; the value is their median. `began_s` says when each began. `when`, a promise,
-   * holds the first one back after the station is ready: until what is to disturb it has begun.
+   * Runs `n` exchanges of two bytes; the value is their median. `began_s` is the start of each.
+   * After the station is ready, the first exchange waits for the promise `when`: until the load
+   * that is to disturb it has begun.
    */
   rtt(n, { signal, timeout_ms, when = null } = {}) {
     return this.#experiment({ kind: 'rtt', count: n }, { signal, ...boundsOf(n, timeout_ms) }, async (exchange) => {
@@ -79,14 +82,17 @@ export class EchoSession {
     });
   }
 
-  /** `n` exchanges in which the station's answer is written twice with Nagle's algorithm on; the first is left out. */
+  /**
+   * Runs `n` exchanges in which the station writes its response in two parts with Nagle's algorithm
+   * on. An additional first exchange is left out.
+   */
   rttNagle(n, { signal, timeout_ms } = {}) {
     return this.#experiment({ kind: 'rtt_nagle', count: n + 1 }, { signal, ...boundsOf(n + 1, timeout_ms) }, async (exchange) => {
       return timed(await exchange.times(n + 1, 2), 1);
     });
   }
 
-  /** Sends `bytes` in messages of `message_bytes`; `began` is called right before the first. */
+  /** Sends `bytes` in messages of `message_bytes`; calls `began` right before the first. */
   goodput(bytes, { message_bytes = MESSAGE_BYTES_MAX, began = () => {}, signal, timeout_ms = TRANSFER_MS_MAX } = {}) {
     if (!Number.isSafeInteger(message_bytes) || message_bytes < 1 || MESSAGE_BYTES_MAX < message_bytes) {
       throw new RangeError(`message_bytes is ${message_bytes}, expected 1 to ${MESSAGE_BYTES_MAX}`);
@@ -101,7 +107,7 @@ export class EchoSession {
     });
   }
 
-  /** Asks for `bytes`; `began` is called right before. */
+  /** Requests `bytes`; calls `began` right before. */
   goodputDown(bytes, { began = () => {}, signal, timeout_ms = TRANSFER_MS_MAX } = {}) {
     return this.#experiment({ kind: 'goodput_down', bytes }, { signal, timeout_ms }, async (exchange) => {
       began();
@@ -114,7 +120,10 @@ export class EchoSession {
     });
   }
 
-  /** Tells the station what was measured, if it keeps such reports and the reader agreed. Between experiments only. */
+  /**
+   * Reports a measurement to the station, if it keeps such reports and the reader agreed. Between
+   * experiments only.
+   */
   report({ source, quantity, value }) {
     if (this.#socket === null || this.#busy) return false;
     const text = JSON.stringify({ source, quantity, value });
@@ -153,8 +162,9 @@ export class EchoSession {
     }
   }
 
-  // Ends the session after `timeout_ms`, or when the station was silent for `silence_ms`; gives what ends the watch.
-  // One timer that looks when the station was last heard: a timer for each exchange would cost time in it.
+  // Ends the session after `timeout_ms`, or when the station was silent for `silence_ms`; returns a
+  // function that ends the watch. It is one timer that checks the last message: a timer for each
+  // exchange would delay it.
   #watch(timeout_ms, silence_ms) {
     const end_ms = this.#world.now_ms() + timeout_ms;
     this.#heard_ms = this.#world.now_ms();
@@ -173,7 +183,7 @@ export class EchoSession {
     return () => this.#world.clearTimeout(timer);
   }
 
-  // A browser takes whatever it is given and keeps it in memory: so no more than so much at once.
+  // A browser buffers everything that a page sends. So the page waits while much is buffered.
   async #upload(bytes, message_bytes) {
     const payload = (this.#payload ??= noise());
     for (let sent = 0; sent < bytes; ) {
@@ -197,10 +207,11 @@ export class EchoSession {
     const length = typeof data === 'string' ? data.length : (data.byteLength ?? 0);
     this.#count(0, framed(length, false));
     if (this.#take === null) {
-      this.close(new ProbeError('garbage', 'the station sent what nobody asked for'));
+      this.close(new ProbeError('garbage', 'the station sent an unexpected message'));
     } else {
       this.#take(data);
-      this.#heard_ms = this.#world.now_ms(); // After it was timed.
+      // After the message was timed.
+      this.#heard_ms = this.#world.now_ms();
     }
   }
 
@@ -210,7 +221,10 @@ export class EchoSession {
   }
 }
 
-/** What an experiment waits for: one thing at a time; a message that nothing waits for is garbage. */
+/**
+ * What an experiment waits for: one thing at a time. A message without a waiting experiment is
+ * garbage.
+ */
 class Exchange {
   #world;
   #send;
@@ -222,12 +236,13 @@ class Exchange {
     this.#world = world;
     this.#send = send;
     this.#ended = new Promise((_, reject) => (this.#reject = reject));
-    this.#ended.catch(() => {}); // Whoever waits hears of it; nobody has to.
+    // The waiting caller receives the error; there may be none.
+    this.#ended.catch(() => {});
   }
 
   take(data) {
     const waiting = this.#waiting;
-    if (waiting === null) this.fail(new WireError('the station sent more than it was asked for'));
+    if (waiting === null) this.fail(new WireError('the station sent more than was requested'));
     else waiting(data);
   }
 
@@ -236,10 +251,11 @@ class Exchange {
     this.#reject(error);
   }
 
-  /** `promise`, unless the session ends first. */
+  /** Result of `promise`, unless the session ends first. */
   while(promise) {
     const first = Promise.race([promise, this.#ended]);
-    first.catch(() => {}); // An answer that is not waited for yet, amid an upload.
+    // A response that has no waiting caller yet, during an upload.
+    first.catch(() => {});
     return first;
   }
 
@@ -248,15 +264,17 @@ class Exchange {
     return this.#wait((data, resolve) => resolve({ data, at_ms: this.#world.now_ms() }));
   }
 
-  /** `bytes` bytes in messages of any length; gives when the last of them came, in ms. */
+  /**
+   * Receives `bytes` bytes in messages of any length; resolves with the time of the last one (ms).
+   */
   bytes(bytes) {
     let left = bytes;
     return this.#wait((data, resolve) => {
-      // The clock first: what follows is not the network's.
+      // The clock first: what follows is not network time.
       const at_ms = this.#world.now_ms();
       if (!(data instanceof ArrayBuffer)) return this.fail(new WireError('the station sent text instead of bytes'));
       left -= data.byteLength;
-      if (left < 0) return this.fail(new WireError('the station sent more bytes than it was asked for'));
+      if (left < 0) return this.fail(new WireError('the station sent more bytes than were requested'));
       return left === 0 ? resolve(at_ms) : undefined;
     });
   }
@@ -275,7 +293,7 @@ class Exchange {
     const done = this.#wait((data, resolve) => {
       const at_ms = this.#world.now_ms();
       if (!isPart(data, counted(samples.length), part, parts)) {
-        return this.fail(new WireError('an exchange was not answered with what was sent'));
+        return this.fail(new WireError('the station did not return the bytes of an exchange'));
       }
       part = (part + 1) % parts;
       if (part !== 0) return undefined;
@@ -300,7 +318,7 @@ class Exchange {
   }
 }
 
-/** The address of a station's echo: `ws` for `http`, `wss` for `https`. */
+/** Address of a station's echo service: `ws` for `http`, `wss` for `https`. */
 export function echoUrl(station_url) {
   const url = new URL('v1/echo', station_url);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
@@ -328,17 +346,18 @@ function connect(url, { signal, timeout_ms, world }) {
     const timer = world.setTimeout(() => {
       settle(new ProbeError('timed_out', `no connection within ${timeout_ms / 1000} s`));
     }, timeout_ms);
-    socket.onerror = () => {}; // A close follows.
+    socket.onerror = () => {}; // A close event follows.
     socket.onclose = () => settle(new ProbeError('unreachable', 'no connection'));
     socket.onopen = () => {
       const spoken = socket.protocol === SUBPROTOCOL && socket.extensions === '';
-      settle(spoken ? null : new ProbeError('garbage', 'what answers does not speak barograph-probe.1'));
+      settle(spoken ? null : new ProbeError('garbage', 'the server does not support barograph-probe.1; check the address'));
     };
   });
 }
 
-// A page is not told why a WebSocket was refused, so it asks in plain HTTP (echo.md §1). A station lets no other site's page read
-// that answer unless `echo.origins` names its origin, but every page may read the worker's script.
+// Browsers do not tell a page why a WebSocket was refused, so it sends a plain HTTP request
+// (echo.md §1). Only pages of origins in `echo.origins` may read that response, but every page may
+// read the worker's script.
 async function refusalOf(station_url, { signal, timeout_ms, world }) {
   const { host, origin } = new URL(station_url);
   const gone = new AbortController();
@@ -354,12 +373,12 @@ async function refusalOf(station_url, { signal, timeout_ms, world }) {
       return (await ask('worker.js', 'HEAD')).ok ? null : Promise.reject(error);
     });
     if (response === null) {
-      return new ProbeError('declined', `${host} declines ${pageOf(world.origin)}, or has echo.enabled = false in its barograph.toml`);
+      return new ProbeError('declined', `${host} declines measurements from ${pageOf(world.origin)} in its barograph.toml`);
     }
     const sentence = await sentenceOf(response);
-    if (response.status === 426) return new ProbeError('reset', `${host} answers, but the connection for probes was cut; a proxy may not pass WebSockets`);
+    if (response.status === 426) return new ProbeError('reset', `${host} answers, but the WebSocket connection was cut; if there is a proxy, it must forward WebSockets`);
     if (response.status === 403 || response.status === 503) return new ProbeError('declined', `${host} declines: ${sentence}`);
-    return new ProbeError('garbage', `${host} is not a station that pages can measure: it answered ${response.status}`);
+    return new ProbeError('garbage', `${host} is not a station that pages can measure (it answered ${response.status}); check the address`);
   } catch {
     if (signal?.aborted) return signal.reason;
     if (gone.signal.aborted) return new ProbeError('timed_out', `${host} did not answer`);
@@ -370,19 +389,20 @@ async function refusalOf(station_url, { signal, timeout_ms, world }) {
   }
 }
 
-// The page as a station sees it, and the setting that lets it measure. `echo.origins` takes no origin but http(s): that of a file
-// is `null`.
+// The page as a station sees it, and the setting that lets it measure. `echo.origins` accepts only
+// http(s) origins; the origin of a file is `null`.
 function pageOf(page_origin) {
-  if (!/^https?:/.test(page_origin)) return 'this page, which has no http or https address';
-  return `pages of ${page_origin} (echo.origins = ["${page_origin}"] in its barograph.toml lets them measure it)`;
+  if (!/^https?:/.test(page_origin)) return 'this page, which has no http or https address; open the station’s own page, and check that echo.enabled is not false';
+  return `pages of ${page_origin}; to allow them, set echo.origins = ["${page_origin}"] and echo.enabled = true`;
 }
 
-// What besides silence may keep a page from the answer of another station, and the setting that changes it.
+// Reasons other than silence why a page may not read a station's response, and the setting that
+// changes it.
 function otherReasons(station_url) {
   const { hostname, port } = new URL(station_url);
   const is_name = !/^[\d.]+$|^\[/.test(hostname);
-  const name = is_name ? `; a station that is not called ${hostname} itself needs allowed_hosts = ["${hostname}"] in its barograph.toml` : '';
-  return `, or the browser does not let this page ask${name}${port === '' ? '; the port of stations is usually 10132' : ''}`;
+  const name = is_name ? `; if the station’s own name is not ${hostname}, set allowed_hosts = ["${hostname}"] in its barograph.toml` : '';
+  return `, or the browser does not allow measurements from this page${name}${port === '' ? '; stations usually use port 10132' : ''}`;
 }
 
 async function sentenceOf(response) {
@@ -404,31 +424,31 @@ function acceptReply(data) {
   throw error;
 }
 
-/** How long `n` exchanges may take, and the station be silent amid them, in ms; `timeout_ms` where it is given. */
+/** Bounds for `n` exchanges and for silence between them (ms); `timeout_ms` if it is given. */
 function boundsOf(n, timeout_ms) {
   if (timeout_ms !== undefined) return { timeout_ms };
   return { timeout_ms: Math.max(EXCHANGES_MS_MAX, n * EXCHANGE_MS_MAX), silence_ms: EXCHANGES_MS_MAX };
 }
 
-/** What exchanges say, without the first `left_out`. */
+/** Result of exchanges, without the first `left_out`. */
 function timed({ samples, began_s }, left_out) {
   const kept = samples.slice(left_out);
   const value = typicalTime(kept);
-  if (value === null) throw tooCoarse("the exchanges took no time by this browser's clock");
+  if (value === null) throw tooCoarse("this browser's clock is too coarse to time the exchanges");
   return { value, n: kept.length, samples: kept, began_s: began_s.slice(left_out) };
 }
 
-/** What a transfer says: the uncorrected rate, in bit/s. */
+/** Result of a transfer: the uncorrected rate, in bit/s. */
 function moved(bytes, began_ms, at_ms, data) {
   const done = decodeDone(data);
   if (done.bytes !== bytes) throw new WireError(`the station counted ${done.bytes} of ${bytes} bytes`);
   const elapsed_s = (at_ms - began_ms) / 1000;
   const rate = goodput(bytes, elapsed_s);
-  if (rate === null) throw tooCoarse("the transfer took no time by this browser's clock; more bytes are needed");
+  if (rate === null) throw tooCoarse("this browser's clock is too coarse to time the transfer; choose a larger bulk test");
   return { value: rate.raw, n: 1, samples: [elapsed_s], bytes, elapsed_s, began_s: began_ms / 1000, tcp: done.tcp };
 }
 
-// The session is in order: only the clock is too coarse.
+// The session is in order; only the clock is too coarse.
 function tooCoarse(sentence) {
   const error = new ProbeError('local', sentence);
   error.is_open_after = true;
@@ -449,17 +469,17 @@ function isPart(data, sent, part, parts) {
 function endOf(code, reason) {
   const why = reason ? `: ${String(reason).slice(0, SENTENCE_MAX)}` : '';
   if (code === 1001) return new ProbeError('declined', `the station ended the session${why}`);
-  if (code === 1008) return new ProbeError('declined', `the station cut the session, a bound was passed${why}`);
+  if (code === 1008) return new ProbeError('declined', `the station cut the session because a limit was exceeded${why}`);
   return new ProbeError('reset', `the connection was lost (${code})${why}`);
 }
 
-/** The bytes of a message with the head of its frame, which is masked by the page (RFC 6455 §5.2). */
+/** Bytes of a message with its frame header. The page masks its frames (RFC 6455 §5.2). */
 function framed(bytes, is_sent) {
   const length = bytes < 126 ? 0 : bytes < 65_536 ? 2 : 8;
   return bytes + 2 + length + (is_sent ? 4 : 0);
 }
 
-/** 64 KiB that no compressor makes smaller. */
+/** 64 KiB that cannot be compressed. */
 function noise() {
   return crypto.getRandomValues(new Uint8Array(MESSAGE_BYTES_MAX));
 }
@@ -477,28 +497,31 @@ const browser = {
   clearTimeout: (timer) => globalThis.clearTimeout(timer),
 };
 
-/** No message of a transfer is longer (echo.md §2); the largest costs least. */
+/** Longest message of a transfer (echo.md §2); the largest costs least. */
 export const MESSAGE_BYTES_MAX = 65_536;
 const SUBPROTOCOL = 'barograph-probe.1';
-// Longer than any healthy answer, also over a satellite.
+// Longer than any healthy response, also over a satellite.
 const OPEN_MS_MAX = 10_000;
-// Eleven exchanges over a satellite take seven seconds; no single answer takes as long.
+// Eleven exchanges over a satellite take seven seconds; no single response takes as long.
 const EXCHANGES_MS_MAX = 10_000;
-// An exchange over a satellite takes 0.7 s with Nagle's algorithm: as many as anybody asks for have time to come.
+// An exchange over a satellite takes 0.7 s with Nagle's algorithm. This leaves time for any number
+// of them.
 const EXCHANGE_MS_MAX = 1000;
-// The largest transfer, 16 MiB, may take 139 s (echo.md §3), its reply be 2 s late; the rest is the way.
+// The largest transfer, 16 MiB, may take 139 s (echo.md §3), and its reply may be 2 s late; the
+// rest is the path.
 const TRANSFER_MS_MAX = 144_000;
-// What waits in the browser at most: a poll every DRAIN_MS (timers are clamped to 4 ms) then still feeds 8 Gbit/s.
+// Most bytes that wait in the browser: a check every DRAIN_MS (timers are clamped to 4 ms) still
+// feeds 8 Gbit/s.
 const BUFFERED_BYTES_MAX = 4 << 20;
 const DRAIN_MS = 1;
-// A sentence of a stranger is shown, but not at any length.
+// A reason sent by another host is shown, but shortened.
 const SENTENCE_MAX = 200;
 const DECLINED = {
   busy: 'it is busy with other transfers',
   'too large': 'that is more than it allows',
-  spent: 'this address has had its share of bytes for now',
+  spent: 'this address has used its share of bytes; try again later',
   'not served': 'it does not serve this experiment',
-  full: 'it has no place',
+  full: 'it has no free session; try again later',
   malformed: 'it does not understand the request',
   stopping: 'it is stopping',
 };

@@ -1,29 +1,30 @@
-// The two sessions of a page with its station: one for transfers, one for the small exchanges beside them.
+// The two sessions of a page with its station: one for transfers, one for small exchanges beside
+// them.
 import { ProbeError } from './failure.js';
 
-/** Opens `small` and `bulk` when they are needed, and again when they were lost. */
+/** Opens `small` and `bulk` when they are needed, and again after they were lost. */
 export class Sessions {
   #open;
   #sessions = new Map();
   #errors = new Map();
   #closed = false;
 
-  /** `open(signal)` gives a new session or fails. */
+  /** `open(signal)` returns a new session or fails. */
   constructor(open) {
     this.#open = open;
   }
 
-  /** A new cycle: what could not be opened may be tried again. */
+  /** Begins a cycle: sessions that could not be opened may be tried again. */
   begin() {
     this.#errors.clear();
   }
 
-  /** Whether `name` needs no opening. */
+  /** Whether the session `name` is open. */
   has(name) {
     return this.#sessions.get(name)?.is_open === true;
   }
 
-  /** The session `name`. In one cycle no station is asked again after it failed. */
+  /** Returns the session `name`. After a failure, it is not opened again in the same cycle. */
   async get(name, signal) {
     if (this.has(name)) return this.#sessions.get(name);
     if (this.#errors.has(name)) throw this.#errors.get(name);
@@ -41,13 +42,13 @@ export class Sessions {
     }
   }
 
-  /** Closes `name` alone: the next that needs it has a new connection. */
+  /** Closes `name` alone; its next use opens a new connection. */
   closeOne(name) {
     this.#sessions.get(name)?.close();
     this.#sessions.delete(name);
   }
 
-  /** Closes both for good; what runs on them ends. */
+  /** Closes both sessions for good, and ends their experiments. */
   close() {
     this.#closed = true;
     for (const session of this.#sessions.values()) session.close();

@@ -1,15 +1,17 @@
-// What a reader can set, and which settings are possible. Pure; used on the page and in its worker.
+// Settings of a reader, and their possible values. Pure; used on the page and in its worker.
 import { QUANTITIES } from './ledger.js';
 import { PERIOD_S_MAX, PERIOD_S_MIN } from './schedule.js';
 import { AUTO } from './sizing.js';
 
-/** Sizes of a transfer that can be chosen, in bytes: 64 KiB is that of the Network Weather Service. */
+/**
+ * Sizes of a transfer that can be chosen, in bytes. 64 KiB is that of the Network Weather Service.
+ */
 export const SIZES = Object.freeze([64, 128, 256, 512, 1024, 4096, 16_384].map((kib) => kib * 1024));
 
-/** The settings of a page that was never set. */
+/** Settings before the reader changes any. */
 export const DEFAULTS = Object.freeze({ period_s: 10, bytes: AUTO, kind: 'full', experiments: QUANTITIES });
 
-/** What may be set, and how each is checked: a message of what is wrong, else nothing. */
+/** Check of each setting: throws if the value is not possible. */
 const CHECKS = {
   period_s: (value) => {
     if (typeof value !== 'number') throw new TypeError('the period is a number of seconds');
@@ -29,14 +31,17 @@ const CHECKS = {
     if (!Array.isArray(value)) throw new TypeError('the experiments are a list of quantities');
     const unknown = value.find((quantity) => !QUANTITIES.includes(quantity));
     if (unknown !== undefined) throw new RangeError(`there is no quantity ${unknown}, expected ${QUANTITIES.join(', ')}`);
-    if (value.length === 0) throw new RangeError('there is no experiment to make; suspend instead');
+    if (value.length === 0) throw new RangeError('the list of experiments is empty; to stop measuring, suspend instead');
     if (value.includes('rtt_loaded') && !value.some((quantity) => quantity.startsWith('goodput'))) {
       throw new RangeError('rtt_loaded needs goodput or goodput_down, which is the load');
     }
   },
 };
 
-/** Takes `changes` if all of them can be set; throws a `RangeError` or `TypeError` that says what cannot. */
+/**
+ * Returns `changes` if all of them are possible; otherwise throws a `RangeError` or `TypeError`
+ * with the reason.
+ */
 export function checkSettings(changes) {
   for (const [name, value] of Object.entries(changes)) {
     if (CHECKS[name] === undefined) throw new TypeError(`there is no setting ${name}`);
@@ -45,7 +50,7 @@ export function checkSettings(changes) {
   return changes;
 }
 
-/** One experiment as `measure` takes it, with what was left out filled in; throws as `checkSettings` does. */
+/** One experiment for `measure`, with defaults filled in; throws like `checkSettings`. */
 export function checkExperiment({ quantity, n = 11, bytes = SIZES[0], message_bytes = 65_536, fresh = false } = {}) {
   if (!MEASURABLE.includes(quantity)) {
     throw new RangeError(`there is no experiment ${quantity}, expected ${MEASURABLE.join(', ')}`);
@@ -57,12 +62,12 @@ export function checkExperiment({ quantity, n = 11, bytes = SIZES[0], message_by
   return { quantity, n, bytes, message_bytes, fresh };
 }
 
-/** How many buckets a history is asked for in. */
+/** Checks the number of buckets of a history. */
 export function checkBuckets(buckets) {
   return whole('buckets', buckets, 1, 16_384);
 }
 
-/** A quantity that a page measures. */
+/** Checks that a page measures the quantity. */
 export function checkQuantity(quantity) {
   if (!QUANTITIES.includes(quantity)) throw new RangeError(`there is no quantity ${quantity}, expected ${QUANTITIES.join(', ')}`);
   return quantity;
@@ -75,5 +80,5 @@ function whole(name, value, least, most) {
   return value;
 }
 
-// What is measured under load has no experiment of its own.
+// Round trips under load have no experiment of their own.
 const MEASURABLE = QUANTITIES.filter((quantity) => quantity !== 'rtt_loaded');

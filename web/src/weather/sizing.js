@@ -1,6 +1,7 @@
-// How large the transfers of a bulk test are, when its rate has settled, and what tests may cost an hour. Pure.
+// Sizes of the transfers of a bulk test, detection of a settled rate, and the hourly cost of tests.
+// Pure.
 
-/** The size that stands for "found by itself". */
+/** The setting for automatic sizes. */
 export const AUTO = 'auto';
 
 /** First and greatest automatic transfer, in bytes; each size is twice the one before. */
@@ -8,9 +9,10 @@ const BYTES_MIN = 2 ** 16;
 export const BYTES_MAX = 2 ** 24;
 
 /**
- * Whether the last of `transfers`, `{elapsed_s, rate}` each, has the rate of the path and not that of TCP's start-up (RFC 5681
- * §3.1) or of an accident: it agrees with the two right before it, each of half the bytes of the next, or it outlasted
- * start-up: half a second and many round trips. `least_rtt_s` is `null` where none is known.
+ * Whether the last of `transfers`, `{elapsed_s, rate}` each, has the rate of the path. It does not
+ * during TCP's start-up (RFC 5681 §3.1), or by accident. It has if it agrees with the two before
+ * it, each of half the bytes of the next; or if it outlasted start-up: half a second and many round
+ * trips. `least_rtt_s` is `null` if unknown.
  */
 export function hasSettled(transfers, least_rtt_s) {
   const rates = transfers.slice(-AGREEING).map(({ rate }) => rate);
@@ -19,7 +21,7 @@ export function hasSettled(transfers, least_rtt_s) {
   return LONG_S <= elapsed_s && least_rtt_s !== null && ROUND_TRIPS_MIN * least_rtt_s <= elapsed_s;
 }
 
-/** One bulk test: the transfers that it makes one right after the other. Its rate is that of the last. */
+/** One bulk test: transfers in a row. Its rate is that of the last one. */
 export class BulkTest {
   #bytes_max;
   #pay;
@@ -28,14 +30,19 @@ export class BulkTest {
   next_bytes;
   settled = false;
 
-  /** Begins with `bytes`, doubles up to `bytes_max`; `pay(bytes)` says whether a further transfer may be paid. */
+  /**
+   * Begins with `bytes`, and doubles up to `bytes_max`. `pay(bytes)` says whether the account pays
+   * a further transfer.
+   */
   constructor(bytes, bytes_max = bytes, pay = () => true) {
     this.next_bytes = bytes;
     this.#bytes_max = bytes_max;
     this.#pay = pay;
   }
 
-  /** Takes the transfer of `next_bytes`, `{elapsed_s, rate}`, and decides whether another follows. */
+  /**
+   * Adds the transfer of `next_bytes`, `{elapsed_s, rate}`, and decides whether another follows.
+   */
   take(transfer, least_rtt_s) {
     this.#transfers.push(transfer);
     this.settled = hasSettled(this.#transfers, least_rtt_s);
@@ -44,13 +51,13 @@ export class BulkTest {
     this.next_bytes = goes_on ? bytes : null;
   }
 
-  /** Ends the test with what it has. */
+  /** Ends the test with its results so far. */
   stop() {
     this.next_bytes = null;
   }
 }
 
-/** The sizes of automatic tests of one station, and the account of bytes that pays for them. */
+/** Sizes of automatic tests of one station, and the account of bytes that pays for them. */
 export class AutoSize {
   #bytes_max = BYTES_MAX;
   #bytes_min = BYTES_MIN;
@@ -64,22 +71,27 @@ export class AutoSize {
     this.#now_s = now_s;
   }
 
-  /** What tests may cost an hour, in bytes. */
+  /** Most bytes that tests may cost in an hour. */
   get bytes_per_hour() {
     return this.#hour_bytes;
   }
 
-  /** Takes what the station allows in one transfer (`null` = unknown): a station with a small account gives the page less an hour. */
+  /**
+   * Applies the largest transfer that the station allows (`null` = unknown). A station with a small
+   * account gives the page fewer bytes an hour.
+   */
   allow(transfer_bytes_max) {
     this.#bytes_max = Math.max(1, Math.min(BYTES_MAX, transfer_bytes_max ?? BYTES_MAX));
-    // Below the greatest transfer, what is allowed is an eighth of an hour's account (docs/spec/echo.md §3): half of that hour.
+    // Below the greatest transfer, the station allows an eighth of an hour's account
+    // (docs/spec/echo.md §3). The page uses half of that hour.
     this.#hour_bytes = this.#bytes_max < BYTES_MAX ? 4 * this.#bytes_max : HOUR_BYTES;
     this.#held_bytes = Math.min(this.#held_bytes, this.#hour_bytes / HELD_SHARE);
-    // Then the account, which holds `bytes_max`, pays a test of three sizes both ways.
+    // With this, the account, which holds `bytes_max`, pays a test of three sizes in both
+    // directions.
     this.#bytes_min = Math.max(1, Math.min(BYTES_MIN, Math.floor(this.#bytes_max / (2 * SETTLING))));
   }
 
-  /** Whether tests of all `quantities` can be paid at `now_s`. */
+  /** Whether the account can pay tests of all `quantities` at `now_s`. */
   isDue(quantities, now_s) {
     this.#fill(now_s);
     const cost = quantities.reduce((sum, quantity) => sum + this.#cost(quantity), 0);
@@ -87,9 +99,10 @@ export class AutoSize {
   }
 
   /**
-   * Begins a test of `quantity` three steps below the last size of the test before: the smaller transfers open TCP's window
-   * again, and each rate is compared with new ones. A test may end at a smaller size than the one before. What tests of
-   * `others` cost is left to them; a test that the reader asked for (`wanted`) is paid also by what comes later.
+   * Begins a test of `quantity` three steps below the last size of its last test. The smaller
+   * transfers open TCP's window again, and each rate is compared with new ones; a test may end at a
+   * smaller size than the one before. The bytes for tests of `others` are reserved. A test that the
+   * reader requested (`wanted`) may overdraw the account.
    */
   begin(quantity, others, now_s, wanted) {
     this.#fill(now_s);
@@ -105,8 +118,9 @@ export class AutoSize {
     return new BulkTest(first, this.#bytes_max, pay);
   }
 
-  // Enough for a test that settles where three rates agree at the first three sizes, and for one that ends at the size of the
-  // test before, begun three steps below it. Before the first test it is the climb from the first size to the greatest.
+  // Enough for a test that settles when three rates agree at the first three sizes, and for one
+  // that ends at the size of its last test, begun three steps below. Before the first test: from
+  // the first size to the greatest.
   #cost(quantity) {
     const reached = this.#reached.get(quantity);
     const most = this.#hour_bytes / HELD_SHARE / 2;
@@ -125,20 +139,24 @@ export class AutoSize {
   }
 }
 
-// A quarter of what a station gives one address an hour (docs/spec/echo.md §3): four readers behind one address.
+// A quarter of what a station gives one address in an hour (docs/spec/echo.md §3): four readers
+// share an address.
 const HOUR_BYTES = 2 ** 28;
-// The account holds a quarter of an hour's bytes, 64 MiB: both ways once from the least size to the greatest.
+// The account holds a quarter of an hour's bytes, 64 MiB: from the least size to the greatest, once
+// in each direction.
 const HELD_SHARE = 4;
-/** A transfer of half a second holds several round trips anywhere on Earth. */
+/** A transfer of half a second contains several round trips anywhere on Earth. */
 export const LONG_S = 0.5;
 // Start-up takes six to eight round trips to 100 Mbit/s over 20 ms, and fills a part of each.
 const ROUND_TRIPS_MIN = 20;
-// In start-up twice the bytes come at half as much again or more, so that no three rates are within a quarter of each other.
-// Two of which the second is hardly above the first are often an accident: where one transfer in three meets a stall of 20 ms,
-// 118 of 400 such rates were a fifth or more below the 100 Mbit/s of the link; of three within a quarter under 3 % are (sizing.test.mjs).
+// During start-up, twice the bytes have a rate that is at least half as high again, so no three
+// rates are within a quarter of each other. Two rates with the second hardly above the first are
+// often an accident: if one transfer in three meets a stall of 20 ms, 118 of 400 such rates were a
+// fifth or more below the link's 100 Mbit/s. Of three within a quarter, under 3 % are
+// (sizing.test.mjs).
 const AGREEING = 3;
 const SPREAD_MAX = 1.25;
-// What the first `AGREEING` transfers cost together, in bytes of the first.
+// Cost of the first `AGREEING` transfers together, in bytes of the first.
 const SETTLING = 2 ** AGREEING - 1;
-// The next would take twice as long.
+// The next transfer would take twice as long.
 const TOO_LONG_S = 2;

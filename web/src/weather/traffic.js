@@ -1,5 +1,5 @@
-// The bytes that measuring takes: of every message with the head of its frame, both ways. Pure.
-// Not counted: the handshake of a session, about 1 KiB, what TLS, TCP and IP add, and requests by HTTP.
+// Bytes that measuring costs: every message with its frame header, in both directions. Pure. Not
+// counted: the handshake of a session, about 1 KiB; overhead of TLS, TCP and IP; and HTTP requests.
 
 /** Bytes so far and in the last hour. */
 export class Traffic {
@@ -9,7 +9,7 @@ export class Traffic {
   sent = 0;
   received = 0;
 
-  /** Counts from `now_s` on, of a clock that does not go back. */
+  /** Counts from `now_s` on, with a monotonic clock. */
   constructor(now_s) {
     this.#began_s = now_s;
     this.#minute = Math.floor(now_s / 60);
@@ -22,12 +22,15 @@ export class Traffic {
     this.#minutes[this.#minute % MINUTES] += sent + received;
   }
 
-  /** Bytes in all. */
+  /** Bytes in both directions. */
   get bytes() {
     return this.sent + this.received;
   }
 
-  /** Bytes an hour: of the last hour, or since the start when that is less; `null` in the first minute. */
+  /**
+   * Bytes an hour: of the last hour, or extrapolated from a shorter time; `null` in the first
+   * minute.
+   */
   perHour(now_s) {
     this.#advance(now_s);
     const age_s = now_s - this.#began_s;

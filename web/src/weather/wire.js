@@ -1,14 +1,14 @@
-// The bytes of the probe protocol (docs/spec/probe.md §2), as a page needs them. Pure.
+// Frames of the probe protocol (docs/spec/probe.md §2) that a page needs. Pure.
 
-/** Kinds of experiments that a page can ask for. */
+/** Kinds of experiments that a page can request. */
 export const KINDS = Object.freeze({ rtt: 1, rtt_nagle: 2, goodput: 3, goodput_down: 4 });
 
-/** Bytes that are not the frame that was due. */
+/** Bytes that are not the expected frame. */
 export class WireError extends Error {
   name = 'WireError';
 }
 
-/** A request, 16 bytes: `count` exchanges of the first two kinds, `bytes` of the others. */
+/** A request of 16 bytes: `count` exchanges for the first two kinds, `bytes` for the others. */
 export function encodeRequest({ kind, count = 0, bytes = 0 }) {
   const number = KINDS[kind];
   if (number === undefined) throw new RangeError(`there is no experiment ${kind}`);
@@ -23,20 +23,23 @@ export function encodeRequest({ kind, count = 0, bytes = 0 }) {
   return new Uint8Array(frame.buffer);
 }
 
-/** A reply: `{status: 'ready'}`, or `{status, limit}` where it declines; `limit` in bytes or exchanges. */
+/**
+ * A reply: `{status: 'ready'}`, or `{status, limit}` if the station declines; `limit` in bytes or
+ * exchanges.
+ */
 export function decodeReply(buffer) {
   const frame = frameOf(buffer, REPLY_BYTES, MARK_REPLY, 'reply');
   const status = STATUS[frame.getUint8(1)];
   if (status === undefined) throw new WireError(`the reply has the undefined status ${frame.getUint8(1)}`);
   zeros(frame, 2, 8);
-  // Only the reply to a request for datagrams, which a page cannot make, has a nonce here.
+  // Only a reply to a request for datagrams, which a page cannot make, has a nonce here.
   if (status !== 'too large') zeros(frame, 8, REPLY_BYTES);
   return status === 'too large' ? { status, limit: whole(frame, 8) } : { status };
 }
 
 /**
- * The end of a transfer: the bytes that the responder counted, and what its kernel saw of the connection
- * (`null` where it does not say): times in s, rates in bit/s.
+ * End of a transfer: the bytes that the responder counted, and its kernel's data about the
+ * connection (`null` if absent), with times in s and rates in bit/s.
  */
 export function decodeDone(buffer) {
   const frame = frameOf(buffer, DONE_BYTES, MARK_DONE, 'done');
@@ -65,7 +68,7 @@ export function decodeDone(buffer) {
 
 function frameOf(buffer, length, mark, name) {
   if (!(buffer instanceof ArrayBuffer)) throw new WireError(`the ${name} is text, not bytes`);
-  if (buffer.byteLength !== length) throw new WireError(`${buffer.byteLength} bytes are not a ${name} of ${length}`);
+  if (buffer.byteLength !== length) throw new WireError(`the ${name} has ${buffer.byteLength} bytes, expected ${length}`);
   const frame = new DataView(buffer);
   if (frame.getUint8(0) !== mark) throw new WireError(`the ${name} does not begin with its mark`);
   return frame;
@@ -79,13 +82,13 @@ function zeros(frame, from, to) {
 
 function whole(frame, at) {
   const number = Number(frame.getBigUint64(at));
-  if (!Number.isSafeInteger(number)) throw new WireError(`the number at byte ${at} is beyond all bounds`);
+  if (!Number.isSafeInteger(number)) throw new WireError(`the number at byte ${at} is too large`);
   return number;
 }
 
 function congestionOf(bytes) {
   const text = String.fromCharCode(...bytes).replace(/\0+$/, '');
-  if (!/^[A-Za-z0-9_.-]*$/.test(text)) throw new WireError('the name of the congestion control is none');
+  if (!/^[A-Za-z0-9_.-]*$/.test(text)) throw new WireError('the name of the congestion control is invalid');
   return text === '' ? null : text;
 }
 
@@ -95,7 +98,7 @@ function integer(name, value, least, most) {
   }
 }
 
-// probe.md §2.
+// Marks and sizes of frames (probe.md §2).
 const MARK_REQUEST = 0xb1;
 const MARK_REPLY = 0xb2;
 const MARK_DONE = 0xb3;

@@ -1,4 +1,4 @@
-// The worker of a page: timers and probes run here, so that drawing never delays a measurement.
+// Worker of a page: timers and probes run here, so that drawing never delays a measurement.
 import { runWorker } from './port.js';
 import { EchoSession } from './session.js';
 

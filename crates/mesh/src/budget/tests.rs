@@ -37,7 +37,7 @@ fn the_wait_is_exact() {
         let reservation = budget.reserve(seconds(at), Role::Source, "b", cost(5.0, 0)).unwrap();
         budget.settle(seconds(at + 5), reservation, cost(5.0, 0));
     }
-    // Six are 30 s, above three fourths of 36 s, until the first is an hour old.
+    // Six tests are 30 s, above three quarters of 36 s, until the first is an hour old.
     assert_eq!(budget.reserve(seconds(400), Role::Source, "b", cost(5.0, 0)), Err(seconds(3605 - 400)));
     assert!(budget.reserve(seconds(3605), Role::Source, "b", cost(5.0, 0)).is_ok());
 }
@@ -67,7 +67,7 @@ fn a_restart_gives_no_budget() {
         let reservation = before.reserve(seconds(at), Role::Target, peer, cost(5.0, 7)).unwrap();
         before.settle(seconds(at + 5), reservation, cost(5.0, 7));
     }
-    // Killed in the middle of a third.
+    // The station is killed during a third test.
     let _ = before.reserve(seconds(2100), Role::Source, "c", cost(5.0, 0)).unwrap();
     let past = before.past(seconds(2100));
     let mut after = Budget::new(config).unwrap();
@@ -75,7 +75,7 @@ fn a_restart_gives_no_budget() {
     let spent = after.spent(seconds(0));
     assert_eq!((spent.target, spent.tests), (cost(10.0, 14), 3));
     assert_eq!(spent.source, config.test_cap(), "nobody knows what it cost");
-    // The second ended 95 s before.
+    // The second test ended 95 s before.
     assert_eq!(after.reserve(seconds(0), Role::Target, "d", cost(5.0, 0)), Err(seconds(3505)));
     assert_eq!(after.spent(seconds(3504)).tests, 2);
     assert_eq!(after.spent(seconds(3600)).tests, 0, "no longer than an hour");
@@ -121,7 +121,7 @@ struct Attempt {
     peer: u8,
     expected: Cost,
     actual: Cost,
-    /// How far the clock moves during the test; it may stay, or jump.
+    /// How far the clock moves during the test; it may stand still or jump.
     runs_s: u64,
 }
 
@@ -153,7 +153,7 @@ proptest! {
             let start = now;
             if let Ok(reservation) = budget.reserve(now, role, &attempt.peer.to_string(), attempt.expected) {
                 now += seconds(attempt.runs_s);
-                // A time that runs back is the last one seen.
+                // A time that runs back counts as the last one seen.
                 let told = now.saturating_sub(seconds(attempt.wait_s));
                 budget.settle(told, reservation, attempt.actual);
                 tests.push((start, told.max(start), attempt));

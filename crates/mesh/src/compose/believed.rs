@@ -1,21 +1,24 @@
-//! What of many lessons is believed when one of the hosts may lie, or is wrong.
+//! Weights of measured pairs, robust against one host that lies or is wrong.
 
 use core::ops::RangeInclusive;
 use std::collections::BTreeMap;
 
 use super::{Composition, GUESSED_DEVIATION, Model, NORMAL_95};
 
-/// Which lessons count, and for how much.
+/// Which pairs count, and their weights.
 pub(super) struct Believed {
-    /// For each lesson its weight, about 1 in the mean; 0 = it is not believed.
+    /// Weight of each pair, about 1 in the mean; 0 if the pair is not believed.
     weights: Vec<f64>,
-    /// How many are believed.
+    /// Number of pairs that are believed.
     pub(super) count: usize,
 }
 
 impl Believed {
-    /// Of lessons with these ends, each of a class and with an error; `None` with fewer than [`Model::PAIRS_MIN`], and if one host would have
-    /// nearly half of the weight, for then its word alone would decide. So it would in a class, which is judged by all lessons then.
+    /// Weighs pairs by their ends, each with a class and an error.
+    ///
+    /// `None` if fewer than [`Model::PAIRS_MIN`] are believed, or if one host would have nearly
+    /// half of the weight and so decide alone. If it would decide alone within a class, the errors
+    /// of all pairs set the range of that class.
     pub(super) fn of<H: Ord + Copy>(
         ends: &[[H; 2]],
         errors: &[(usize, f64)],
@@ -32,7 +35,7 @@ impl Believed {
             match what {
                 Composition::Rtt => range(&values, &weights, guessed(count), 1.0),
                 Composition::Goodput => range(&values, &weights, guessed(count), SKEW),
-                // Most are 0, and so may the median distance be.
+                // Most errors are 0, and so the median distance may be 0.
                 Composition::Loss => range(&values, &weights, guessed(0), 1.0),
             }
         });
@@ -53,7 +56,8 @@ impl Believed {
     }
 }
 
-/// No host counts for more than another, of however many pairs it is an end: whoever wrote of a pair is one of its ends.
+/// Weights that give no host more than another, whatever the number of its pairs: a liar is one end
+/// of each pair that it reports. `None` if one host would have more than 0.45 of the weight.
 fn weights<H: Ord + Copy>(ends: &[[H; 2]]) -> Option<Vec<f64>> {
     let mut pairs_of: BTreeMap<H, u32> = BTreeMap::new();
     for end in ends.iter().flatten() {
@@ -61,13 +65,16 @@ fn weights<H: Ord + Copy>(ends: &[[H; 2]]) -> Option<Vec<f64>> {
     }
     let most = |pair: &[H; 2]| pair.iter().filter_map(|end| pairs_of.get(end)).max().copied();
     let weights: Vec<f64> = ends.iter().map(|pair| 1.0 / f64::from(most(pair).unwrap_or(1))).collect();
-    // Those of one host are 1 together, or less.
+    // The weights of one host's pairs sum to 1 at most.
     let hosts: f64 = weights.iter().sum();
     (HOSTS_MIN <= hosts).then(|| weights.iter().map(|weight| weight / hosts * ends.len() as f64).collect())
 }
 
-/// Between which errors one is believed: within five deviations of the median, by the median distance from it; to the side of a longer
-/// tail by that of this side, up to `skew` times as far; and never less than `least`.
+/// Range of errors that are believed, around the weighted median.
+///
+/// It reaches five standard deviations to each side, estimated from the median distance. A side
+/// with a longer tail uses its own median distance, up to `skew` times that of both sides. The
+/// reach is never less than `least`.
 fn range(errors: &[f64], weights: &[f64], least: f64, skew: f64) -> RangeInclusive<f64> {
     let centre = median(errors, weights);
     let distance = |is_of_side: &dyn Fn(f64) -> bool| {
@@ -81,13 +88,14 @@ fn range(errors: &[f64], weights: &[f64], least: f64, skew: f64) -> RangeInclusi
     centre - reach(distance(&|error| error <= centre))..=centre + reach(distance(&|error| centre <= error))
 }
 
-/// What is never too far out: what was guessed before anything was known, which counts the less the more lessons there are.
+/// Reach within which an error is always believed: that of the guess without pairs. It shrinks with
+/// the root of the number of pairs.
 fn guessed(count: usize) -> f64 {
     let share = Model::PAIRS_MIN as f64 / count.max(Model::PAIRS_MIN) as f64;
     share.sqrt() * NORMAL_95 * GUESSED_DEVIATION
 }
 
-/// The lowest value that half of all weights are at or below; 0 of none.
+/// Weighted median: the lowest value at or below which half of the weight lies; 0 without values.
 pub(super) fn median(values: &[f64], weights: &[f64]) -> f64 {
     let mut sorted: Vec<(f64, f64)> = values.iter().copied().zip(weights.iter().copied()).collect();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -100,15 +108,20 @@ pub(super) fn median(values: &[f64], weights: &[f64]) -> f64 {
     at.or(sorted.last()).map_or(0.0, |(value, _)| *value)
 }
 
-/// One host then has at most 0.45 of the weight, so that medians are among the values of the others.
+/// Least sum of weights. One host then has at most 0.45 of the weight, so that medians are among
+/// the values of the others.
 const HOSTS_MIN: f64 = 1.0 / 0.45;
 
-/// Of values with a normal distribution one in two million is further out. Of skewed ones more are: with four, intervals of rates would cover
-/// less than 85 % (`composed_estimates_cover_as_they_say_and_find_the_best`); with more a lie may widen them more.
+/// With a normal distribution, one value in two million is further out; with skewed ones more are.
+/// With four deviations, intervals of rates would cover less than 85 %
+/// (`composed_estimates_cover_as_they_say_and_find_the_best`); with more than five, a lie may widen
+/// them more.
 const DEVIATIONS: f64 = 5.0;
 
-/// How much longer one tail of rates' errors may be: what is slower than its representative is so by a little, what is quicker by a lot.
+/// How much longer one tail of the errors of rates may be. A host that is slower than its
+/// representative is slower by a little; one that is faster is faster by a lot.
 const SKEW: f64 = 2.0;
 
-/// The standard deviation of a normal distribution over its median distance from the centre: 1 / Φ⁻¹(¾).
+/// Standard deviation of a normal distribution divided by its median distance from the centre: 1 /
+/// Φ⁻¹(¾).
 const NORMAL_MAD: f64 = 1.482_602_218_505_602;

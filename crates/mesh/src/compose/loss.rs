@@ -1,12 +1,13 @@
-//! Losses of legs, composed: −ln (1 − share) adds, as survivals multiply (independent losses).
+//! Composition of losses: −ln (1 − share) adds, as survivals of independent losses multiply.
 //!
-//! What other compositions do with logarithms cannot be done here: most losses are 0. So the mesh teaches by sums, and what the next probe
-//! loses is spread as beta-binomial: by the few datagrams of a probe, and by how little those seen so far say of the path.
+//! Most losses are 0, so the logarithms of other compositions cannot be used. The correction is
+//! learned from sums. The share that the next probe loses is beta-binomial: its spread comes from
+//! the few datagrams of a probe, and from how little the datagrams so far reveal about the path.
 
 use super::believed::Believed;
 use super::{Composition, Estimate, Lesson, Model, NORMAL_95, Path, student_95};
 
-/// As [`Path::of_losses`].
+/// Forecast of loss for [`Path::of_losses`].
 pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> Estimate {
     let seen = Belief::of(mean, count);
     let (lower, upper) = interval.unwrap_or((mean, mean));
@@ -17,7 +18,7 @@ pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> E
     }
 }
 
-/// As [`Model::learnt`], of paths across sites.
+/// Losses of [`Model::learnt`], from paths across sites.
 pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a, H>>) -> Option<Model> {
     let (ends, all): (Vec<[H; 2]>, Vec<(Sum, Sum)>) = lessons
         .filter_map(|Lesson { ends, legs, measured }| Some((ends, (Sum::of(legs)?, Sum::of(&[measured])?))))
@@ -43,12 +44,12 @@ pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a,
     let squares = mean(&|(sum, measured)| (measured.depth - model.centre(sum.depth)).powi(2));
     let explained = mean(&|(sum, measured)| sum.variance * model.factor().powi(2) + measured.variance);
     let scales = mean(&|(sum, _)| model.centre(sum.depth).max(least).powi(2));
-    // As for other quantities, with what the mean itself is uncertain by.
+    // As for other quantities, with the variance of the mean itself.
     let left = (squares - explained).max(0.0) + squares / n;
     Some(Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
 }
 
-/// As [`Model::estimate`].
+/// Losses of [`Model::estimate`], for these legs.
 pub(super) fn estimate(model: &Model, legs: &[Path]) -> Option<Estimate> {
     let sum = Sum::of(legs)?;
     let value = share(model.centre(sum.depth));
@@ -72,15 +73,15 @@ impl Model {
     }
 }
 
-/// A path's −ln (1 − share), its legs taken as independent.
+/// −ln (1 − share) of a path, with legs taken as independent.
 struct Sum {
-    /// By the forecasts.
+    /// Sum of −ln (1 − share) over the forecasts of the legs.
     depth: f64,
-    /// By what the datagrams seen let expect; above 0 even if none was lost.
+    /// The same sum for the means expected after the datagrams seen; above 0 even if none was lost.
     expected: f64,
-    /// Of that, by how few they were.
+    /// Variance of `expected`, due to the small number of datagrams.
     variance: f64,
-    /// What the intervals of the legs have beyond chance: losses that come together.
+    /// Variance of the legs' intervals beyond that: losses that come in bursts.
     bursts: f64,
 }
 
@@ -104,21 +105,22 @@ impl Sum {
     }
 }
 
-/// What is known of the chance that a datagram is lost.
+/// Distribution of the probability that a datagram is lost.
 struct Belief {
     mean: f64,
     variance: f64,
 }
 
 impl Belief {
-    /// After `count` probes, of whose datagrams this share was lost (Jeffreys 1946: a beta distribution, before them of ½ and ½).
+    /// Posterior after `count` probes that lost this share of their datagrams. The prior is Beta(½,
+    /// ½) (Jeffreys 1946).
     fn of(share: f64, count: u64) -> Self {
         let datagrams = count.min(MEMORY) as f64 * f64::from(Composition::LOSS_DATAGRAMS);
         let mean = (datagrams * share + 0.5) / (datagrams + 1.0);
         Self { mean, variance: mean * (1.0 - mean) / (datagrams + 2.0) }
     }
 
-    /// The quantile of the share that the next probe loses: beta-binomial.
+    /// Quantile of the share that the next probe loses: beta-binomial.
     fn next_share(&self, level: f64) -> f64 {
         let n = Composition::LOSS_DATAGRAMS;
         let total = (self.mean * (1.0 - self.mean) / self.variance - 1.0).clamp(1.0 / TOTAL_MAX, TOTAL_MAX);
@@ -126,7 +128,7 @@ impl Belief {
         let mut chance: f64 = (0..n).map(f64::from).map(|i| (b + i) / (a + b + i)).product();
         let (mut below, mut lost) = (chance, 0);
         while below < level && lost < n {
-            // Of one more, from that of `lost`.
+            // The probability of one loss more, from that of `lost`.
             let (k, left) = (f64::from(lost), f64::from(n - lost));
             chance *= left / (k + 1.0) * (a + k) / (b + left - 1.0);
             below += chance;
@@ -144,14 +146,16 @@ fn share(depth: f64) -> f64 {
     1.0 - (-depth).exp()
 }
 
-/// Beyond this a path carries nothing, and its logarithm would be infinite.
+/// A path beyond this share carries nothing, and its logarithm would be infinite.
 const SHARE_MAX: f64 = 0.999;
 
-/// Counts on either side of the ratio as one datagram lost in one probe: a few losses by chance, or none, are no factor.
+/// Added to both sums of the ratio, as one datagram lost in one probe: a few losses by chance, or
+/// none, are no factor.
 const ONE_LOST: f64 = 1.0 / Composition::LOSS_DATAGRAMS as f64;
 
-/// Probes that a forecast remembers: the longest window of the battery (docs/spec/full.md, method 8).
+/// Probes that a forecast remembers: the longest window of the battery (docs/spec/full.md, method
+/// 8).
 const MEMORY: u64 = 51;
 
-/// Beyond so many datagrams more of them change no quantile.
+/// Largest number of datagrams that a distribution counts as; more of them change no quantile.
 const TOTAL_MAX: f64 = 1e6;

@@ -12,12 +12,12 @@ fn around(value: f64, deviation: f64) -> Path {
     }
 }
 
-/// A path of which this share is lost, by so many probes.
+/// A path that loses this share, measured by this number of probes.
 fn lossy(share: f64, probes: u64) -> Path {
     Path::of_losses(share, None, share, probes).unwrap()
 }
 
-/// Each of hosts of its own.
+/// Pairs of hosts that no other pair has.
 fn lessons<'a>(
     pairs: impl IntoIterator<Item = (&'a [Path], Path)>,
 ) -> impl Iterator<Item = Lesson<'a, usize>> {
@@ -40,7 +40,7 @@ fn round_trips_add_and_the_lowest_rate_counts_most() {
     assert!((rtt.value - 0.023).abs() < 1e-12 && rtt.is_positive());
     let goodput = Model::guessed(Composition::Goodput).estimate(&legs).unwrap();
     assert!((0.001 / 3_f64.sqrt()..0.001).contains(&goodput.value), "{goodput:?}");
-    // Nothing was learnt: a factor of two is within the interval.
+    // Nothing was learned: a factor of two is within the interval.
     assert!(goodput.contains(0.0018) && goodput.contains(0.0005));
 }
 
@@ -51,7 +51,7 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
     let composed = |probes| model.estimate(&[lossy(0.0, probes); 3]).unwrap();
     assert_eq!([1, 2, 5, 30].map(upper), [0.2, 0.1, 0.1, 0.0]);
     assert_eq!([1, 2, 5, 30].map(|probes| composed(probes).upper), [0.5, 0.3, 0.2, 0.0]);
-    // What is forecast is still that nothing is lost; a forecaster that knows of more is believed.
+    // The forecast is still that nothing is lost. A wider interval of the forecaster is kept.
     assert_eq!((composed(1).value, composed(1).lower, lossy(0.0, 1).forecast.value), (0.0, 0.0, 0.0));
     let bursts = Path::of_losses(0.1, Some((0.0, 0.9)), 0.0, 1000).unwrap();
     assert_eq!(bursts.forecast.upper, 0.9);
@@ -62,7 +62,8 @@ fn a_lossless_path_may_still_lose_and_the_less_was_seen_the_more() {
 
 #[test]
 fn the_next_probe_is_spread_as_trials_of_the_same_belief_are() {
-    // Of three probes one datagram was lost: the chance of loss is drawn from Beta (1½, 29½), then a probe of ten.
+    // Three probes lost one datagram: the loss probability is drawn from Beta (1½, 29½), then a
+    // probe of ten datagrams.
     let mut chance = Chance::new(3, "trials");
     let mut counts = [0_u32; 11];
     let trials = 200_000;
@@ -108,18 +109,19 @@ fn losses_learn_a_factor_from_sums_and_what_is_to_be_added() {
     let twice = [lossy(0.1, 50), lossy(0.2, 50), lossy(0.1, 50)];
     let estimate = learnt(&twice, [0.1875; 2]).estimate(&twice).unwrap();
     assert!((estimate.value - 0.1875).abs() < 0.01, "{estimate:?}");
-    // A mesh without losses teaches no factor, and no other losses.
+    // A mesh without losses teaches no factor, and its estimates stay 0.
     let quiet = [lossy(0.0, 50); 3];
     let model = learnt(&quiet, [0.0; 2]);
     assert!((model.estimate(&twice).unwrap().value - 0.352).abs() < 1e-9);
     assert_eq!(model.estimate(&quiet).unwrap().value, 0.0);
-    // What is lost beside the legs is added, and what scatters more than datagrams do widens.
+    // Losses that the legs do not have are added. Scatter beyond that of datagrams widens the
+    // interval.
     let steady = learnt(&quiet, [0.05; 2]).estimate(&quiet).unwrap();
     assert!((steady.value - 0.05).abs() < 0.002 && steady.upper == 0.2, "{steady:?}");
     let [steady, uneven] =
         [[0.2, 0.2], [0.0, 0.4]].map(|measured| learnt(&quiet, measured).estimate(&quiet).unwrap());
     assert!((steady.value - 0.2).abs() < 0.002 && (uneven.value - 0.2).abs() < 0.03, "{steady:?} {uneven:?}");
-    // Of 10 datagrams at 0.2, and of 10 that fare as at 0 or as at 0.4 (binomial).
+    // Ten datagrams at 0.2, and ten that are lost at 0 or at 0.4 (binomial).
     assert!(steady.upper == 0.4 && 0.6 <= uneven.upper, "{steady:?} {uneven:?}");
 }
 
@@ -138,11 +140,11 @@ fn what_makes_no_sense_gives_no_estimate() {
     }
 }
 
-/// Sites of hosts with access links, and a core between sites; everything drawn by lot.
+/// Sites of hosts with access links, and a core between sites; everything is random.
 struct Sites {
     chance: Chance,
     hosts: Vec<Host>,
-    /// Goodput, round trip and loss between sites.
+    /// Goodput, round-trip time and loss between sites.
     core: Vec<Vec<(f64, f64, f64)>>,
 }
 
@@ -157,13 +159,14 @@ struct Host {
 
 const SITES: usize = 6;
 const HOSTS: usize = 5;
-/// One pair across sites in so many is tested on demand, and teaches.
+/// One in this many pairs across sites is tested on demand, and teaches.
 const TAUGHT: usize = 10;
-/// A step through the pairs across sites that meets all hosts about as often.
+/// A step through the pairs across sites that selects all hosts about equally often.
 const EVENLY: usize = 11;
-/// Probes of ten datagrams that a loss is forecast from: from as good as none to more than a battery remembers.
+/// Probes of ten datagrams behind a loss forecast: from almost none to more than a battery
+/// remembers.
 const PROBES: [u32; 2] = [2, 200];
-/// The scatter of measurements around their mean, as a logarithm.
+/// Scatter of measurements around their mean, as a logarithm.
 const NOISE: f64 = 0.1;
 
 impl Sites {
@@ -187,7 +190,7 @@ impl Sites {
         Self { chance, hosts, core }
     }
 
-    /// In the mean.
+    /// Mean of the quantity on the path between two hosts.
     fn truth(&self, from: usize, to: usize, what: Composition) -> f64 {
         let (a, b) = (self.hosts[from], self.hosts[to]);
         let (goodput, rtt, loss) =
@@ -206,14 +209,15 @@ impl Sites {
         }
     }
 
-    /// The share that so many probes lose.
+    /// Share that this number of probes loses.
     fn lost(&mut self, share: f64, probes: u32) -> f64 {
         let sent = probes * Composition::LOSS_DATAGRAMS;
         let lost = (0..sent).filter(|_| self.chance.uniform() < share).count();
         lost as f64 / f64::from(sent)
     }
 
-    /// What some measurements tell: a forecast near the mean, with the interval of the next one, and the newest of them.
+    /// Path after some measurements: a forecast near the mean, the interval of the next
+    /// measurement, and the newest one.
     fn path(&mut self, truth: f64, what: Composition) -> Path {
         match what {
             Composition::Rtt | Composition::Goodput => {
@@ -227,7 +231,7 @@ impl Sites {
         }
     }
 
-    /// The first host of each site represents it.
+    /// Legs by way of the representatives: the first host of each site.
     fn legs(&mut self, from: usize, to: usize, what: Composition) -> Vec<Path> {
         let representative = |host: usize| host / HOSTS * HOSTS;
         let stops = if from / HOSTS == to / HOSTS {
@@ -247,7 +251,7 @@ impl Sites {
             .collect()
     }
 
-    /// The pairs within sites and one in so many of those across, as if tested on demand.
+    /// All pairs within sites and one in `one_in` of those across, as if tested on demand.
     fn taught(&mut self, what: Composition, one_in: usize) -> Vec<Taught> {
         let mut known = self.pairs(true);
         known.extend(self.pairs(false).into_iter().step_by(one_in));
@@ -256,7 +260,7 @@ impl Sites {
     }
 }
 
-/// The ends of a pair, its legs, and what was measured of it.
+/// Ends of a pair, its legs, and its measured path.
 type Taught = ([usize; 2], Vec<Path>, Path);
 
 fn model(what: Composition, taught: &[Taught]) -> Model {
@@ -266,7 +270,7 @@ fn model(what: Composition, taught: &[Taught]) -> Model {
     )
 }
 
-/// Box and Muller, 1958.
+/// A normal number, by the method of Box and Muller (1958).
 fn normal(chance: &mut Chance) -> f64 {
     let radius = (-2.0 * (1.0 - chance.uniform()).ln()).sqrt();
     radius * (core::f64::consts::TAU * chance.uniform()).cos()
@@ -276,20 +280,21 @@ fn normal(chance: &mut Chance) -> f64 {
 struct Score {
     estimates: usize,
     covered: usize,
-    /// Widths of the intervals, and of losses those of one who knows the truth.
+    /// Sums of the intervals' widths, and for losses of the widths if the truth were known.
     width: f64,
     least_width: f64,
-    /// Logarithms of estimate over truth; of losses, many of which are as good as 0, the sums of both.
+    /// Sum of ln (estimate / truth). For losses, many of which are almost 0, the sums of both.
     bias: f64,
     estimated: f64,
     true_sum: f64,
-    /// Sources whose best host is better than the next by 2 % or more, and those left out because it is not.
+    /// Sources with a best host that is better than the next by 2 % or more, and the sources left
+    /// out because theirs is not.
     choices: usize,
     alike: usize,
     best: usize,
 }
 
-/// The quantile of what is lost of ten datagrams, by the binomial formula.
+/// Quantile of the share lost of ten datagrams, by the binomial formula.
 fn lost_of_ten(share: f64, level: f64) -> f64 {
     let ways = [1.0, 10.0, 45.0, 120.0, 210.0, 252.0, 210.0, 120.0, 45.0, 10.0, 1.0];
     let chance = |lost: i32| ways[lost as usize] * share.powi(lost) * (1.0 - share).powi(10 - lost);
@@ -297,14 +302,14 @@ fn lost_of_ten(share: f64, level: f64) -> f64 {
     f64::from((0..10).find(is_reached).unwrap_or(10)) / 10.0
 }
 
-/// Over simulated meshes: how many intervals cover, and how often the host that looks best among one
-/// of each other site is.
+/// Counts over simulated meshes how many intervals cover the next value, and how often the host
+/// that seems best is best, among one host of each other site.
 fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
     let mut score = Score::default();
     for seed in seeds {
         let mut sites = Sites::new(seed);
         let model = model(what, &sites.taught(what, TAUGHT));
-        // Those in every tenth place were taught.
+        // Every tenth pair was taught.
         let unseen = sites.pairs(false).into_iter().enumerate().filter(|(i, _)| i % TAUGHT != 0);
         for (_, (a, b)) in unseen {
             let legs = sites.legs(a, b, what);
@@ -331,7 +336,7 @@ fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
             let mut sorted = truths.clone();
             sorted.sort_by(f64::total_cmp);
             if sorted[sorted.len() - 1] - sorted[sorted.len() - 2] < 0.02 * sorted[sorted.len() - 2].abs() {
-                // Where the source's own link is the bottleneck, all are best, and there is nothing to choose.
+                // Where the source's own link is the bottleneck, all hosts are equally good.
                 score.alike += 1;
                 continue;
             }
@@ -349,7 +354,7 @@ fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
     score
 }
 
-/// Intervals of losses may be wider by a quarter than those of one who knows the truth.
+/// Intervals of losses may be wider by a quarter than if the truth were known.
 const WIDER_MAX: f64 = 1.25;
 
 // The constants were chosen on seeds below 100.
@@ -361,7 +366,8 @@ fn composed_estimates_cover_as_they_say_and_find_the_best() {
         let found = score.best as f64 / score.choices as f64;
         let [width, least] = [score.width, score.least_width].map(|sum| sum / score.estimates as f64);
         let (bias, covers) = match composition {
-            // What is lost is counted in tenths: no interval of whole steps has 90 %, and most have more. So its width is bounded instead.
+            // Losses are counted in tenths: no interval of whole steps has 90 %, and most have
+            // more. So the width is bounded instead.
             Composition::Loss => (score.estimated / score.true_sum, 0.9..=1.0),
             Composition::Rtt | Composition::Goodput => {
                 ((score.bias / score.estimates as f64).exp(), 0.85..=0.95)

@@ -25,12 +25,12 @@ fn paths_go_by_way_of_representatives() {
     }
 }
 
-/// Sites of hosts at places of their own, with the noise of forecasts on each direction.
+/// Sites of hosts at positions of their own, with forecast noise in each direction.
 fn sites(seed: u64, noise: f64) -> (Vec<usize>, Vec<Vec<f64>>) {
     let mut chance = Chance::new(seed, "sites");
     let sizes: Vec<usize> = (0..2 + chance.below(5)).map(|_| 1 + chance.below(7)).collect();
     let of: Vec<usize> = sizes.iter().enumerate().flat_map(|(site, n)| vec![site; *n]).collect();
-    // On a line of places 4 to 40 ms apart.
+    // On a line, 4 to 40 ms apart.
     let mut places = vec![0.0];
     for site in 1..sizes.len() {
         places.push(places[site - 1] + 4e-3 * 10_f64.powf(chance.uniform()));
@@ -107,7 +107,7 @@ fn what_is_unknown_or_absurd_joins_nobody() {
         assert_eq!(proposals.len(), 3);
         assert!(proposals.iter().all(|one| one.within_s.is_none() && one.next.is_none()));
     }
-    // One direction is enough, and a host nobody knows stands alone.
+    // One direction is enough, and a host without forecasts stands alone.
     let proposals = propose_sites(3, |a, b| ((a, b) == (0, 1)).then_some(1e-4));
     assert_eq!(proposals.iter().map(|one| one.hosts.clone()).collect::<Vec<_>>(), [vec![0, 1], vec![2]]);
 }

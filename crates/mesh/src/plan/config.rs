@@ -1,20 +1,20 @@
-//! What a plan is made with.
+//! Configuration of a plan, and the pace that follows from its budget.
 
 use std::time::Duration;
 
 use super::JITTER;
 use crate::budget::{BudgetConfig, BudgetError, Cost, HOUR};
 
-/// How a station plans its tests.
+/// Configuration of a station's bulk tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanConfig {
-    /// One turn for a bulk test every so often, 1 s to a day; Gloperf's n (§3), 5 minutes there and here.
+    /// Time between two turns for a bulk test, 1 s to a day: Gloperf's n (§3), 5 minutes in both.
     pub every: Duration,
-    /// Whose turn it is.
+    /// How the plan chooses the peer of a turn.
     pub policy: Policy,
-    /// What the tests may cost.
+    /// Limits of time and bytes for the tests.
     pub budget: BudgetConfig,
-    /// Of all that is drawn by lot.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
@@ -30,15 +30,15 @@ impl Default for PlanConfig {
 }
 
 impl PlanConfig {
-    /// As the paper plans (Gloperf §3).
+    /// The plan of the paper (Gloperf §3).
     pub fn paper() -> Self {
         Self { policy: Policy::Paper, budget: BudgetConfig::paper(), ..Self::default() }
     }
 
-    /// Whether the plan makes sense.
+    /// Checks that the plan makes sense.
     ///
     /// # Errors
-    /// [`BudgetError`] names what does not.
+    /// [`BudgetError`] names the value that does not.
     pub fn check(&self) -> Result<(), BudgetError> {
         if !(EVERY_MIN..=EVERY_MAX).contains(&self.every) {
             return Err(BudgetError::Every(self.every));
@@ -46,13 +46,13 @@ impl PlanConfig {
         self.budget.check()
     }
 
-    /// The longest that one turn takes, from its start to the next, where each test costs this much, for a host of
-    /// one group.
+    /// The longest time from the start of one turn to the next, if each test costs this much. For a
+    /// host in one group.
     pub fn turn_max(&self, each: Cost) -> Duration {
         self.turn_max_in(each, 1)
     }
 
-    /// The same, for a host whose peers are in so many groups (see
+    /// As [`turn_max`](Self::turn_max), for a host with peers in this number of groups (see
     /// [`Planner::set_groups`](super::Planner::set_groups)).
     pub fn turn_max_in(&self, each: Cost, groups: u32) -> Duration {
         let jittered = self.every.mul_f64(1.0 + JITTER);
@@ -62,8 +62,8 @@ impl PlanConfig {
         }
     }
 
-    /// How long it takes until a cost is earned: what a station starts gets half of the budget, less
-    /// what is left for chance.
+    /// Time until a cost is earned. The tests that a station starts get half of the budget, less a
+    /// reserve for chance.
     pub(crate) fn pace(&self, cost: Cost) -> Duration {
         self.pace_by_time(cost).max(self.pace_by_bytes(cost))
     }
@@ -85,18 +85,18 @@ impl PlanConfig {
     }
 }
 
-/// Whose turn it is.
+/// How a plan chooses the peer of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// A randomized list of all peers; when it is done, the directory is read again (Gloperf §3).
+    /// A random order of all peers; at its end, the directory is read again (Gloperf §3).
     Paper,
-    /// The pair whose test is expected to lessen forecast errors most, with a floor for each pair:
-    /// see [`Planner`](super::Planner), and docs/spec/plan.md for how it is learnt.
+    /// The pair that is expected to reduce forecast errors most if it is tested, with a minimum for
+    /// each pair. See [`Planner`](super::Planner), and docs/spec/plan.md for how it is learned.
     Gain,
 }
 
 impl Policy {
-    /// Turns among which each of so many peers has one at least, while none refuses: the promise of
+    /// Turns among which each peer has at least one, while none refuses: the promise of
     /// [`Planner`](super::Planner).
     pub(crate) fn turns_max(self, peers: u32) -> u32 {
         match self {
@@ -106,23 +106,24 @@ impl Policy {
     }
 }
 
-/// A time from a number that may be anything: none below 0, and at most a year.
+/// Converts any number to a time from 0 to a year.
 pub(super) fn bounded_seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, YEAR_S))
 }
 
-/// No test is over sooner than this, with its hand-over.
+/// A test and its hand-over take at least this long.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// Gloperf §4 measures what a period of up to a day costs in error, and none beyond.
+/// Gloperf §4 measures the error that a period of up to a day causes, and no longer period.
 const EVERY_MAX: Duration = Duration::from_secs(86_400);
 
 /// Seconds in a year: longer than any plan.
 const YEAR_S: f64 = 365.0 * 86_400.0;
 
-/// What a station spends on the tests that it starts, of half its budget. As much is asked of it by
-/// others, at random times: were the budget used in full, many would come when it is spent.
+/// Share of half the budget that a station uses for tests that it starts. Peers ask it for as much,
+/// at random times; if it used all, many would come when the budget is spent.
 const USED: f64 = 0.7;
 
-/// What makes a pair overdue, and as many again to serve all that are overdue beside new ones.
+/// Turns per peer in the bound: half until a pair is overdue, half to serve all overdue pairs
+/// beside new ones.
 const BOUND_CYCLES: u32 = 4;

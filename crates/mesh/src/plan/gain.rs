@@ -1,40 +1,42 @@
-//! What a test of a pair is worth, learnt from tests: by how much the error of its forecast grows while it is not
-//! tested.
+//! Value of testing a pair, learned from its tests: how fast the error of its forecast grows while
+//! it is not tested.
 //!
-//! The aim is the least mean error over all pairs and all time. If the error e of pair i grows by gᵢ with each turn
-//! that it is left out, the mean error over a wait of T turns is e(0) + gᵢ T / 2, and over all pairs it is least, at
-//! one test a turn, where gᵢ T² is equal for all (Lagrange): so the next is the one with the largest √gᵢ × age. Error
-//! that does not grow, the noise around a level that is known, counts for nothing, however large: no test lessens it.
+//! The aim is the least mean error over all pairs and all time. If the error e of pair i grows by
+//! gᵢ with each turn that it is left out, the mean error over a wait of T turns is e(0) + gᵢ T / 2.
+//! At one test a turn, the mean over all pairs is least where gᵢ T² is equal for all (Lagrange). So
+//! the next pair is the one with the largest √gᵢ × age. An error that does not grow, the noise
+//! around a known level, does not count, however large: no test reduces it.
 //!
-//! gᵢ shows at each test, as if the one before had not been made: how much farther from the new value is the forecast
-//! of before it? That is what the test before was worth, so it is what the turns before *that* one had added. Such
-//! differences are few and scatter, so gᵢ is drawn towards what the pair's own error would have, were the same part of
-//! it to be gained as in the mean of all pairs (docs/spec/plan.md §3).
+//! Each test shows gᵢ by comparing two forecasts with the new value: the one before the last test,
+//! and the one after it. The difference of their errors is what the last test was worth, so it is
+//! the error that the turns before the last test had added. Such differences are few and scatter.
+//! So gᵢ is pulled towards the value that follows from the pair's own error, if a test gained the
+//! same share of it as in the mean of all pairs (docs/spec/plan.md §3).
 
-/// What tests of one pair taught; older ones fade.
+/// What the tests of one pair showed; older tests fade.
 #[derive(Debug, Default)]
 pub(super) struct Record {
     tests: u64,
-    /// Mean of the rates measured (bit/s): errors are shares of it. Those of the forecast of the moment would be
-    /// largest where that is low by chance.
+    /// Mean of the measured rates (bit/s). Errors are shares of it. Shares of the current forecast
+    /// would be largest where that forecast is low by chance.
     level: f64,
-    /// The turn of the last test that gave a rate.
+    /// Turn of the last test that gave a rate.
     last: Option<u64>,
-    /// How many turns after the one before that was.
+    /// Turns between that test and the one before it.
     gap: Option<u64>,
-    /// The forecast that stood before it.
+    /// The forecast before that test.
     before: Option<f64>,
-    /// Tests that met a forecast, and their errors, each 1 at most.
+    /// Number of tests with a forecast, and the sum of their errors, each 1 at most.
     forecasts: f64,
     error: f64,
-    /// Turns that tests came after the ones before, and what was gained by them, −1 to 1 each.
+    /// Sum of the gaps between tests (turns), and of what those tests gained, −1 to 1 each.
     turns: f64,
     gain: f64,
 }
 
 impl Record {
-    /// A test was made in this turn, met this forecast, and found this rate; rates that are no numbers, or below 0,
-    /// teach nothing.
+    /// Learns from a test in this turn, with the forecast before it and its rate. Ignores rates
+    /// that are not finite, or below 0.
     pub(super) fn learn(&mut self, turn: u64, forecast: Option<f64>, rate: f64) {
         let is_rate = |rate: &f64| rate.is_finite() && 0.0 <= *rate;
         if !is_rate(&rate) {
@@ -46,7 +48,8 @@ impl Record {
         let before = std::mem::replace(&mut self.before, forecast);
         let gap = std::mem::replace(&mut self.gap, self.last.map(|last| turn.saturating_sub(last)));
         self.last = Some(turn);
-        // Above 0, so that all shares are numbers, and 1 at most, so that their difference is one.
+        // Above 0, so that shares are numbers. They are 1 at most, so that their difference is a
+        // number.
         let Some(forecast) = forecast.filter(|_| 0.0 < self.level) else { return };
         let error = |forecast: f64| ((forecast - rate).abs() / self.level).min(1.0);
         for sum in [&mut self.forecasts, &mut self.error, &mut self.turns, &mut self.gain] {
@@ -63,20 +66,20 @@ impl Record {
 
 #[cfg(test)]
 impl Record {
-    /// What was gained, and in how many turns.
+    /// The gain, and the number of turns in which it was made.
     pub(super) fn gained(&self) -> (f64, f64) {
         (self.gain, self.turns)
     }
 }
 
-/// What all pairs have in common.
+/// Sums over all pairs of a plan.
 #[derive(Debug)]
 pub(super) struct Pool {
-    /// The mean error of a forecast.
+    /// Mean error of a forecast, as a share of the rate.
     error: f64,
-    /// Which part of its error a pair gains by a test.
+    /// Share of its error that a test takes from a pair.
     part: f64,
-    /// Turns between two tests of a pair, were all tested in turn.
+    /// Turns between two tests of a pair if all were tested in turn.
     cycle: f64,
 }
 
@@ -97,8 +100,8 @@ impl Pool {
         }
     }
 
-    /// √ of what a turn without a test adds to a pair's error. One that met no forecast yet is known as well as the
-    /// mean.
+    /// √ of the error that a turn without a test adds to a pair. A pair without a forecast has the
+    /// mean error.
     pub(super) fn root(&self, record: &Record) -> f64 {
         let error = if 0.0 < record.forecasts { record.error / record.forecasts } else { self.error };
         let expected = self.part * error;
@@ -110,17 +113,18 @@ impl Pool {
 /// The level is that of about the last hundred tests.
 const LEVEL_TESTS: u64 = 100;
 
-/// What is left of a test when the next is made: all together count for 20. Without fading it did as well; but paths
-/// change.
+/// Weight that a test keeps when the next is made: all together count as 20. Without fading results
+/// were as good, but paths change.
 const KEPT: f64 = 0.95;
 
-/// What all pairs know together weighs as many tests of one. On the second halves of the traces of `lab plan` 8, 16 and
-/// 32 were within a hundredth of each other, and 16 never worse than the list.
+/// The estimate from all pairs counts as this many tests of one pair. On the second halves of the
+/// traces of `lab plan`, 8, 16 and 32 were within 1 % of each other, and 16 never worse than the
+/// list.
 const PRIOR_TESTS: f64 = 16.0;
 
-/// At least a fifth of what is expected of a pair: differences below 0 are chance. A twentieth and three tenths did as
-/// well.
+/// Least share of the expected gain of a pair, because differences below 0 are chance. A twentieth
+/// and three tenths gave results as good.
 const GAIN_MIN: f64 = 0.2;
 
-/// Where nothing seems to be gained at all, errors alone decide.
+/// Least share of error that a test gains. Where tests seem to gain nothing, errors alone decide.
 const PART_MIN: f64 = 0.02;

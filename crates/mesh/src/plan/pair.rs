@@ -1,4 +1,4 @@
-//! What a plan keeps of one peer.
+//! State of one peer in a plan.
 
 use std::time::Duration;
 
@@ -6,25 +6,25 @@ use super::Length;
 use super::gain::{Pool, Record};
 use crate::budget::Cost;
 
-/// What is forecast of the goodput towards a peer.
+/// Forecast of the goodput towards a peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairForecast {
-    /// The rate (bit/s). One that is no finite number above 0 is as if none were forecast.
+    /// The rate (bit/s). A value that is not finite and above 0 counts as no forecast.
     pub goodput_bit_s: f64,
-    /// How long a test takes that stops once its rate has settled.
+    /// Length of a test that stops once its rate has settled.
     pub settles_in: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// The turn in which it came.
+    /// Turn in which the peer came.
     pub(super) joined: u64,
-    /// Its place among equals.
+    /// Order among pairs that are otherwise equal.
     pub(super) rank: u64,
     pub(super) last: Option<u64>,
     pub(super) forecast: Option<PairForecast>,
     pub(super) record: Record,
-    /// Tests that failed since one succeeded.
+    /// Failed tests since one succeeded.
     pub(super) failures: u32,
     pub(super) is_audit: bool,
     pub(super) not_before: Duration,
@@ -51,13 +51,14 @@ impl Pair {
         if self.forecast.is_some() && !self.is_audit { Length::Settled } else { Length::Full }
     }
 
-    /// How much it needs its next turn, of age 1 at least. One that failed twice comes after all others, by age alone:
-    /// a dead peer is not known either, and its tests are the costliest.
+    /// How much the pair needs its next turn; `age` is at least 1. A pair that failed twice comes
+    /// after all others, by age alone: a dead peer has no good forecast either, and its tests cost
+    /// most.
     pub(super) fn need(&self, pool: &Pool, age: u64) -> f64 {
         if 1 < self.failures { -1.0 / age as f64 } else { pool.root(&self.record) * age as f64 }
     }
 
-    /// What a test is expected to cost: the cap, as far as nothing is forecast.
+    /// Expected cost of a test: the cap, where there is no forecast.
     pub(super) fn expected(&self, length: Length, cap: Cost) -> Cost {
         let Some(forecast) = self.forecast else { return cap };
         let duration = match length {

@@ -24,7 +24,7 @@ fn forecast(goodput_bit_s: f64) -> PairForecast {
     PairForecast { goodput_bit_s, settles_in: Duration::from_millis(500) }
 }
 
-/// Makes one turn in which nobody refuses, at the time it is due.
+/// Runs one turn when it is due, without refusals.
 fn turn(planner: &mut Planner, cost: Option<Cost>) -> (Duration, Next) {
     let now = planner.next_at();
     let next = planner.next(now).expect("there are peers, and none refused");
@@ -122,7 +122,8 @@ fn a_turn_is_skipped_after_four_refusals_and_absurd_waits_are_cut() {
     }
     assert_eq!(planner.next(now), None);
     assert_eq!(planner.statistics().skipped, 1);
-    // Three quarters of an hour at most after a jitter of half: all are back.
+    // The back-off is a quarter of an hour at most, and half as much again with jitter: all are
+    // back.
     let mut met = BTreeMap::new();
     while planner.next_at() < now + seconds(6 * 1375) {
         met.insert(turn(&mut planner, Some(Cost::default())).1.peer, ());
@@ -177,7 +178,7 @@ fn a_hundred_stations_started_at_once_spread_themselves() {
         .collect();
     let at_once = |at: Duration| firsts.iter().filter(|(t, _)| at <= *t && *t < at + seconds(5)).count();
     let most = firsts.iter().map(|(at, _)| at_once(*at)).max().unwrap();
-    // 100 in 300 s are 1.7 in 5 s in the mean.
+    // 100 turns in 300 s are a mean of 1.7 in 5 s.
     assert!(most <= 8, "{most} turns within 5 s");
     let mut targets = BTreeMap::new();
     firsts.iter().for_each(|(_, peer)| *targets.entry(peer).or_insert(0) += 1);
@@ -231,7 +232,7 @@ fn a_peer_that_comes_and_goes_has_its_part_of_the_turns() {
         flapping += usize::from(*turn(&mut planner, None).1.peer == *"host0");
     }
     assert!((40..=60).contains(&flapping), "{flapping} of 500");
-    // After a day it is new, and what is kept of those that left is bounded.
+    // After a day the peer is new, and the number of departed peers is bounded.
     planner.set_peers(peers[1..].iter().map(String::as_str));
     planner.next(planner.now + DEPARTED_FOR);
     planner.set_peers(peers.iter().map(String::as_str));
@@ -272,7 +273,7 @@ proptest! {
         let policy = if is_paper { Policy::Paper } else { Policy::Gain };
         let mut planner = planner(PlanConfig { seed, policy, ..PlanConfig::default() }, &names(errors.len()));
         let mut known = errors.len();
-        // When each peer last had a turn, or came.
+        // Step in which each peer last had a turn or came.
         let mut last: BTreeMap<String, usize> = names(known).into_iter().map(|name| (name, 0)).collect();
         let mut cycle_of_peers = known;
         for step in 1..=500_usize {
@@ -288,7 +289,7 @@ proptest! {
             let cap = planner.config.budget.test_cap();
             prop_assert!(planner.next_at() - before <= planner.config.turn_max(cap));
             let waited = step - last[&*next.peer];
-            // The list that is on is finished first where the paper's is read anew.
+            // The paper's current list is finished before a new one is made.
             let bound = policy.turns_max(cycle_of_peers as u32) as usize + usize::from(is_paper);
             prop_assert!(waited <= bound, "{} waited {waited} of {bound} turns", next.peer);
             last.insert(next.peer.to_string(), step);
@@ -303,7 +304,7 @@ proptest! {
     ) {
         let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
         (0..n).for_each(|_| { turn(&mut planner, None); });
-        // New ones at every turn: one leaves, and is back under another name.
+        // A new peer in each turn: one leaves, and returns under another name.
         let mut came: BTreeMap<String, usize> = BTreeMap::new();
         let mut last: BTreeMap<String, usize> = names(n).into_iter().map(|name| (name, 0)).collect();
         let peers = n + more;

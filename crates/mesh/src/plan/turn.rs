@@ -1,40 +1,40 @@
-//! What a turn is to do, and what became of turns.
+//! What to do in a turn, and counts of past turns.
 
 use std::sync::Arc;
 
 use crate::budget::Cost;
 
-/// How long a test is to be.
+/// How long a test runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// It may stop once its rate has settled.
+    /// The test may stop once its rate has settled.
     Settled,
-    /// It runs in full: that of a pair without a forecast, and one in twenty at random, which keeps the rule of
-    /// stopping honest.
+    /// The test runs in full: for a pair without a forecast, and for one test in twenty at random,
+    /// which keeps the stopping rule honest.
     Full,
 }
 
-/// A test to make.
+/// The next test to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Next {
-    /// Towards whom.
+    /// Name of the receiver.
     pub peer: Arc<str>,
-    /// How long it is to be.
+    /// How long the test runs.
     pub length: Length,
-    /// What it is expected to cost, for [`Gate::start`](crate::Gate::start) and the peer's
+    /// Expected cost, for [`Gate::start`](crate::Gate::start) and the peer's
     /// [`Gate::ask`](crate::Gate::ask).
     pub expected: Cost,
 }
 
-/// What became of a station's turns.
+/// Counts of a station's turns, by their results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Turns in which a test was made, well or not.
+    /// Turns with a test, successful or not.
     pub tests: u64,
-    /// Turns in which none could be: every peer asked refused.
+    /// Turns without a test, because every peer asked refused.
     pub skipped: u64,
-    /// Peers that refused.
+    /// Peers that refused, over all turns.
     pub refusals: u64,
-    /// Turns that waited for this host's own token or budget, and took place later.
+    /// Turns that were postponed for this host's own token or budget.
     pub deferrals: u64,
 }

@@ -6,12 +6,12 @@ fn stands(hosts: &[&str]) -> Vec<Stand> {
     hosts.iter().map(stand).collect()
 }
 
-/// A forecast with an interval of a tenth either way.
+/// A forecast with an interval of 10 % either way.
 fn about(value: f64) -> Estimate {
     Estimate { value, lower: 0.9 * value, upper: 1.1 * value }
 }
 
-/// Hosts on a line, at places in ms of round trip.
+/// Hosts on a line, at these positions in ms of round-trip time.
 fn line(places: &[f64]) -> impl Fn(usize, usize) -> Option<Estimate> {
     move |a, b| Some(about(1e-4 + (places[a] - places[b]).abs() / 1e3))
 }
@@ -25,12 +25,12 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
     let mut hosts = stands(&["a1", "a2", "a3", "b1", "b2"]);
     let rtt = line(&[0.0, 0.1, 0.2, 20.0, 20.1]);
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("a1", vec![0, 1, 2]), ("b1", vec![3, 4])]);
-    // One of the other site that says the same has to yield.
+    // A host of the other site that reports the same name has to yield.
     for (host, site) in [(1, "north"), (2, "north"), (0, "a1"), (3, "north")] {
         hosts[host].site = Some(site.into());
     }
     assert_eq!(called(&sites_of(&hosts, &rtt)), [("north", vec![0, 1, 2]), ("b1", vec![3, 4])]);
-    // A name that is taken is none.
+    // A name that is taken is not used.
     hosts[3].site = None;
     hosts[0].site = Some("b1".into());
     hosts[1].site = Some("b1".into());
@@ -40,7 +40,7 @@ fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
 #[test]
 fn errors_say_what_is_too_close_to_call() {
     let hosts = stands(&["a", "b", "c", "d"]);
-    // c is 3.4 ms from a, which is more than three times the 0.6 ms from a to b, but not by their intervals.
+    // c is 3.4 ms from a, more than three times the 0.6 ms from a to b, but not by their intervals.
     let places = [0.0, 0.5, 3.4, 50.0];
     let wide = |a: usize, b: usize| {
         let value = line(&places)(a, b)?.value;
@@ -57,7 +57,7 @@ fn errors_say_what_is_too_close_to_call() {
 #[test]
 fn a_representative_is_near_its_site_and_stays() {
     let mut hosts = stands(&["a", "b", "c", "d"]);
-    // a is behind a slower line.
+    // a is behind a slower link.
     let rtt = |a: usize, b: usize| Some(about(if a == 0 || b == 0 { 1.5e-3 } else { 3e-4 }));
     let of = |hosts: &[Stand]| sites_of(hosts, rtt)[0].representative.unwrap();
     assert_eq!(of(&hosts), 1);
@@ -69,7 +69,7 @@ fn a_representative_is_near_its_site_and_stays() {
     assert_eq!(of(&hosts), 0, "whoever stands for it stays");
 }
 
-/// Of b and c one direction gave 0 values and 20 timeouts.
+/// One direction between b and c gave 20 timeouts and no value.
 #[test]
 fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
     let hosts = stands(&["a", "b", "c", "d"]);
@@ -90,7 +90,7 @@ fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
         assert_eq!((reason(&sites[0]).as_str(), sites[0].representative), (told, None), "{state:?}");
         assert!((0..3).all(|own| position(own, &hosts, &sites).is_none()), "{state:?}");
     }
-    // A member sees its own pairs alone, and must find a place by them.
+    // A member sees only its own pairs, and must find its site by them.
     let sites = sites(RoundTrip::Unseen);
     assert!(reason(&sites[0]).contains("unknown: b–c"));
     assert_eq!(sites[0].representative, Some(0));
@@ -103,7 +103,7 @@ fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
         hosts[host].site = Some("a".into());
         hosts[host].represents = host == 0;
     }
-    // b does not represent the site, so that it shares no group with c.
+    // b does not represent the site, so it shares no group with c.
     let rtt = |state: RoundTrip| {
         move |a: usize, b: usize| if a.min(b) == 1 { state } else { RoundTrip::Known(about(1e-4)) }
     };
@@ -128,13 +128,14 @@ fn nobody_moves_without_reason() {
     assert_eq!(position(0, &hosts, &sites_of(&hosts, |_, _| None)), None, "all others are away");
 }
 
-/// A mesh under `auto` in simulated time: who sees what follows from groups, as it does between stations.
+/// A mesh under `auto` in simulated time. Groups decide which pairs a station sees, as in a real
+/// mesh.
 struct Mesh {
     hosts: Vec<Stand>,
     places: Vec<f64>,
     is_up: Vec<bool>,
     patience: Vec<Patience>,
-    /// How far what each of two ends sees may be off, as a share.
+    /// Error of what each end sees, as a share, either way.
     noise: f64,
     now: Duration,
     changes: usize,
@@ -156,7 +157,8 @@ impl Mesh {
         }
     }
 
-    /// Whether two measure each other: they share the site's group or `global`, or have no site.
+    /// Whether two hosts measure each other: they share the site's group or `global`, or have no
+    /// site.
     fn measures(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.hosts[a], &self.hosts[b]);
         (a.represents && b.represents) || a.site == b.site
@@ -167,11 +169,11 @@ impl Mesh {
             self.now += Duration::from_secs(30);
             let up: Vec<usize> = (0..self.hosts.len()).filter(|host| self.is_up[*host]).collect();
             for (own, host) in up.iter().enumerate() {
-                // The first by name begin to look up to five minutes later than the last.
+                // The first hosts by name begin up to five minutes later than the last.
                 if self.now < Duration::from_secs(60 * (self.hosts.len() - host) as u64) {
                     continue;
                 }
-                // Each sees its own noise.
+                // Each host sees its own noise.
                 let off = |uniform: f64| 1.0 + self.noise * (2.0 * uniform - 1.0);
                 let noise: Vec<f64> = up.iter().map(|_| off(self.chance.uniform())).collect();
                 let seen: Vec<Stand> = up.iter().map(|host| self.hosts[*host].clone()).collect();
@@ -183,7 +185,7 @@ impl Mesh {
                 let stand = &seen[own];
                 let current = stand.site.clone().map(|site| Position { site, represents: stand.represents });
                 let asked = asked.filter(|asked| Some(asked) != current.as_ref());
-                // Not all look at the same moment.
+                // Hosts do not decide at the same moment.
                 let now = self.now + Duration::from_millis(up[own] as u64);
                 if let Some(due) = self.patience[up[own]].look(asked, now) {
                     self.changes += 1;
@@ -218,7 +220,8 @@ fn stations_settle_by_themselves_and_then_stay() {
             (settled.map(String::from).to_vec(), changes),
             "seed {seed}"
         );
-        // The representative goes: another stands for the site, and the first one yields when it is back.
+        // The representative leaves: another host represents the site, and one of both yields after
+        // its return.
         mesh.is_up[0] = false;
         mesh.pass(60);
         assert_eq!(mesh.shown()[1..], ["h00*", "h00", "h03*", "h03", "-*"], "seed {seed}");
@@ -227,7 +230,7 @@ fn stations_settle_by_themselves_and_then_stay() {
         let represent =
             mesh.hosts.iter().filter(|host| host.site.as_deref() == Some("h00") && host.represents);
         assert_eq!(represent.count(), 1, "{:?}", mesh.shown());
-        // One moves from one site to another, though it was no representative.
+        // A host that is not a representative moves to another site.
         mesh.places[4] = 0.3;
         mesh.pass(200);
         assert_eq!(mesh.hosts[4].site.as_deref(), Some("h00"), "{:?}", mesh.shown());
@@ -236,7 +239,7 @@ fn stations_settle_by_themselves_and_then_stay() {
 
 #[test]
 fn what_is_too_close_to_call_moves_nobody() {
-    // Two at 1.6 ms, and a third `times` as far from them: too wide for one site of all.
+    // Two hosts at 1.6 ms, and a third `times` as far from them: too wide for one site of all.
     let at = |times: f64| vec![0.0, 1.5, 0.65 + 1.6 * times];
     let mut mesh = Mesh { noise: 0.0, ..Mesh::new(&at(2.9), 1) };
     let pass = |mesh: &mut Mesh, times: f64| {

@@ -10,7 +10,7 @@ fn gate() -> Gate {
     Gate::new(GateConfig::default()).unwrap()
 }
 
-/// Half a second, a megabyte.
+/// Half a second and one megabyte.
 fn small() -> Cost {
     Cost { duration: Duration::from_millis(500), bytes: 1_000_000 }
 }
@@ -79,7 +79,7 @@ fn what_the_host_did_not_start_costs_nothing() {
     let grant = gate.start(seconds(0), "b", small()).unwrap();
     gate.give_back(seconds(2), grant.token);
     assert_eq!(gate.spent(seconds(3)), Spent::default());
-    // Given back twice, or a token of nothing: no effect.
+    // Giving back twice, or an unknown token, has no effect.
     gate.give_back(seconds(3), grant.token);
     gate.give_back(seconds(3), 0);
 }

@@ -1,4 +1,4 @@
-//! Simulated meshes in virtual time: what the plan promises holds for all of it together.
+//! Simulated meshes in virtual time: the promises of the plan hold for the whole mesh.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod simulation;
@@ -43,7 +43,7 @@ fn all_pairs_of_a_group_of_20_are_visited_as_promised() {
     let report = mesh.report();
     println!("20 stations, 48 h: {report:?}, bound {:?}", mesh.bound());
     assert!(report.gap_max <= mesh.bound(), "{report:?}, bound {:?}", mesh.bound());
-    // 19 peers at a turn in five minutes; the mean of equal errors would be 95 minutes.
+    // 19 peers at one turn in five minutes; with equal errors the mean would be 95 minutes.
     assert!(report.gap_mean < 1.15 * 5700.0, "{report:?}");
 }
 
@@ -69,11 +69,11 @@ fn ten_thousand_stations_at_a_thousand_sites_keep_their_promises() {
     let busiest = mesh.assert_budgets_hold();
     let report = mesh.report();
     println!("10 000 stations, 4 h: {report:?}, the busiest hour took {busiest:.2} of a budget");
-    // Else nothing was near enough to be held.
+    // Otherwise the load never came near the budget.
     assert!(0.8 < busiest, "{busiest}");
     assert!(report.skipped_share <= 0.05, "{report:?}");
-    // Of the pairs that no representative tests: those of one with 1008 peers wait for days. All costs are
-    // known and small, so a turn takes five minutes give or take a tenth.
+    // The bound is for pairs that no representative tests: pairs of a host with 1008 peers wait for
+    // days. All costs are known and small, so a turn takes five minutes ± 10 %.
     let bound = Duration::from_secs(4 * 9 * 330);
     assert!(bound < hours(4) && report.gap_max <= bound, "{report:?}, bound {bound:?}");
 }
@@ -128,7 +128,7 @@ proptest::proptest! {
     ) {
         let mut config = PlanConfig { seed, ..PlanConfig::default() };
         config.budget.share = share;
-        // A mesh of one has nobody to test.
+        // A mesh of one host has no test.
         let hosts = if sites == 1 { hosts + 1 } else { hosts };
         let mut mesh = Mesh::sites(sites, hosts, config, Faults { message, test, result });
         mesh.settles_in = Duration::from_millis(settles_ms);
@@ -160,7 +160,7 @@ fn one_that_asks_endlessly_takes_its_part_and_no_more() {
     let report = mesh.report();
     println!("20 stations, one greedy, 12 h: {report:?}");
     let full = Cost { duration: Duration::from_secs(5), bytes: 0 };
-    // A fourth of the half of 36 s, and a test above that, in each of 12 hours.
+    // A quarter of the half of 36 s, and one test above that, in each of 12 hours.
     let most = (full.duration.as_secs_f64() * 0.9 + 5.0) * 13.0;
     assert!(mesh.taken_by_greedy().as_secs_f64() <= most, "{:?}", mesh.taken_by_greedy());
     assert!(report.skipped_share <= 0.1, "{report:?}");

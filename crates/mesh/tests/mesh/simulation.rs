@@ -1,4 +1,4 @@
-//! A mesh of stations in virtual time: tokens, budgets, messages that take time or are lost.
+//! A mesh of stations in virtual time: tokens, budgets, and messages that take time or are lost.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,14 +10,14 @@ use barograph_mesh::{
 
 mod report;
 
-/// How often things go wrong.
+/// Probabilities of faults, 0 to 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Faults {
-    /// A message is lost.
+    /// Probability that a message is lost.
     pub(crate) message: f64,
-    /// A test breaks off.
+    /// Probability that a test fails.
     pub(crate) test: f64,
-    /// The target never learns that a test is over.
+    /// Probability that the target never learns that a test is over.
     pub(crate) result: f64,
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct Mesh {
     sequence: u64,
     chance: u64,
     now: Duration,
-    /// How long a test takes that stops early.
+    /// Length of a test that stops early.
     pub(crate) settles_in: Duration,
-    /// A station that asks one peer in turn without a plan, as fast as it is told that it may.
+    /// A station without a plan that asks one peer again as soon as it may.
     pub(crate) greedy: Option<usize>,
     taken: BTreeMap<usize, Duration>,
 }
@@ -44,12 +44,12 @@ struct Station {
     planner: Planner,
     gate: Gate,
     peers: Vec<usize>,
-    /// Of each peer, its last turn.
+    /// Last turn of each peer.
     visited: BTreeMap<usize, Duration>,
     gap_max: Duration,
     gap_sum: Duration,
     gaps: u64,
-    /// Start, end and cost of all it took part in.
+    /// Start, end and cost of all tests of the station.
     tests: Vec<(Duration, Duration, Cost)>,
 }
 
@@ -78,21 +78,21 @@ fn index(name: &str) -> usize {
     name[1..].parse().unwrap()
 }
 
-/// One way, half of a round trip of 50 ms.
+/// One way: half of a round-trip time of 50 ms.
 const DELAY: Duration = Duration::from_millis(25);
-/// How long an answer is waited for.
+/// Longest wait for a response.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const GOODPUT_BIT_S: f64 = 1e8;
-/// How long a level lasts, of a pair whose level moves.
+/// How long a level lasts (s), for pairs with a level that moves.
 const MOVES_S: u64 = 3 * 3600;
 
 impl Mesh {
-    /// All in one group.
+    /// A mesh with all hosts in one group.
     pub(crate) fn flat(hosts: usize, config: PlanConfig, faults: Faults) -> Self {
         Self::sites(1, hosts, config, faults)
     }
 
-    /// Each site a group, its first host in the group of representatives.
+    /// A mesh in which each site is a group, and its first host represents it.
     pub(crate) fn sites(sites: usize, hosts: usize, config: PlanConfig, faults: Faults) -> Self {
         let stations = (0..sites * hosts)
             .map(|i| {
@@ -146,7 +146,7 @@ impl Mesh {
         self.now = until;
     }
 
-    /// As after a restart: every station has forecasts of all its peers.
+    /// Gives every station forecasts of all its peers, as after a restart.
     pub(crate) fn know_all(&mut self) {
         for i in 0..self.stations.len() {
             for to in self.stations[i].peers.clone() {
@@ -160,8 +160,8 @@ impl Mesh {
         PairForecast { goodput_bit_s, settles_in: self.settles_in }
     }
 
-    /// What a test finds: of every fourth pair a level that moves by half up or down every three hours, of the others
-    /// noise of 2 to 40 %, unequal between pairs.
+    /// Rate that a test finds (bit/s). For every fourth pair the level moves by half up or down
+    /// every three hours. The others have noise of 2 to 40 %, different between pairs.
     fn rate(&mut self, from: usize, to: usize) -> f64 {
         let kind = from * 31 + to * 17;
         let noise = 2.0 * self.uniform() - 1.0;
@@ -246,7 +246,7 @@ impl Mesh {
         if let (Some(target_token), true) = (token, began) {
             let cap = self.config.budget.test_max.as_secs_f64();
             let expected = if is_full { cap } else { self.settles_in.as_secs_f64() };
-            // Tests take as long as expected give or take a half, and one in fifty does not settle at all.
+            // Tests take as long as expected ± 50 %, and one in fifty does not settle at all.
             let actual = if self.uniform() < 0.02 { cap } else { expected * (0.5 + self.uniform()) };
             let actual = Duration::from_secs_f64(actual.min(cap));
             let bytes = (GOODPUT_BIT_S / 8.0 * actual.as_secs_f64()) as u64;
@@ -289,10 +289,10 @@ impl Mesh {
         self.again(from);
     }
 
-    /// Asks station 1 for a full test, again and again, whatever it says.
+    /// Asks station 1 for a full test, again and again, whatever the response.
     fn greed(&mut self, i: usize) {
         let now = self.now;
-        // Its own gate is one it does not heed.
+        // The greedy station ignores its own gate.
         self.stations[i].gate =
             Gate::new(GateConfig { budget: self.config.budget, ..GateConfig::default() }).unwrap();
         let cap = self.config.budget.test_cap();

@@ -1,8 +1,8 @@
-//! One host of a mesh lies.
+//! Robustness of composed estimates against one host that lies.
 
 use super::*;
 
-/// What a liar says of its paths, of any kind.
+/// Factors by which a liar changes its measurements.
 const LIES: [f64; 12] = [1e-70, 1e-5, 0.05, 0.1, 0.3, 0.6, 1.6, 3.0, 20.0, 100.0, 1e5, 1e70];
 
 #[test]
@@ -17,7 +17,8 @@ fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
             let width = |estimate: Estimate| (estimate.upper / estimate.lower).ln();
             for lie in LIES {
                 let mut taught = taught.clone();
-                // One of the first site's, which has invented tests with all hosts of others besides, by legs as uncertain as it likes.
+                // The liar is at the first site. It also invents tests with all hosts of other
+                // sites, with legs that are as uncertain as it likes.
                 let invented = (HOSTS..SITES * HOSTS).filter(|host| !host.is_multiple_of(HOSTS));
                 for host in invented {
                     let legs = sites.legs(1, host, what);
@@ -30,7 +31,8 @@ fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
                 let lied = of(&taught);
                 let moved = (lied.value / honest.value).ln().abs() / width(honest);
                 let wider = width(lied) / width(honest);
-                // What is absurd is left out; what is just not may widen the interval, and leaves the estimate within it.
+                // Absurd values are left out. Values just within the bounds may widen the interval,
+                // and leave the estimate within it.
                 let bounds = if (1e-3..1e3).contains(&lie) { (0.5, 2.5) } else { (0.3, 1.5) };
                 assert!(
                     moved < bounds.0 && wider < bounds.1,

@@ -1,10 +1,10 @@
-//! What is learnt of what tests gain.
+//! What the plan learns from the gains of tests.
 
 use super::*;
 use crate::plan::gain::Record;
 
-/// Makes turns where the rate of a host in a turn is as told; the turns of each host. What is forecast of any pair is
-/// half its last rate and half what was forecast before.
+/// Runs 1000 turns with the given rates of hosts, and counts the turns of each host. The forecast
+/// of a pair is half its last rate and half its last forecast.
 fn turns_of(rates: impl Fn(&str, u32) -> f64) -> BTreeMap<String, u32> {
     let peers = names(10);
     let mut planner = planner(PlanConfig::default(), &peers);
@@ -25,8 +25,8 @@ fn turns_of(rates: impl Fn(&str, u32) -> f64) -> BTreeMap<String, u32> {
 
 #[test]
 fn a_pair_that_moves_has_more_turns_than_one_of_more_noise() {
-    // Host 0 goes to another level every 50 turns, give or take 40 %; host 1 is off by 60 % each time; the others by 4
-    // %.
+    // Host 0 changes its level by ± 40 % every 50 turns. Host 1 is off by ± 60 % each time, the
+    // others by 4 %.
     let rates = |host: &str, step: u32| {
         let sign = f64::from(crate::chance::rank(1, &step.to_string()) as u32 & 1) * 2.0 - 1.0;
         match host {
@@ -70,8 +70,8 @@ fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shor
             None => planner.failed(now, "host0", Cost::default()),
         }
     }
-    // The test of turn 4 spared that of turn 6 an error of 1e8, of a mean of 5/3 e8, and came 3 turns after the one
-    // before.
+    // The test of turn 4 saved that of turn 6 an error of 1e8, of a mean of 5/3 e8. It came 3 turns
+    // after the test before it.
     let gained = planner.pairs["host0"].record.gained();
     assert!((gained.0 - 0.6).abs() < 1e-9 && gained.1 == 3.0, "{gained:?}");
 }

@@ -1,4 +1,4 @@
-//! What came of a simulated mesh.
+//! Results of a simulated mesh.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ impl Mesh {
         self.greedy.and_then(|greedy| self.taken.get(&greedy)).copied().unwrap_or_default()
     }
 
-    /// In no hour does a host take part in tests that cost more than its budget and one test. The largest share of its
-    /// budget of time that a host used in an hour.
+    /// Checks that in no hour a host takes part in tests that cost more than its budget and one
+    /// test. Returns the largest share of its budget of time that a host used in an hour.
     pub(crate) fn assert_budgets_hold(&self) -> f64 {
         let mut busiest = Duration::ZERO;
         let BudgetConfig { bytes_per_hour, .. } = self.config.budget;
@@ -50,22 +50,23 @@ impl Mesh {
         busiest.as_secs_f64() / limit.duration.as_secs_f64()
     }
 
-    /// The bound that stations promise; of those which do not represent their site, if there are sites.
+    /// The bound that stations promise; with sites, that of stations which do not represent their
+    /// site.
     pub(crate) fn bound(&self) -> Duration {
         self.bound_of(1)
     }
 
-    /// The bound that a station promises; station 0 represents its site.
+    /// The bound that one station promises; station 0 represents its site.
     pub(crate) fn bound_of(&self, station: usize) -> Duration {
         self.stations[station].planner.revisit_bound()
     }
 
-    /// Gaps are of stations with as many peers as station 1.
+    /// The report, with gaps of stations that have as many peers as station 1.
     pub(crate) fn report(&self) -> Report {
         self.report_like(1)
     }
 
-    /// Gaps are of stations with as many peers as this one.
+    /// The report, with gaps of stations that have as many peers as `like`.
     pub(crate) fn report_like(&self, like: usize) -> Report {
         let mut report = Report {
             tests: 0.0,
