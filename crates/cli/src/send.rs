@@ -80,7 +80,11 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(config) => config,
         Err(message) => return bad_input(message),
     };
-    let mode = Mode { is_sender: true, has_ear: config.has_ear, is_fixed: config.controller == Kind::Fixed };
+    let mode = Mode {
+        is_sender: true,
+        classify_losses: config.classify_losses,
+        is_fixed: config.controller == Kind::Fixed,
+    };
     let show = Arc::new(Show::new(args.json, args.quiet, false, mode));
     let stop = match options::stop_on_signal(&show) {
         Ok(stop) => stop,
@@ -113,7 +117,7 @@ fn config(args: &Args) -> Result<SendConfig, String> {
         identity: args.identity.identity(say)?,
         controller: args.controller,
         rate_bytes_s: args.rate,
-        has_ear: !args.no_classifier,
+        classify_losses: !args.no_classifier,
         clear: args.clear,
         mtu: args.mtu.map(usize::from),
         memory: memory(),

@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use barograph_transfer::testkit::controller::{Config, Kind};
-use barograph_transfer::testkit::io::flow::{FlowError, Inflow, Origin, Outflow, Seen, Sink, Watch};
+use barograph_transfer::testkit::io::flow::{FlowError, FlowProgress, Inflow, Origin, Outflow, Sink, Watch};
 use barograph_transfer::testkit::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::testkit::io::socket::{Inbox, Socket, SocketConfig, Train};
 use barograph_transfer::testkit::wire::{self, Header};
@@ -217,7 +217,7 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, mem
     let payload_bytes = payload(suite) as u32;
     let overhead_bytes = DATAGRAM as u32 + 28 - payload_bytes;
     let config = Config { rate_bytes_s, packet_bytes: DATAGRAM as u32 + 28, seed: 1 };
-    let sender = SenderConfig { payload_bytes, overhead_bytes, seed: 1, has_ear: true };
+    let sender = SenderConfig { payload_bytes, overhead_bytes, seed: 1, classify_losses: true };
     let silence_max = Duration::from_secs(10);
     let outflow = Outflow {
         socket: here,
@@ -245,7 +245,7 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, mem
     let (stats, _) = outflow.run(&watches[0]).unwrap_or_else(|error| panic!("{name}: {error}"));
     let gbit_s = bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
     receiving.join().unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
-    let [out, back]: [Seen; 2] = [0, 1].map(|end| *watches[end].seen.lock().unwrap());
+    let [out, back]: [FlowProgress; 2] = [0, 1].map(|end| *watches[end].seen.lock().unwrap());
     let each = |cpu: Duration| cpu.as_nanos() as f64 / stats.sent_packets as f64;
     println!(
         "  {name:>20}  {gbit_s:6.2} Gbit/s, {:.2} % lost ({} by the host), {:.0} ns a packet to send ({:.2} % of it the classifier's), {:.0} to receive, round trip {:?}",

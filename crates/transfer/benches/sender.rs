@@ -12,9 +12,11 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use barograph_transfer::controller::Seen;
+use barograph_transfer::controller::FeedbackSample;
 use barograph_transfer::testkit::wire::{Echo, Evidence, Feedback, Run};
-use barograph_transfer::testkit::{Controller, Ear, Missing, Moment, Sender, SenderConfig};
+use barograph_transfer::testkit::{
+    Controller, LossAttributor, PathContext, Sender, SenderConfig, UnattributedLoss,
+};
 use rangemap::RangeSet;
 
 const PAYLOAD: u32 = 1400;
@@ -24,7 +26,7 @@ const US: Duration = Duration::from_micros(1);
 struct Free;
 
 impl Controller for Free {
-    fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
+    fn on_feedback(&mut self, _: Duration, _: &FeedbackSample<'_>) {}
 
     fn on_silence(&mut self, _: Duration) {}
 
@@ -49,7 +51,7 @@ fn main() {
         let least = (0..20).map(|_| steady(under_way, report, lost)).fold(f64::INFINITY, f64::min);
         println!("{name:<44} {least:>12.1}");
     }
-    println!("{:<44} {:>12} {:>12}", "the ear, a window of 20 000", "us a look", "ns a packet");
+    println!("{:<44} {:>12} {:>12}", "the attributor, a window of 20 000", "us a look", "ns a packet");
     for (name, every, packets) in [
         ("1 in 1000 lost", 1000, 1),
         ("1 in 100 lost", 100, 1),
@@ -57,13 +59,13 @@ fn main() {
         ("stalls of 100 in 10 000", 10_000, 100),
     ] {
         let least = (0..50).map(|_| look(every, packets)).fold(f64::INFINITY, f64::min);
-        println!("{name:<44} {least:>12.1} {:>12.2}", least * 1e3 / Ear::WINDOW_PACKETS as f64);
+        println!("{name:<44} {least:>12.1} {:>12.2}", least * 1e3 / LossAttributor::WINDOW_PACKETS as f64);
     }
 }
 
 /// Nanoseconds a packet, over half a million packets.
 fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
-    let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, has_ear: true };
+    let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, classify_losses: true };
     let mut sender = Sender::new(config, 1 << 61, &RangeSet::new(), Box::new(Free)).unwrap();
     // (number, time, lost) in the order sent. A sender skips some numbers, so reports are built
     // from what was sent.
@@ -142,23 +144,28 @@ fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Fe
 
 /// Microseconds of judging a window once, with `packets` lost in each `every`.
 fn look(every: u64, packets: u32) -> f64 {
-    let mut ear = Ear::default();
-    let mut heard = Vec::new();
-    let moment = |now| Moment { now, rtt: Duration::from_secs(1), burst: 4 };
+    let mut attributor = LossAttributor::default();
+    let mut attributed = Vec::new();
+    let context = |now| PathContext { now, rtt: Duration::from_secs(1), burst: 4 };
     let mut spent = Duration::ZERO;
     for turn in 0..3u32 {
-        let first = u64::from(turn) * Ear::WINDOW_PACKETS;
+        let first = u64::from(turn) * LossAttributor::WINDOW_PACKETS;
         let now = Duration::from_secs(10) * turn;
-        for index in (first + every / 2..first + Ear::WINDOW_PACKETS).step_by(every as usize) {
+        for index in (first + every / 2..first + LossAttributor::WINDOW_PACKETS).step_by(every as usize) {
             let evidence = Evidence { delay_us: Some(20), ..Evidence::default() };
-            let missing = Missing { index, packets, bytes: 1500, sent: now, in_flight_bytes: 0, evidence };
-            ear.lose(moment(now), missing, &mut heard);
+            let missing =
+                UnattributedLoss { index, packets, bytes: 1500, sent: now, in_flight_bytes: 0, evidence };
+            attributor.lose(context(now), missing, &mut attributed);
         }
         let start = Instant::now();
-        ear.listen(moment(now + Duration::from_secs(5)), first + Ear::WINDOW_PACKETS, &mut heard);
+        attributor.poll(
+            context(now + Duration::from_secs(5)),
+            first + LossAttributor::WINDOW_PACKETS,
+            &mut attributed,
+        );
         spent = start.elapsed();
-        heard.clear();
+        attributed.clear();
     }
-    assert_eq!(ear.looks(), 3, "each turn had its look");
+    assert_eq!(attributor.judgements(), 3, "each turn had its look");
     spent.as_nanos() as f64 / 1e3
 }

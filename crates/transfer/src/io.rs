@@ -27,5 +27,5 @@ mod session;
 pub(crate) mod socket;
 
 pub use control::{ControlError, FrameError, Reason};
-pub use flow::{FlowError, Seen};
+pub use flow::{FlowError, FlowProgress};
 pub use session::{Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send};

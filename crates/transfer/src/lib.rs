@@ -61,5 +61,5 @@ pub use proto::{Limit, Rtt, Stats, Violation};
 
 /// Congestion controllers: how fast a sender sends.
 pub mod controller {
-    pub use crate::proto::controller::{Controller, Delivery, Kind, Loss, Seen, UnknownKind};
+    pub use crate::proto::controller::{Controller, Delivery, FeedbackSample, Kind, LossRun, UnknownKind};
 }

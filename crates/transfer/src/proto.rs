@@ -5,7 +5,7 @@
 //! - A [`Sender`] decides which range of the object the next packet carries, and when it is sent.
 //! - A [`Receiver`] decides which part of a packet is new, and what to report: which packets came,
 //!   and what is known of each gap.
-//! - A [`Controller`] sets the rate. An [`Ear`] classifies losses, so that only network losses
+//! - A [`Controller`] sets the rate. An [`LossAttributor`] classifies losses, so that only network losses
 //!   reach the controller.
 //! - [`wire`] encodes and decodes datagrams (`docs/spec/transfer.md`).
 //!
@@ -16,7 +16,7 @@
 //! can be nonces, and missing numbers form a loss signature.
 
 pub mod controller;
-mod ear;
+mod loss_attributor;
 mod pacer;
 mod receiver;
 mod rtt;
@@ -24,7 +24,7 @@ mod sender;
 pub mod wire;
 
 pub use controller::Controller;
-pub use ear::{Ear, Heard, Missing, Moment};
+pub use loss_attributor::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss};
 pub use receiver::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
 pub use sender::{Limit, Packet, Sender, SenderConfig, Stats, Violation};

@@ -62,7 +62,7 @@ struct Case {
     rate: f64,
     window: u64,
     twice: f64,
-    has_ear: bool,
+    classify_losses: bool,
     has_drops: bool,
     is_counter: bool,
     seed: u64,
@@ -91,7 +91,7 @@ fn cases() -> impl Strategy<Value = Case> {
             payload_bytes,
             rate,
             window,
-            (twice, has_ear, has_drops, is_counter),
+            (twice, classify_losses, has_drops, is_counter),
             seed,
         )| {
             // No case takes a million packets or a week.
@@ -106,7 +106,7 @@ fn cases() -> impl Strategy<Value = Case> {
                 rate,
                 window,
                 twice,
-                has_ear,
+                classify_losses,
                 has_drops,
                 is_counter,
                 seed,
@@ -126,7 +126,7 @@ proptest! {
     fn every_object_arrives_whole(case in cases()) {
         let payload = u64::from(case.payload_bytes.max(1));
         let config = SenderConfig {
-            payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed, has_ear: case.has_ear,
+            payload_bytes: case.payload_bytes, overhead_bytes: OVERHEAD, seed: case.seed, classify_losses: case.classify_losses,
         };
         let controller = Fixed { rate: case.rate, window: case.window, ..Fixed::default() };
         let told = controller.told.clone();
@@ -153,7 +153,7 @@ proptest! {
         let told = told.lock().unwrap();
         let named = stats.lost_host + stats.lost_network + stats.lost_unknown;
         prop_assert!(named <= stats.lost_packets, "{:?}", stats);
-        prop_assert!(case.has_ear || stats.lost_network == named);
+        prop_assert!(case.classify_losses || stats.lost_network == named);
         let handed: u64 = told.losses.iter().map(|loss| u64::from(loss.packets)).sum();
         prop_assert_eq!(handed, stats.lost_network + stats.lost_unknown);
         let full = payload + u64::from(OVERHEAD);
@@ -201,7 +201,7 @@ fn lost_packets_are_found_soon_and_each_is_told_once() {
     let told = controller.told.clone();
     let pair = run(
         Line::new(lossy(0.01), lossy(0.01)),
-        SenderConfig { has_ear: false, ..config(2) },
+        SenderConfig { classify_losses: false, ..config(2) },
         controller,
         12_000_000,
     );
@@ -365,7 +365,8 @@ fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
     let reorder = Some(Reorder { probability: 0.086_643_808_631_011_52, hold: MS });
     let (rate_bps, queue) = (Some(7_299_997), Queue::Bytes(1500));
     let back = LinkSpec { rate_bps, delay: 14 * MS, reorder, queue, ..LinkSpec::default() };
-    let config = SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, has_ear: false };
+    let config =
+        SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, classify_losses: false };
     let mut pair = Pair::new(Line::new(there, back));
     let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), taker(false, 3_122_399));
     flow.has_drops = false;

@@ -28,7 +28,7 @@ const LOSS: f64 = 1e-3;
 const KINDS: [Kind; 6] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Fixed, Kind::Paper];
 
 /// Attribution of losses: whether there is one, and whether it has the kernel's counter.
-const EARS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
+const CLASSIFIERS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
 
 pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
@@ -57,7 +57,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
     let seconds = START_S + setting.seconds;
     let of_loss = |loss| paths(busy, buffers, loss, setting);
     let paths: Vec<_> = [0.0, LOSS].into_iter().flat_map(of_loss).collect();
-    let flows = |kind: Kind| EARS.map(|(has_ear, has_count)| Ours { has_ear, has_count, ..Ours::new(kind) });
+    let flows = |kind: Kind| CLASSIFIERS.map(|(classify_losses, has_count)| Ours { classify_losses, has_count, ..Ours::new(kind) });
     let cases: Vec<Case> = paths
         .iter()
         .flat_map(|(path, ..)| kinds.iter().flat_map(|kind| flows(*kind)).map(move |flow| (path, flow)))
@@ -71,15 +71,15 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
         ),
         Vec::new(),
     );
-    let per_path = kinds.len() * EARS.len();
+    let per_path = kinds.len() * CLASSIFIERS.len();
     for ((path, busy, buffer, drains), courses) in paths.iter().zip(courses.chunks(per_path)) {
-        for (kind, courses) in kinds.iter().zip(courses.chunks(EARS.len())) {
+        for (kind, courses) in kinds.iter().zip(courses.chunks(CLASSIFIERS.len())) {
             let mut row = cells![
                 format!("{}, {} kB, {} %", name(*busy), buffer / 1000, 100.0 * path.loss),
                 format!("{:.0}", drains / 125_000.0),
                 kind.name(),
             ];
-            for (course, (has_ear, has_count)) in courses.iter().zip(EARS) {
+            for (course, (classify_losses, has_count)) in courses.iter().zip(CLASSIFIERS) {
                 let goodput = course.bytes_s(0, START_S, seconds);
                 let dropped = course.dropped(0, START_S, seconds);
                 row.push(format!(
@@ -90,7 +90,7 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
                 ));
                 numbers.push(json!({
                     "host": name(*busy), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
-                    "has_ear": has_ear, "has_count": has_count, "mbit_s": goodput / 125_000.0,
+                    "has_ear": classify_losses, "has_count": has_count, "mbit_s": goodput / 125_000.0,
                     "could_drain_mbit_s": drains / 125_000.0, "of_drained": goodput / drains, "thrown_away": dropped,
                 }));
             }
@@ -123,14 +123,14 @@ mod tests {
             });
             row.unwrap()["of_drained"].as_f64().unwrap()
         };
-        assert!(drained("highspeed", 0.0, EARS[0]) > 0.75, "{}", table.text);
+        assert!(drained("highspeed", 0.0, CLASSIFIERS[0]) > 0.75, "{}", table.text);
         assert!(
-            drained("highspeed", 0.0, EARS[0]) > 1.2 * drained("highspeed", 0.0, EARS[2]),
+            drained("highspeed", 0.0, CLASSIFIERS[0]) > 1.2 * drained("highspeed", 0.0, CLASSIFIERS[2]),
             "{}",
             table.text
         );
-        assert!(drained("paper", 0.0, EARS[0]) > 5.0 * drained("paper", 0.0, EARS[2]), "{}", table.text);
+        assert!(drained("paper", 0.0, CLASSIFIERS[0]) > 5.0 * drained("paper", 0.0, CLASSIFIERS[2]), "{}", table.text);
         // The network's losses still count as congestion.
-        assert!(drained("highspeed", LOSS, EARS[0]) < drained("highspeed", 0.0, EARS[0]), "{}", table.text);
+        assert!(drained("highspeed", LOSS, CLASSIFIERS[0]) < drained("highspeed", 0.0, CLASSIFIERS[0]), "{}", table.text);
     }
 }

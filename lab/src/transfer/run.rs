@@ -17,7 +17,7 @@ use crate::stats::jain;
 pub(crate) struct Ours {
     pub(crate) kind: Kind,
     pub(crate) start_s: u64,
-    pub(crate) has_ear: bool,
+    pub(crate) classify_losses: bool,
     /// Whether the receiver's kernel counts its drops.
     pub(crate) has_count: bool,
     pub(crate) lies: bool,
@@ -25,7 +25,7 @@ pub(crate) struct Ours {
 
 impl Ours {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self { kind, start_s: 0, has_ear: true, has_count: true, lies: false }
+        Self { kind, start_s: 0, classify_losses: true, has_count: true, lies: false }
     }
 }
 
@@ -131,7 +131,7 @@ impl Case {
         let seed = self.path.seed.wrapping_mul(16).wrapping_add(number);
         let payload_bytes = PACKET - OVERHEAD;
         let given = Config { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
-        let config = SenderConfig { payload_bytes, overhead_bytes: OVERHEAD, seed, has_ear: ours.has_ear };
+        let config = SenderConfig { payload_bytes, overhead_bytes: OVERHEAD, seed, classify_losses: ours.classify_losses };
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
         let receiver = Receiver::new(config, OBJECT_BYTES, Default::default())?;

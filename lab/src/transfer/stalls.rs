@@ -19,11 +19,11 @@ pub(crate) fn table(setting: Setting) -> anyhow::Result<Section> {
     let seconds = START_S + setting.seconds;
     let (mut cases, mut names) = (Vec::new(), Vec::new());
     for (plain, busy, buffer, drains) in paths(&[Busy::Quota, Busy::Generator], &BUFFERS, 0.0, setting) {
-        for (kind, has_ear) in KINDS {
+        for (kind, classify_losses) in KINDS {
             names.push((busy, buffer, kind, drains));
             cases.extend(Hold::ALL.map(|hold| Case {
                 path: Path { hold, ..plain.clone() },
-                flows: vec![Ours { has_ear, ..Ours::new(kind) }],
+                flows: vec![Ours { classify_losses, ..Ours::new(kind) }],
                 seconds,
             }));
         }

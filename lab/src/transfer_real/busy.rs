@@ -104,7 +104,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let name = group.name();
         let plan = Plan::of(1, cell_time(session), 1);
         let drains = session.cell(format!("{name}: a flood"), plan, || flood(session, &group))?;
-        let fixed = Ours { has_ear: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
+        let fixed = Ours { classify_losses: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
         let run = || one(session, group.trouble, &fixed).map(|course| course.bps);
         let fixed_bps = session
             .cell(format!("{name}: {}", Kind::Fixed), plan, run)
@@ -114,32 +114,32 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let fixed = number(fixed_bps.map(|bps| bps / 1e6), 0);
             let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
-            for has_ear in [true, false] {
-                let what = format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" });
-                let ours = Ours { has_ear, receive_buffer: group.buffer, ..ours(session, kind) };
+            for classify_losses in [true, false] {
+                let what = format!("{name}: {kind}, classifier {}", if classify_losses { "on" } else { "off" });
+                let ours = Ours { classify_losses, receive_buffer: group.buffer, ..ours(session, kind) };
                 let found = session.cell(what, plan, || one(session, group.trouble, &ours));
                 let Course { bps, said, socket_drops, link_drops } = match found {
                     Ok(course) => course,
                     Err(error) => {
                         cells.push(dash());
-                        causes.extend(has_ear.then(|| [dash(), dash(), dash()]).into_iter().flatten());
+                        causes.extend(classify_losses.then(|| [dash(), dash(), dash()]).into_iter().flatten());
                         let failure = format!("{error:#}");
                         lines.push(format!("- {name}: {kind} did not run: {failure}\n"));
                         rows.push(json!({
                             "trouble": group.trouble.name, "loss": group.trouble.loss, "buffer_bytes": 2 * group.buffer,
-                            "controller": kind.name(), "has_ear": has_ear, "failure": failure,
+                            "controller": kind.name(), "has_ear": classify_losses, "failure": failure,
                         }));
                         continue;
                     }
                 };
                 let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
                 cells.push(format!("{:.0} = {} / {}", bps / 1e6, percent(bps / drains), percent(lost)));
-                if has_ear {
+                if classify_losses {
                     causes.push(format!("{} / {socket_drops}", said.lost_host));
                     causes.push(format!("{} / {link_drops}", said.lost_network));
                     causes.push(said.lost_unknown.to_string());
                 }
-                if has_ear && kind == Kind::DEFAULT && group.trouble.loss == 0.0 {
+                if classify_losses && kind == Kind::DEFAULT && group.trouble.loss == 0.0 {
                     let what = format!("{name}: {kind} with the classifier ÷ what could be drained");
                     lines.push(session::goal_line(&what, Bound::Least(0.9), Some(bps / drains)));
                     lines.extend(fixed_bps.map(|fixed| {
@@ -152,7 +152,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 lines.extend(noise(&name, kind, bps / drains));
                 rows.push(json!({
                     "trouble": group.trouble.name, "loss": group.trouble.loss, "buffer_bytes": 2 * group.buffer,
-                    "controller": kind.name(), "has_ear": has_ear, "bit_s": bps, "could_drain_bit_s": drains,
+                    "controller": kind.name(), "has_ear": classify_losses, "bit_s": bps, "could_drain_bit_s": drains,
                     "fixed_bit_s": fixed_bps,
                     "of_drained": bps / drains, "lost": lost, "sent_packets": said.sent_packets,
                     "lost_packets": said.lost_packets, "lost_host": said.lost_host, "lost_network": said.lost_network,

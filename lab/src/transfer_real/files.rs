@@ -51,7 +51,7 @@ fn one(session: &Session) -> anyhow::Result<Section> {
     let bytes = file_bytes(session);
     let job = Job::file(folder.path(), folder.path(), bytes)?;
     let mut study = Study::new(session, &job, rounds(session)[0]);
-    study.copies(&[Subject::Written, Subject::Copied, SEALED, NO_EAR, CLEAR]);
+    study.copies(&[Subject::Written, Subject::Copied, SEALED, UNCLASSIFIED, CLEAR]);
     study.copies(&PEERS);
     study.run();
     let legend = format!(
@@ -114,7 +114,7 @@ fn many(session: &Session) -> anyhow::Result<Section> {
 enum Subject {
     Written,
     Copied,
-    Ours { is_clear: bool, has_ear: bool },
+    Ours { is_clear: bool, classify_losses: bool },
     Peer(Peer),
 }
 
@@ -123,8 +123,8 @@ impl Subject {
         match self {
             Self::Written => "the disk: written and synced".to_owned(),
             Self::Copied => "the disk: copied by cp and synced".to_owned(),
-            Self::Ours { is_clear, has_ear } => {
-                let ear = if has_ear { "" } else { ", no classifier" };
+            Self::Ours { is_clear, classify_losses } => {
+                let ear = if classify_losses { "" } else { ", no classifier" };
                 format!("Barograph, {}{ear}", if is_clear { "clear" } else { "sealed" })
             }
             Self::Peer(peer) => peer.name(),
@@ -136,7 +136,7 @@ impl Subject {
         match self {
             Self::Written => written(job).map(bits),
             Self::Copied => copied(job).map(bits),
-            Self::Ours { is_clear, has_ear } => barograph(session, job, is_clear, has_ear).map(bits),
+            Self::Ours { is_clear, classify_losses } => barograph(session, job, is_clear, classify_losses).map(bits),
             Self::Peer(peer) => {
                 peer.version(&session.tools).map_err(anyhow::Error::msg)?;
                 let network = Network::new(Link::Veth { rate_bps: None })?;
@@ -226,9 +226,9 @@ impl<'a> Study<'a> {
     }
 }
 
-const SEALED: Subject = Subject::Ours { is_clear: false, has_ear: true };
-const NO_EAR: Subject = Subject::Ours { is_clear: false, has_ear: false };
-const CLEAR: Subject = Subject::Ours { is_clear: true, has_ear: true };
+const SEALED: Subject = Subject::Ours { is_clear: false, classify_losses: true };
+const UNCLASSIFIED: Subject = Subject::Ours { is_clear: false, classify_losses: false };
+const CLEAR: Subject = Subject::Ours { is_clear: true, classify_losses: true };
 
 const PEERS: [Subject; 8] = [
     Subject::Peer(Peer::UdtFile),
@@ -280,7 +280,7 @@ pub(super) fn copied(job: &Job) -> anyhow::Result<f64> {
 
 /// Rate of `barograph send` to `barograph recv` (bytes a second): from the sender's start to its
 /// end, when all is verified and durable.
-pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: bool) -> anyhow::Result<f64> {
+pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, classify_losses: bool) -> anyhow::Result<f64> {
     let program = session.program.to_string_lossy();
     let mut asked = Command::new(&session.program);
     asked.args(["send", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -307,7 +307,7 @@ pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, has_ear: b
     let source_text = job.source().to_string_lossy();
     let mut words = vec![&*program, "send", "--quiet"];
     words.extend(is_clear.then_some("--clear"));
-    words.extend((!has_ear).then_some("--no-classifier"));
+    words.extend((!classify_losses).then_some("--no-classifier"));
     words.extend([&*source_text, &line]);
     let began = Instant::now();
     let Ended::Done(_) = tool::run(&network.a, &words, SECONDS_MAX)? else {

@@ -34,7 +34,7 @@ pub(crate) struct Ours {
     pub(crate) kind: Kind,
     pub(crate) is_sealed: bool,
     /// Whether losses are classified by cause.
-    pub(crate) has_ear: bool,
+    pub(crate) classify_losses: bool,
     /// Whether both ends hash what they read and write.
     pub(crate) is_hashed: bool,
     /// Whether both ends use more memory than caches hold.
@@ -54,7 +54,7 @@ impl Ours {
         Self {
             kind,
             is_sealed: true,
-            has_ear: true,
+            classify_losses: true,
             is_hashed: false,
             is_cold: false,
             rate_bytes_s: None,
@@ -245,7 +245,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
         seed: ours.seed,
     };
     let sender = Sender::new(
-        SenderConfig { payload_bytes, overhead_bytes, seed: ours.seed, has_ear: ours.has_ear },
+        SenderConfig { payload_bytes, overhead_bytes, seed: ours.seed, classify_losses: ours.classify_losses },
         OBJECT_BYTES,
         &RangeSet::new(),
         ours.kind.controller(config),

@@ -52,8 +52,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         Table::titled("line | pairs | without (%) | with (%) | with − without (points) | thread clock (%)");
     let (mut rows, mut goals) = (Vec::new(), Vec::new());
     for (name, link, line_bps) in lines {
-        let flow = |has_ear| Ours {
-            has_ear,
+        let flow = |classify_losses| Ours {
+            classify_losses,
             // A little less than the line, because its rate also counts Ethernet's headers.
             rate_bytes_s: Some(line_bps / 8.0 * OF_LINE),
             ..Ours::new(Kind::Fixed)
@@ -63,13 +63,13 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             // Every other pair is in reverse order, so that a machine that slows down favours
             // neither.
             let (mut with, mut without) = (None, None);
-            for has_ear in if pair % 2 == 0 { [true, false] } else { [false, true] } {
+            for classify_losses in if pair % 2 == 0 { [true, false] } else { [false, true] } {
                 let (what, plan) = (
                     format!("{name}: pair {} of {pairs}", pair + 1),
                     Plan::of(1, START + MEASURED + AROUND, 1),
                 );
-                match session.cell(what, plan, || session.ours(&link, &flow(has_ear), START, MEASURED)) {
-                    Ok(run) if has_ear => with = Some(run),
+                match session.cell(what, plan, || session.ours(&link, &flow(classify_losses), START, MEASURED)) {
+                    Ok(run) if classify_losses => with = Some(run),
                     Ok(run) => without = Some(run),
                     Err(error) => goals.push(format!("- {name}: a pair is left out: {error:#}\n")),
                 }

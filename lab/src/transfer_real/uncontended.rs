@@ -212,9 +212,9 @@ fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
         (true, true, false, true, true),
         (false, true, false, true, true),
     ];
-    let of = move |(is_sealed, has_ear, is_hashed, is_cold, is_kept): (bool, bool, bool, bool, bool)| Ours {
+    let of = move |(is_sealed, classify_losses, is_hashed, is_cold, is_kept): (bool, bool, bool, bool, bool)| Ours {
         is_sealed,
-        has_ear,
+        classify_losses,
         is_hashed,
         is_cold,
         sender_cpu: is_kept.then_some(cpus.sender),
@@ -230,7 +230,7 @@ fn name(subject: &Subject) -> String {
         Subject::Peer(peer) => peer.name(),
         Subject::Ours(ours) => {
             let seal = if ours.is_sealed { "sealed" } else { "clear" };
-            let ear = if ours.has_ear { "on" } else { "off" };
+            let ear = if ours.classify_losses { "on" } else { "off" };
             let digest = if ours.is_hashed { ", digest" } else { "" };
             let cold = if ours.is_cold { ", from 64 MiB" } else { "" };
             let free = if ours.is_hashed || ours.sender_cpu.is_some() { "" } else { FREE };

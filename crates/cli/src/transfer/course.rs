@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use barograph_study::units::{rate, size, time};
 use barograph_transfer::io::Event;
-use barograph_transfer::io::Seen;
+use barograph_transfer::io::FlowProgress;
 
 use super::causes::{self, Limit, Losses, Second};
 use super::left::{Left, Rates};
@@ -25,10 +25,10 @@ pub(crate) struct Course {
     /// Whether data was sent, perhaps to another receiver.
     has_begun: bool,
     /// Counts of the latest event.
-    pub(crate) seen: Seen,
+    pub(crate) seen: FlowProgress,
     rates: Rates,
     /// Time and counts when the limit was last determined.
-    mark: Option<(f64, Seen)>,
+    mark: Option<(f64, FlowProgress)>,
     /// Number of seconds for which each limit held.
     limits: BTreeMap<Limit, u64>,
     limit: Option<Limit>,
@@ -41,7 +41,7 @@ pub(crate) struct Mode {
     /// This end sends, so it has the counts of losses.
     pub(crate) is_sender: bool,
     /// Losses are classified by cause.
-    pub(crate) has_ear: bool,
+    pub(crate) classify_losses: bool,
     /// The rate is fixed.
     pub(crate) is_fixed: bool,
 }
@@ -96,7 +96,7 @@ impl Course {
         if seconds < 1.0 || !self.mode.is_sender {
             return;
         }
-        let since = |count: fn(&Seen) -> u64| count(&seen).saturating_sub(count(&before));
+        let since = |count: fn(&FlowProgress) -> u64| count(&seen).saturating_sub(count(&before));
         let share = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() / seconds;
         let sent = since(|seen| seen.stats.sent_packets).max(1) as f64;
         let limit = Second {
@@ -142,7 +142,7 @@ impl Course {
     }
 
     pub(crate) fn is_told_apart(&self) -> bool {
-        self.mode.has_ear
+        self.mode.classify_losses
     }
 
     /// Bytes that the receiver has: at least those of the start.
@@ -217,7 +217,7 @@ impl Course {
     }
 
     fn causes(&self) -> Option<String> {
-        Some(causes::line(self.limit?, self.losses()?, self.mode.has_ear))
+        Some(causes::line(self.limit?, self.losses()?, self.mode.classify_losses))
     }
 
     /// Progress for a log, on one line.
@@ -285,7 +285,7 @@ mod tests {
 
     /// 2.9 GB from 400 MB on, at 100 MB/s for `seconds`, with 3.1 % lost by the receiver.
     fn course(seconds: u32) -> Course {
-        let mut course = Course::new(Mode { is_sender: true, has_ear: true, is_fixed: false });
+        let mut course = Course::new(Mode { is_sender: true, classify_losses: true, is_fixed: false });
         let begun = Event::Begun { files: 3, bytes: 2_900_000_000, held_bytes: 400_000_000 };
         course.learn(0.0, &begun);
         for second in 1..=seconds {
@@ -297,13 +297,13 @@ mod tests {
                 lost_host: sent_packets * 31 / 1000,
                 ..Stats::default()
             };
-            let seen = Seen {
+            let seen = FlowProgress {
                 stats,
                 held_bytes: 400_000_000 + moved,
                 rate_bytes_s: 1.1e8,
                 limit: Some(barograph_transfer::Limit::Drain),
                 busy: Duration::from_millis(300) * second,
-                ..Seen::default()
+                ..FlowProgress::default()
             };
             course.learn(f64::from(second), &Event::Progress(seen));
         }

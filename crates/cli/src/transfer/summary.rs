@@ -107,7 +107,7 @@ mod tests {
 
     use barograph_transfer::Stats;
     use barograph_transfer::io::Event;
-    use barograph_transfer::io::Seen;
+    use barograph_transfer::io::FlowProgress;
 
     use super::super::course::Mode;
     use super::*;
@@ -127,13 +127,18 @@ mod tests {
             held_bytes,
             lasted,
             lasted_all: lasted + Duration::from_secs(2),
-            seen: Seen { stats, held_bytes: 1_400_000_000, rate_bytes_s: 1e8, ..Seen::default() },
+            seen: FlowProgress {
+                stats,
+                held_bytes: 1_400_000_000,
+                rate_bytes_s: 1e8,
+                ..FlowProgress::default()
+            },
         }
     }
 
     /// State of a sender or a receiver with the counts of `summary`, after one second.
     fn seen_by(is_sender: bool, summary: &Summary) -> Course {
-        let mut course = Course::new(Mode { is_sender, has_ear: true, is_fixed: false });
+        let mut course = Course::new(Mode { is_sender, classify_losses: true, is_fixed: false });
         let Summary { files, bytes, held_bytes, .. } = *summary;
         course.learn(0.0, &Event::Begun { files, bytes, held_bytes });
         course.learn(1.0, &Event::Progress(summary.seen));

@@ -43,7 +43,7 @@ const STILL_MAX: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {
-    use barograph_transfer::io::Seen;
+    use barograph_transfer::io::FlowProgress;
 
     use super::*;
 
@@ -52,7 +52,7 @@ mod tests {
     }
 
     fn progress(held_bytes: u64) -> Event {
-        Event::Progress(Seen { held_bytes, ..Seen::default() })
+        Event::Progress(FlowProgress { held_bytes, ..FlowProgress::default() })
     }
 
     #[test]

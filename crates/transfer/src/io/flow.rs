@@ -71,19 +71,19 @@ pub struct Watch {
     /// first makes received bytes durable (10 s at most).
     pub stop: AtomicBool,
     /// Progress, which the flow sets ten times a second.
-    pub seen: Mutex<Seen>,
+    pub seen: Mutex<FlowProgress>,
 }
 
 impl Watch {
     /// Latest progress of the flow.
-    pub fn seen(&self) -> Seen {
+    pub fn seen(&self) -> FlowProgress {
         *self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Progress and counters of a flow.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct FlowProgress {
     /// Counters of a sender; 0 at a receiver.
     pub stats: Stats,
     /// Bytes of the object that the receiver has, with those of earlier sessions.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 pub use self::error::SessionError;
 pub use self::host::{Host, HostConfig, HostEvent};
-use super::flow::Seen;
+use super::flow::FlowProgress;
 use super::identity::{Identity, Line, Trust};
 use super::socket::{Socket, SocketConfig};
 use crate::files::{Notice, WalkConfig};
@@ -51,7 +51,7 @@ pub struct SendConfig {
     /// Rate of [`controller::Kind::Fixed`], and initial rate of the others, in bytes a second.
     pub rate_bytes_s: Option<f64>,
     /// Whether losses are classified by cause.
-    pub has_ear: bool,
+    pub classify_losses: bool,
     /// Whether datagrams are sent without a seal, if the receiver agrees.
     pub clear: bool,
     /// Most bytes of an IP packet; otherwise what the route accepts, up to 9000.
@@ -75,7 +75,7 @@ impl SendConfig {
             identity: None,
             controller: controller::Kind::DEFAULT,
             rate_bytes_s: None,
-            has_ear: true,
+            classify_losses: true,
             clear: false,
             mtu: None,
             memory: None,
@@ -133,7 +133,7 @@ pub enum Event {
         held_bytes: u64,
     },
     /// Progress of the flow, about ten times a second.
-    Progress(Seen),
+    Progress(FlowProgress),
     /// The rest is sent to another of the [receivers](SendConfig::others), with a new connection
     /// and a new start.
     Elsewhere {
@@ -167,7 +167,7 @@ pub struct Summary {
     pub lasted_all: Duration,
     /// Last progress of the flow. At a sender it has the losses by cause, of all its receivers
     /// together.
-    pub seen: Seen,
+    pub seen: FlowProgress,
 }
 
 /// Sends files; returns when the receiver has verified all of them. `on_event` is called from this

@@ -1,9 +1,9 @@
 //! Rate controllers: how fast a sender sends.
 
+mod drain_limiter;
 mod equation;
 pub mod estimate;
 mod fixed;
-mod governor;
 pub mod history;
 mod kind;
 mod limits;
@@ -14,9 +14,9 @@ mod scalable;
 #[cfg(test)]
 mod tests;
 
+pub use drain_limiter::DrainLimiter;
 pub use equation::Equation;
 pub use fixed::Fixed;
-pub use governor::Governor;
 pub use kind::{Config, Kind, UnknownKind};
 pub use model::Model;
 pub use paper::Paper;
@@ -30,10 +30,10 @@ use crate::proto::Rtt;
 
 /// Sets the sending rate of a transfer from the receiver's feedback.
 ///
-/// Host losses are not in [`Seen::losses`]; [`Governor`] limits the rate for them. Packets and
+/// Host losses are not in [`FeedbackSample::losses`]; [`DrainLimiter`] limits the rate for them. Packets and
 /// bytes are those on the wire, headers included.
 pub trait Controller: Debug + Send {
-    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>);
+    fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>);
 
     /// The no-feedback timer expired: no feedback came for too long (RFC 5348 §4.4).
     fn on_silence(&mut self, now: Duration);
@@ -46,7 +46,7 @@ pub trait Controller: Debug + Send {
         u64::MAX
     }
 
-    /// Whether the receiver's drain rate limits the sending rate ([`Governor`]).
+    /// Whether the receiver's drain rate limits the sending rate ([`DrainLimiter`]).
     fn is_capped(&self) -> bool {
         false
     }
@@ -54,7 +54,7 @@ pub trait Controller: Debug + Send {
 
 /// What the sender learned from one feedback.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen<'a> {
+pub struct FeedbackSample<'a> {
     pub rtt: Rtt,
     /// Round-trip time that this feedback measured, as in `rtt.latest`; `None` if it measured none.
     pub round_trip: Option<Duration>,
@@ -72,11 +72,11 @@ pub struct Seen<'a> {
     /// Delivery rate sample of the newest acknowledged packet; `None` if there is no valid sample.
     pub delivery: Option<Delivery>,
     /// Losses with a cause that became known, in the order of their packets; without host losses.
-    pub losses: &'a [Loss],
+    pub losses: &'a [LossRun],
     /// Packets settled so far: acknowledged, or lost with a known cause; without host losses. Loss
     /// intervals are counted in it.
     pub settled_packets: u64,
-    /// Packets newly classified as host losses. They limit the rate ([`Governor`]) and are not
+    /// Packets newly classified as host losses. They limit the rate ([`DrainLimiter`]) and are not
     /// congestion.
     pub host_lost_packets: u64,
     /// Drain rate (bytes a second, headers included) that the receiver measured while it was the
@@ -104,8 +104,8 @@ pub struct Delivery {
 
 /// A run of consecutive lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// Its first packet, in the count of [`Seen::settled_packets`].
+pub struct LossRun {
+    /// Its first packet, in the count of [`FeedbackSample::settled_packets`].
     pub at: u64,
     /// Number of packets in the run.
     pub packets: u32,

@@ -117,7 +117,7 @@ pub struct Receiver {
     held: Held,
     numbers: Numbers,
     /// The packet with the highest number.
-    highest: Option<Seen>,
+    highest: Option<GapContext>,
     /// The packet that arrived last.
     newest: Option<Echo>,
     newest_at: Duration,
@@ -130,7 +130,7 @@ pub struct Receiver {
 
 /// What a packet shows of the gap before or after it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct GapContext {
     drops: Option<u32>,
     is_marked: Option<bool>,
     /// The result of [`LeastDelay::learn`] (µs).
@@ -279,7 +279,7 @@ impl Receiver {
         }
         let fresh = self.held.take(&arrival.range).ok_or(Refusal::Scattered(held::RANGES_MAX))?;
         let delay_us = self.least_delay.learn(arrival.sent_us, arrival.at);
-        let seen = Seen { drops: arrival.drops, is_marked: arrival.is_marked, delay_us };
+        let seen = GapContext { drops: arrival.drops, is_marked: arrival.is_marked, delay_us };
         let evidence = || between(self.highest.as_ref(), &seen, &self.least_delay);
         self.numbers.take(number, place, evidence);
         if !matches!(place, Place::Late { .. }) {
@@ -306,7 +306,7 @@ impl Receiver {
 }
 
 /// What is known of the gap between the highest packet before it and the packet that opens it.
-fn between(before: Option<&Seen>, after: &Seen, least_delay: &LeastDelay) -> Evidence {
+fn between(before: Option<&GapContext>, after: &GapContext, least_delay: &LeastDelay) -> Evidence {
     let Some(before) = before else { return Evidence::default() };
     Evidence {
         host_drops: before.drops.zip(after.drops).map(|(before, after)| drain::rose(before, after)),

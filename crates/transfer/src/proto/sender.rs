@@ -27,9 +27,9 @@ use self::pacing::Pacing;
 use self::path::Path;
 use self::reports::Reports;
 use self::timers::Timers;
-use crate::proto::controller::{Delivery, Seen};
+use crate::proto::controller::{Delivery, FeedbackSample};
 use crate::proto::wire::{Feedback, NOTE_BYTES, Note};
-use crate::proto::{Controller, Moment, Rtt, TooLong, nanos};
+use crate::proto::{Controller, PathContext, Rtt, TooLong, nanos};
 
 /// Configuration of a [`Sender`].
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub struct SenderConfig {
     /// so the seed must stay secret.
     pub seed: u64,
     /// Whether losses are classified; if not, all count as network losses.
-    pub has_ear: bool,
+    pub classify_losses: bool,
 }
 
 /// A packet to send: the caller reads the range, encodes and seals it.
@@ -68,13 +68,13 @@ pub enum Violation {
     TakenBack,
 }
 
-/// What limits a sender at the moment.
+/// What limits a sender at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
     /// The controller's rate. If that is infinite: how often [`Sender::poll_packet`] is called.
     Rate,
-    /// The drain rate of the receiver's host ([`crate::proto::controller::Governor`]).
+    /// The drain rate of the receiver's host ([`crate::proto::controller::DrainLimiter`]).
     Drain,
     /// The congestion window: no more may be in flight.
     Window,
@@ -158,7 +158,7 @@ impl Sender {
             rtt: Rtt::default(),
             pacing: Pacing::new(config.payload_bytes, config.overhead_bytes, controller),
             losses: Losses::default(),
-            causes: Causes::new(config.has_ear),
+            causes: Causes::new(config.classify_losses),
             reports: Reports::default(),
             timers: Timers::default(),
             untold: Untold::default(),
@@ -231,13 +231,13 @@ impl Sender {
     }
 
     /// When the classifier judges the window next, if a loss waits for it.
-    pub fn looks_at(&self) -> Option<Duration> {
+    pub fn classifier_due(&self) -> Option<Duration> {
         self.causes.due()
     }
 
     /// Number of times that the classifier judged the window.
-    pub fn looks(&self) -> u64 {
-        self.causes.looks()
+    pub fn classifier_runs(&self) -> u64 {
+        self.causes.judgements()
     }
 
     /// Packets and bytes in flight, as counted and as summed over the packets kept; and the number
@@ -249,7 +249,7 @@ impl Sender {
         ([(self.book.in_flight_packets(), self.book.in_flight_bytes()), summed], self.book.len())
     }
 
-    /// What limits the sender at the moment.
+    /// What limits the sender at present.
     pub fn limit(&self) -> Limit {
         if !self.object.has_some() {
             Limit::Object
@@ -438,9 +438,9 @@ impl Sender {
         if self.book.len() < PACKETS_MAX {
             return;
         }
-        let moment = self.moment(now);
+        let context = self.context(now);
         if let Some(missing) = self.losses.give_up_oldest(&mut self.book, &mut self.object) {
-            self.causes.lose(moment, missing);
+            self.causes.lose(context, missing);
         }
         self.forget();
     }
@@ -567,20 +567,20 @@ impl Sender {
         Ok(())
     }
 
-    fn moment(&self, now: Duration) -> Moment {
-        Moment { now, rtt: self.rtt.smoothed, burst: self.pacing.burst_packets() }
+    fn context(&self, now: Duration) -> PathContext {
+        PathContext { now, rtt: self.rtt.smoothed, burst: self.pacing.burst_packets() }
     }
 
     /// Declares packets lost. If the report `is_newer` than all others, these include packets that
     /// enough others overtook.
     fn detect_losses(&mut self, now: Duration, is_newer: bool) {
-        let moment = self.moment(now);
+        let context = self.context(now);
         let Self { losses, causes, rtt, book, object, .. } = self;
-        losses.detect(now, is_newer, rtt, book, object, |missing| causes.lose(moment, missing));
+        losses.detect(now, is_newer, rtt, book, object, |missing| causes.lose(context, missing));
     }
 
     fn listen(&mut self, now: Duration) {
-        self.causes.listen(self.moment(now), self.losses.settled());
+        self.causes.poll(self.context(now), self.losses.settled());
     }
 
     fn forget(&mut self) {
@@ -594,7 +594,7 @@ impl Sender {
         let drain = u128::from(self.drain_bytes_s()) * u128::from(full) / u128::from(self.pacing.payload());
         let untold = std::mem::take(&mut self.untold);
         let (losses, host_lost_packets) = self.causes.untold();
-        let seen = Seen {
+        let seen = FeedbackSample {
             rtt: self.rtt,
             round_trip: untold.round_trip,
             round: self.path.round(),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use barograph_sim::{Chance, Fate, LinkSpec, Model};
-use barograph_transfer::controller::Seen;
+use barograph_transfer::controller::FeedbackSample;
 use barograph_transfer::testkit::pair::{Arrived, Flow, Link, Load, Parcel, Taker};
 use barograph_transfer::testkit::wire::{Echo, Evidence, Feedback, Run, Totals};
 use barograph_transfer::testkit::{Arrival, Controller, Sender, SenderConfig};
@@ -250,7 +250,7 @@ pub struct Fixed {
 /// The input that a controller got.
 #[derive(Clone, Debug, Default)]
 pub struct Heard {
-    pub losses: Vec<barograph_transfer::controller::Loss>,
+    pub losses: Vec<barograph_transfer::controller::LossRun>,
     pub host_lost: u64,
     pub acked_packets: u64,
     pub settled: u64,
@@ -261,7 +261,7 @@ pub struct Heard {
 }
 
 impl Controller for Fixed {
-    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         let mut told = self.told.lock().unwrap();
         assert!(told.settled <= seen.settled_packets, "settled packets never fall");
         assert!(told.rounds <= seen.round);
@@ -303,5 +303,5 @@ pub fn flow<T: Taker>(
 }
 
 pub fn config(seed: u64) -> SenderConfig {
-    SenderConfig { payload_bytes: 1200, overhead_bytes: OVERHEAD, seed, has_ear: true }
+    SenderConfig { payload_bytes: 1200, overhead_bytes: OVERHEAD, seed, classify_losses: true }
 }

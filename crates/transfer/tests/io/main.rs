@@ -13,12 +13,12 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use barograph_transfer::Stats;
 use barograph_transfer::controller::Kind;
-use barograph_transfer::testkit::io::flow::{Seen, Watch};
+use barograph_transfer::testkit::io::flow::{FlowProgress, Watch};
 use barograph_transfer::testkit::io::seal::Suite;
 use world::{Checked, Harm, Known, Relay, World, receive};
 
 /// Sends an object, and checks that all of it arrived, once, and is durable.
-fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (Stats, [Seen; 2], u64) {
+fn arrives(world: World, sink: &Checked, harm: Option<Harm>) -> (Stats, [FlowProgress; 2], u64) {
     let (bytes, held) = (world.bytes, world.held.clone());
     let held_bytes: u64 = held.iter().map(|range| range.end - range.start).sum();
     let mut relay = None;

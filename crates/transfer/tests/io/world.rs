@@ -116,8 +116,12 @@ impl World {
         here.connect(via(there.local_addr().unwrap())).unwrap();
         let sealer = Sealer::new(self.suite, &SECRETS[0]);
         let payload_bytes = 1400 - 28 - sealer.seal_bytes() as u32;
-        let config =
-            SenderConfig { payload_bytes, overhead_bytes: 1428 - payload_bytes, seed: 1, has_ear: true };
+        let config = SenderConfig {
+            payload_bytes,
+            overhead_bytes: 1428 - payload_bytes,
+            seed: 1,
+            classify_losses: true,
+        };
         let controller = self.kind.controller(Config::default());
         let outflow = Outflow {
             socket: here,

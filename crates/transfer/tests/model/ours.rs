@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use barograph_transfer::Rtt;
-use barograph_transfer::controller::{Controller, Delivery, Loss, Seen};
+use barograph_transfer::controller::{Controller, Delivery, FeedbackSample, LossRun};
 use barograph_transfer::testkit::controller::model::Model;
 
 pub(crate) const PACKET: u32 = 1500;
@@ -178,7 +178,7 @@ impl Ours {
             is_limited: sent.is_limited,
         });
         let losses = self.find_losses();
-        let seen = Seen {
+        let seen = FeedbackSample {
             rtt,
             round_trip: rtt.latest,
             round: self.round,
@@ -213,8 +213,8 @@ impl Ours {
         rtt
     }
 
-    fn find_losses(&mut self) -> Vec<Loss> {
-        let mut losses: Vec<Loss> = Vec::new();
+    fn find_losses(&mut self) -> Vec<LossRun> {
+        let mut losses: Vec<LossRun> = Vec::new();
         let mut was_lost = false;
         while self.floor + REORDER < self.highest + 1 {
             let Some(sent) = self.flight.pop_front() else { break };
@@ -227,7 +227,7 @@ impl Ours {
                 }
                 if !was_lost {
                     let in_flight_bytes = sent.in_flight;
-                    losses.push(Loss { at: number, packets: 0, bytes: 0, sent: sent.at, in_flight_bytes });
+                    losses.push(LossRun { at: number, packets: 0, bytes: 0, sent: sent.at, in_flight_bytes });
                 }
                 let last = losses.last_mut().unwrap();
                 last.packets += 1;

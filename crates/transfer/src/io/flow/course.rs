@@ -12,7 +12,7 @@ use nix::sys::prctl;
 use nix::time::{ClockId, clock_gettime};
 
 use super::busy::{busy, this_thread};
-use super::{Seen, Watch};
+use super::{FlowProgress, Watch};
 
 /// The time, whether to continue, and progress for other threads.
 pub(super) struct Course<'a> {
@@ -61,11 +61,11 @@ impl<'a> Course<'a> {
         self.shown + SHOW_EACH <= now
     }
 
-    pub(super) fn show(&mut self, now: Duration, seen: Seen) {
+    pub(super) fn show(&mut self, now: Duration, seen: FlowProgress) {
         self.shown = now;
         let cpu = cpu().saturating_sub(self.cpu_before);
         let busy = busy(self.thread).zip(self.busy_before).map(|(now, before)| now.saturating_sub(before));
-        let seen = Seen { cpu, busy: busy.unwrap_or(cpu), ..seen };
+        let seen = FlowProgress { cpu, busy: busy.unwrap_or(cpu), ..seen };
         *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 }

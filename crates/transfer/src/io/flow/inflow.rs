@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::behind::Behind;
 use super::course::{Course, Stamps, WAIT_MAX};
 use super::nap::Naps;
-use super::{FlowError, Seen, Sink, Watch};
+use super::{FlowError, FlowProgress, Sink, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Received, Socket, Train, is_too_large};
 use crate::proto::wire::{DataHead, HEADER_BYTES, Header, Kind};
@@ -261,12 +261,12 @@ impl Receiving {
         }
     }
 
-    fn seen(&self) -> Seen {
-        Seen {
+    fn seen(&self) -> FlowProgress {
+        FlowProgress {
             held_bytes: self.held_bytes,
             durable_bytes: self.behind.durable_bytes(),
             refused_datagrams: self.refused,
-            ..Seen::default()
+            ..FlowProgress::default()
         }
     }
 }

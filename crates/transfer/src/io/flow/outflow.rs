@@ -8,7 +8,7 @@ use nix::errno::Errno;
 use super::ahead::Ahead;
 use super::course::{Course, WAIT_MAX, cpu};
 use super::outbox::Outbox;
-use super::{FlowError, Origin, Seen, Watch};
+use super::{FlowError, FlowProgress, Origin, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Socket, is_too_large};
 use crate::proto::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
@@ -143,10 +143,10 @@ impl Sending {
     /// Calls the sender. If the classifier runs meanwhile, adds the CPU time of the call to
     /// `cpu_classifier`.
     fn attend<T>(&mut self, now: Duration, call: impl FnOnce(&mut Sender) -> T) -> T {
-        let looks = self.sender.looks();
-        let before = self.sender.looks_at().filter(|at| *at <= now).map(|_| cpu());
+        let runs = self.sender.classifier_runs();
+        let before = self.sender.classifier_due().filter(|at| *at <= now).map(|_| cpu());
         let told = call(&mut self.sender);
-        if let Some(before) = before.filter(|_| looks < self.sender.looks()) {
+        if let Some(before) = before.filter(|_| runs < self.sender.classifier_runs()) {
             self.cpu_classifier += cpu().saturating_sub(before);
         }
         told
@@ -274,9 +274,9 @@ impl Sending {
         }
     }
 
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> FlowProgress {
         let stats = self.sender.stats();
-        Seen {
+        FlowProgress {
             held_bytes: self.sender.held_bytes(),
             stats,
             rate_bytes_s: self.sender.rate_bytes_s(),
@@ -287,7 +287,7 @@ impl Sending {
             busy_reader: self.ahead.busy(),
             lacked: self.lacked,
             refused_datagrams: self.refused,
-            ..Seen::default()
+            ..FlowProgress::default()
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::io::flow::Seen;
+use crate::io::flow::FlowProgress;
 use crate::proto::{Limit, Stats};
 
 /// Judges a session, a second at a time.
@@ -28,7 +28,7 @@ struct Second {
 impl Contended {
     /// Adds the progress at `now` (from any origin), with `left_bytes` still to send. If it is time
     /// to leave the host, returns the share of packets that it loses.
-    pub(super) fn update(&mut self, now: Duration, seen: &Seen, left_bytes: u64) -> Option<f64> {
+    pub(super) fn update(&mut self, now: Duration, seen: &FlowProgress, left_bytes: u64) -> Option<f64> {
         if now.saturating_sub(self.since) < SECOND {
             return None;
         }
@@ -71,7 +71,7 @@ mod tests {
     /// Takes one item a second: packets of 1000 lost by the host and by the network, and whether
     /// the drain is the limit. Returns the second at which the receiver is left.
     fn left_at(seconds: impl Iterator<Item = (u64, u64, bool)>, left_bytes: u64) -> Option<usize> {
-        let (mut judge, mut seen) = (Contended::default(), Seen::default());
+        let (mut judge, mut seen) = (Contended::default(), FlowProgress::default());
         for (number, (host, network, is_drain)) in seconds.enumerate() {
             seen.stats.sent_packets += 1000;
             seen.stats.lost_host += host;

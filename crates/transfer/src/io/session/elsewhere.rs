@@ -9,7 +9,7 @@ use super::talk::{LOOK_EVERY, check_stop};
 use super::{Event, SendConfig, SessionError, Summary, To};
 use crate::files::{Source, TransferId};
 use crate::io::control::Reason;
-use crate::io::flow::{FlowError, Seen};
+use crate::io::flow::{FlowError, FlowProgress};
 use crate::proto::Stats;
 
 pub(super) fn send(
@@ -80,11 +80,11 @@ fn is_waited(wait: Duration, stop: &AtomicBool) -> bool {
 struct Before {
     held_bytes: Option<u64>,
     lasted: Duration,
-    seen: Seen,
+    seen: FlowProgress,
 }
 
 impl Before {
-    fn add(&mut self, seen: Seen, begun: Option<(u64, Duration)>) {
+    fn add(&mut self, seen: FlowProgress, begun: Option<(u64, Duration)>) {
         let Some((held_bytes, lasted)) = begun else { return };
         self.held_bytes.get_or_insert(held_bytes);
         self.lasted += lasted;
@@ -92,7 +92,7 @@ impl Before {
     }
 
     /// Counters of all sessions, the present one included.
-    fn with(&self, seen: Seen) -> Seen {
+    fn with(&self, seen: FlowProgress) -> FlowProgress {
         let (own, of) = (self.seen.stats, seen.stats);
         let stats = Stats {
             sent_packets: own.sent_packets + of.sent_packets,
@@ -106,7 +106,7 @@ impl Before {
             lost_unknown: own.lost_unknown + of.lost_unknown,
         };
         // Every field is named, so that a new one must be a sum or the last value.
-        Seen {
+        FlowProgress {
             stats,
             held_bytes: seen.held_bytes,
             durable_bytes: seen.durable_bytes,

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::files::{FileError, Kind, Manifest, Source};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
-use crate::io::flow::{FlowError, Outflow, Seen, Watch};
+use crate::io::flow::{FlowError, FlowProgress, Outflow, Watch};
 use crate::io::identity::random;
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::proto::controller::Config;
@@ -36,7 +36,7 @@ pub(super) struct Errand<'a> {
 /// Result of a session, and what it leaves.
 pub(super) struct Session {
     pub(super) source: Option<Source>,
-    pub(super) seen: Seen,
+    pub(super) seen: FlowProgress,
     /// Bytes that the receiver had when data began, and how long data was sent.
     pub(super) begun: Option<(u64, Duration)>,
     /// Durable bytes, as far as the receiver reported them.
@@ -57,7 +57,7 @@ pub(super) fn session(
     let Connected { channel, software, manifest_bytes_max } = match connect(config, to, stop) {
         Ok(connected) => connected,
         Err(error) => {
-            let (source, seen, ended) = (Some(source), Seen::default(), Err(error));
+            let (source, seen, ended) = (Some(source), FlowProgress::default(), Err(error));
             return Session { source, seen, begun: None, durable_bytes: 0, ended };
         }
     };
@@ -257,8 +257,8 @@ impl Outgoing<'_> {
             packet_bytes: payload_bytes + overhead_bytes,
             seed: seed()?,
         });
-        let has_ear = self.config.has_ear;
-        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, has_ear };
+        let classify_losses = self.config.classify_losses;
+        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: seed()?, classify_losses };
         let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
         let sender = Sender::new(sender, self.bytes, &held, controller)
             .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;
@@ -302,7 +302,7 @@ impl Outgoing<'_> {
             // If the flow failed, `stop` was set before `flow_over`.
             let is_over = flow_over.load(Ordering::Acquire) && !self.watch.stop.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
-                let seen = Seen { durable_bytes: self.durable_bytes, ..self.watch.seen() };
+                let seen = FlowProgress { durable_bytes: self.durable_bytes, ..self.watch.seen() };
                 shown = Instant::now();
                 let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
                 (self.on_event)(Event::Progress(seen));

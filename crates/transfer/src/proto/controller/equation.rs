@@ -7,7 +7,7 @@ use libm::exp2;
 
 use super::history::{LossHistory, Run};
 use super::limits::{START_BYTES, floor_bytes_s, packet_bytes, positive, round_trip_s};
-use super::{Controller, RATE_MAX_BYTES_S, Response, Seen};
+use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S, Response};
 
 /// Sender of RFC 5348 §4, without the optional parts of §4.5 and §5.5.
 ///
@@ -33,7 +33,7 @@ pub struct Equation {
 }
 
 impl Controller for Equation {
-    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         self.packet_bytes = packet_bytes(seen);
         self.settled = self.settled.max(seen.settled_packets);
@@ -128,7 +128,7 @@ impl Equation {
         self.history.rate(self.settled)
     }
 
-    fn take_losses(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
+    fn take_losses(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
         // RFC 5348 §6.3.1: the first interval is the one for which the equation gives the highest
         // rate received so far, which is half of the highest rate sent. If nothing arrived before
         // the first loss, half a packet a round trip is assumed.
@@ -192,7 +192,13 @@ struct Received {
 impl Received {
     /// Receive rate that this feedback shows. In slow start it is also measured over a quarter of a
     /// round trip: the mean over a whole one is so old that the rate could grow only by half.
-    fn measure(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64, is_start: bool) -> Option<f64> {
+    fn measure(
+        &mut self,
+        now: Duration,
+        seen: &FeedbackSample<'_>,
+        round_trip: f64,
+        is_start: bool,
+    ) -> Option<f64> {
         let told = seen.delivery.and_then(|delivery| positive(delivery.bytes_s));
         if !is_start {
             return told;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::limits::{Silence, packet_bytes};
-use super::{Config, Controller, Seen};
+use super::{Config, Controller, FeedbackSample};
 
 /// Sends at one rate whatever the network loses: for links without other users. If no feedback
 /// comes, the rate halves as RFC 5348 §4.4 requires.
@@ -26,7 +26,7 @@ impl Fixed {
 }
 
 impl Controller for Fixed {
-    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         self.packet_bytes = packet_bytes(seen);
         self.silence.end();
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::limits::positive;
 use super::model::Model;
 use super::paper::{Mode, Paper};
-use super::{Controller, Equation, Fixed, Governor, RATE_MAX_BYTES_S, Scalable};
+use super::{Controller, DrainLimiter, Equation, Fixed, RATE_MAX_BYTES_S, Scalable};
 
 /// Kinds of controllers; the default is [`Model`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ impl Kind {
     }
 
     /// Creates a controller of this kind. All but the paper's keep to the receiver's drain rate
-    /// ([`Governor`]).
+    /// ([`DrainLimiter`]).
     pub fn controller(self, config: Config) -> Box<dyn Controller> {
         let inner: Box<dyn Controller> = match self {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
@@ -76,7 +76,7 @@ impl Kind {
             Self::Scalable => Box::new(Scalable::default()),
             Self::Fixed => Box::new(Fixed::new(config)),
         };
-        Box::new(Governor::new(inner))
+        Box::new(DrainLimiter::new(inner))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use libm::exp2;
 
-use super::Seen;
+use super::FeedbackSample;
 use crate::proto::Rtt;
 use crate::proto::pacer::INTERVAL_MAX_S;
 
@@ -15,7 +15,7 @@ pub(super) fn floor_bytes_s(packet_bytes: f64) -> f64 {
 }
 
 /// Bytes of a packet, at least 1.
-pub(super) fn packet_bytes(seen: &Seen<'_>) -> f64 {
+pub(super) fn packet_bytes(seen: &FeedbackSample<'_>) -> f64 {
     f64::from(seen.packet_bytes.max(1))
 }
 

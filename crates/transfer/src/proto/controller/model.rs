@@ -31,7 +31,7 @@ use self::probe::Probe;
 use self::round::Round;
 use self::state::State;
 use super::limits::{Silence, floor_bytes_s};
-use super::{Controller, RATE_MAX_BYTES_S, Seen};
+use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 
 /// Paces at the bandwidth that the path delivered, with about one bandwidth–delay product in
 /// flight.
@@ -138,7 +138,7 @@ impl Model {
 }
 
 impl Controller for Model {
-    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let now_s = now.as_secs_f64();
         self.silence.end();
         self.packet_bytes = f64::from(seen.packet_bytes.max(1));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::estimate::Cumulative;
 use super::limits::{Silence, packet_bytes, round_trip_s};
-use super::{Config, Controller, Seen, response};
+use super::{Config, Controller, FeedbackSample, response};
 
 /// When the rate changes (Dickens §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Paper {
     }
 
     /// Returns the packets newly settled, and how many the network lost or marked.
-    fn count(&mut self, seen: &Seen<'_>) -> (u64, u64) {
+    fn count(&mut self, seen: &FeedbackSample<'_>) -> (u64, u64) {
         self.host_lost = self.host_lost.saturating_add(seen.host_lost_packets);
         let settled = seen.settled_packets.saturating_add(self.host_lost).max(self.settled);
         let packets = settled - self.settled;
@@ -76,7 +76,7 @@ impl Paper {
 }
 
 impl Controller for Paper {
-    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         // If packets became longer or shorter, the window keeps its bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
         self.window = self.window.map(|window| (window * before / self.packet_bytes).max(1.0));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::limits::{START_BYTES, Silence, packet_bytes, round_trip_s};
-use super::{Controller, RATE_MAX_BYTES_S, Seen};
+use super::{Controller, FeedbackSample, RATE_MAX_BYTES_S};
 
 /// Scalable TCP (Kelly 2003). Each acknowledged packet adds 0.01 packets to the window; a round
 /// trip with losses or marks takes an eighth of it. So the window settles at 0.08 / p, and recovers
@@ -51,7 +51,7 @@ impl Scalable {
 }
 
 impl Controller for Scalable {
-    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         self.silence.end();
         // If packets became longer or shorter, the window keeps its bytes.
         let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));

@@ -72,19 +72,31 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
     // 100 ms of 12.5 MB/s are 1250 packets of 1000 bytes.
     let rtt = path::rtt(Duration::from_millis(100));
     let now = Duration::from_millis(100);
-    paper.on_feedback(now, &Seen { rtt, settled_packets: 100, packet_bytes: 1000, ..Seen::default() });
+    paper.on_feedback(
+        now,
+        &FeedbackSample { rtt, settled_packets: 100, packet_bytes: 1000, ..FeedbackSample::default() },
+    );
     assert_eq!(paper.window_bytes(), 1_250_000);
     // Within the window nothing changes. At its end, one loss in 1350 packets gives a window of
     // 0.12 × 1350^0.835 = 49.3.
     let loss = path::loss(200, 1, now);
-    let seen = Seen { rtt, packet_bytes: 1000, losses: &[loss], settled_packets: 900, ..Seen::default() };
+    let seen = FeedbackSample {
+        rtt,
+        packet_bytes: 1000,
+        losses: &[loss],
+        settled_packets: 900,
+        ..FeedbackSample::default()
+    };
     paper.on_feedback(now, &seen);
     assert_eq!(paper.window_bytes(), 1_250_000);
-    paper.on_feedback(now, &Seen { losses: &[], settled_packets: 1350, ..seen });
+    paper.on_feedback(now, &FeedbackSample { losses: &[], settled_packets: 1350, ..seen });
     assert_eq!((paper.window_bytes() + 50) / 100, 493);
     assert!((paper.rate_bytes_s() - 10.0 * paper.window_bytes() as f64).abs() < 20.0);
     // Host losses count as sent and not as lost: 1 in 13 500, a window of 337.1.
-    paper.on_feedback(now, &Seen { losses: &[], settled_packets: 1400, host_lost_packets: 12_100, ..seen });
+    paper.on_feedback(
+        now,
+        &FeedbackSample { losses: &[], settled_packets: 1400, host_lost_packets: 12_100, ..seen },
+    );
     assert_eq!((paper.window_bytes() + 500) / 1000, 337);
 }
 
@@ -164,12 +176,12 @@ fn a_bottleneck_with_a_queue_is_filled() {
 /// Share of the host's 300 Mbit/s that is used, and share of the packets that is wasted, at an
 /// offered 1 Gbit/s after the first ten seconds.
 fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
-    let mut governor =
-        Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
+    let mut drain_limiter =
+        DrainLimiter::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
     let mut state = State::new(Path { losses, host: Some(host) });
-    state.run(&mut governor, 1000);
+    state.run(&mut drain_limiter, 1000);
     let (acked, sent, lost) = (state.acked, state.sent, state.host_lost);
-    state.run(&mut governor, round_trips);
+    state.run(&mut drain_limiter, round_trips);
     let packets_s = (state.acked - acked) as f64 / (f64::from(round_trips) * RTT_MS * 1e-3);
     let used = packets_s * path::PACKET_BYTES as f64 / DRAIN_BYTES_S;
     (used, (state.host_lost - lost) as f64 / (state.sent - sent) as f64)
@@ -221,30 +233,30 @@ fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_c
 
 #[test]
 fn a_host_that_is_free_again_is_used_again() {
-    let mut governor =
-        Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
+    let mut drain_limiter =
+        DrainLimiter::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
     let host =
         Host { drain_bytes_s: DRAIN_BYTES_S, buffer_bytes: 212_992.0, is_told: true, scheduled: (1, 1) };
     let mut state = State::new(Path { losses: Losses::None, host: Some(host) });
-    state.run(&mut governor, 300);
-    assert!(governor.cap_bytes_s().is_some_and(|cap| cap < 1.1 * DRAIN_BYTES_S));
+    state.run(&mut drain_limiter, 300);
+    assert!(drain_limiter.cap_bytes_s().is_some_and(|cap| cap < 1.1 * DRAIN_BYTES_S));
     state.path.host = None;
     // ln(125 / 37.5) / 0.0025 = 482 turns.
-    state.run(&mut governor, 520);
-    assert_eq!(governor.rate_bytes_s(), 125e6);
-    state.run(&mut governor, 600);
-    assert_eq!(governor.cap_bytes_s(), None);
+    state.run(&mut drain_limiter, 520);
+    assert_eq!(drain_limiter.rate_bytes_s(), 125e6);
+    state.run(&mut drain_limiter, 600);
+    assert_eq!(drain_limiter.cap_bytes_s(), None);
 }
 
 #[test]
 fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
-    let mut governor = Kind::HighSpeed.controller(Config::default());
+    let mut drain_limiter = Kind::HighSpeed.controller(Config::default());
     let host =
         Host { drain_bytes_s: DRAIN_BYTES_S, buffer_bytes: 212_992.0, is_told: true, scheduled: (1, 1) };
     let mut state = State::new(Path { losses: Losses::Each(100_000), host: Some(host) });
-    state.run(&mut *governor, 4000);
+    state.run(&mut *drain_limiter, 4000);
     let (acked, sent, lost) = (state.acked, state.sent, state.host_lost);
-    state.run(&mut *governor, 4000);
+    state.run(&mut *drain_limiter, 4000);
     // The equation gives 1795 packets in 10 ms, so the host is the limit.
     let used = (state.acked - acked) as f64 / 40.0 * path::PACKET_BYTES as f64 / DRAIN_BYTES_S;
     assert!((0.95..1.01).contains(&used), "{used}");
@@ -252,9 +264,9 @@ fn in_a_hybrid_window_the_networks_share_enters_and_the_cap_applies() {
     // At one loss in a thousand the network is the limit: the equation holds, whatever the host
     // lost before.
     state.path.losses = Losses::Each(1000);
-    state.run(&mut *governor, 4000);
+    state.run(&mut *drain_limiter, 4000);
     let before = state.sent;
-    state.run(&mut *governor, 4000);
+    state.run(&mut *drain_limiter, 4000);
     let held = (state.sent - before) as f64 / 4000.0;
     assert!((held / Response::HighSpeed.window(1e-3) - 1.0).abs() < 0.2, "{held}");
 }

@@ -4,37 +4,37 @@ use std::time::Duration;
 
 use barograph_loss::Cause;
 
-use crate::proto::controller::Loss;
-use crate::proto::{Ear, Heard, Missing, Moment};
+use crate::proto::controller::LossRun;
+use crate::proto::{AttributedLoss, LossAttributor, PathContext, UnattributedLoss};
 
-/// Counts losses by the cause that the [`Ear`] finds.
+/// Counts losses by the cause that the [`LossAttributor`] finds.
 #[derive(Debug)]
 pub(super) struct Causes {
     /// `None` if all losses count as network losses.
-    ear: Option<Box<Ear>>,
+    attributor: Option<Box<LossAttributor>>,
     /// Runs of lost packets with a cause that became known just now.
-    heard: Vec<Heard>,
+    attributed: Vec<AttributedLoss>,
     /// Losses not yet reported to the controller, and host losses since its last call.
-    losses: Vec<Loss>,
+    losses: Vec<LossRun>,
     host_untold: u64,
     /// Packets settled so far, without host losses.
     settled: u64,
     /// Host losses so far: those that did not arrive later, and all that were reported. It is below
-    /// 0 only within `listen`, where a claim may be taken back before it is counted.
+    /// 0 only within `poll`, where a claim may be taken back before it is counted.
     host: i64,
     host_told: i64,
     /// End of the last reported run of losses, in the count of
-    /// [`Seen::settled_packets`](crate::proto::controller::Seen).
+    /// [`FeedbackSample::settled_packets`](crate::proto::controller::FeedbackSample).
     losses_end: u64,
     pub(super) network: u64,
     pub(super) unknown: u64,
 }
 
 impl Causes {
-    pub(super) fn new(has_ear: bool) -> Self {
+    pub(super) fn new(classify_losses: bool) -> Self {
         Self {
-            ear: has_ear.then(Box::default),
-            heard: Vec::new(),
+            attributor: classify_losses.then(Box::default),
+            attributed: Vec::new(),
             losses: Vec::new(),
             host_untold: 0,
             settled: 0,
@@ -51,17 +51,19 @@ impl Causes {
         self.settled += 1;
     }
 
-    pub(super) fn lose(&mut self, moment: Moment, missing: Missing) {
-        match &mut self.ear {
-            Some(ear) => ear.lose(moment, missing, &mut self.heard),
-            None => self.heard.push(Heard { missing, cause: Cause::Network, is_taken_back: false }),
+    pub(super) fn lose(&mut self, context: PathContext, missing: UnattributedLoss) {
+        match &mut self.attributor {
+            Some(attributor) => attributor.lose(context, missing, &mut self.attributed),
+            None => {
+                self.attributed.push(AttributedLoss { missing, cause: Cause::Network, is_taken_back: false })
+            }
         }
     }
 
     /// Counts an acknowledged packet of `bytes` that was declared lost before.
     pub(super) fn find(&mut self, index: u64, bytes: u64) {
-        let told = match &mut self.ear {
-            Some(ear) => ear.find(index, bytes),
+        let told = match &mut self.attributor {
+            Some(attributor) => attributor.find(index, bytes),
             None => Some(Cause::Network),
         };
         // A network loss was counted already; any other packet is counted now.
@@ -77,24 +79,24 @@ impl Causes {
 
     /// Counts the losses with a cause that is known by now. Packets below `decided` arrived or were
     /// declared lost.
-    pub(super) fn listen(&mut self, moment: Moment, decided: u64) {
-        if let Some(ear) = &mut self.ear {
-            ear.listen(moment, decided, &mut self.heard);
+    pub(super) fn poll(&mut self, context: PathContext, decided: u64) {
+        if let Some(attributor) = &mut self.attributor {
+            attributor.poll(context, decided, &mut self.attributed);
         }
-        let mut heard = std::mem::take(&mut self.heard);
-        heard.sort_unstable_by_key(|heard| heard.missing.index);
-        heard.drain(..).for_each(|heard| self.count(&heard));
-        self.heard = heard;
+        let mut attributed = std::mem::take(&mut self.attributed);
+        attributed.sort_unstable_by_key(|attributed| attributed.missing.index);
+        attributed.drain(..).for_each(|attributed| self.count(&attributed));
+        self.attributed = attributed;
         self.host = self.host.max(0);
     }
 
-    fn count(&mut self, heard: &Heard) {
-        let (missing, packets) = (&heard.missing, u64::from(heard.missing.packets));
-        if heard.is_taken_back {
+    fn count(&mut self, attributed: &AttributedLoss) {
+        let (missing, packets) = (&attributed.missing, u64::from(attributed.missing.packets));
+        if attributed.is_taken_back {
             self.host_told -= i64::from(missing.packets);
             self.host -= i64::from(missing.packets);
         }
-        match heard.cause {
+        match attributed.cause {
             Cause::Host => {
                 self.host_told += i64::from(missing.packets);
                 self.host += i64::from(missing.packets);
@@ -110,7 +112,7 @@ impl Causes {
         let at = missing.index.saturating_sub(u64::try_from(self.host).unwrap_or(0));
         let at = at.min(self.settled.saturating_sub(packets)).max(self.losses_end);
         self.losses_end = at + packets;
-        self.losses.push(Loss {
+        self.losses.push(LossRun {
             at,
             packets: missing.packets,
             bytes: missing.bytes,
@@ -130,7 +132,7 @@ impl Causes {
     }
 
     /// What to report to the controller: losses, and the number of host losses.
-    pub(super) fn untold(&self) -> (&[Loss], u64) {
+    pub(super) fn untold(&self) -> (&[LossRun], u64) {
         (&self.losses, self.host_untold)
     }
 
@@ -141,10 +143,10 @@ impl Causes {
     }
 
     pub(super) fn due(&self) -> Option<Duration> {
-        self.ear.as_ref()?.due()
+        self.attributor.as_ref()?.due()
     }
 
-    pub(super) fn looks(&self) -> u64 {
-        self.ear.as_ref().map_or(0, |ear| ear.looks())
+    pub(super) fn judgements(&self) -> u64 {
+        self.attributor.as_ref().map_or(0, |attributor| attributor.judgements())
     }
 }

@@ -7,7 +7,7 @@ use super::book::{Book, Fate, PACKETS_MAX, Sent};
 use super::object::Object;
 use super::reorder::Reorder;
 use crate::proto::Rtt;
-use crate::proto::ear::Missing;
+use crate::proto::loss_attributor::UnattributedLoss;
 use crate::proto::wire::Evidence;
 
 /// Detects lost packets by later acknowledgements and by reported gaps.
@@ -103,10 +103,10 @@ impl Losses {
         rtt: &Rtt,
         book: &mut Book,
         object: &mut Object,
-        mut lost: impl FnMut(Missing),
+        mut lost: impl FnMut(UnattributedLoss),
     ) {
         let told_to = if is_new && self.is_whole { self.surveyed } else { 0 };
-        let mut run: Option<Missing> = None;
+        let mut run: Option<UnattributedLoss> = None;
         let mut range = 0..0;
         loop {
             let next = book.next_open(self.settled..self.acked_to);
@@ -141,7 +141,11 @@ impl Losses {
 
     /// Declares the oldest packet lost, to make room for a probe. Its bytes are sent again, unless
     /// a probe carries them.
-    pub(super) fn give_up_oldest(&mut self, book: &mut Book, object: &mut Object) -> Option<Missing> {
+    pub(super) fn give_up_oldest(
+        &mut self,
+        book: &mut Book,
+        object: &mut Object,
+    ) -> Option<UnattributedLoss> {
         let index = book.first();
         let is_under_way = book.get(index).is_some_and(|sent| sent.fate == Fate::InFlight);
         let lost = is_under_way.then(|| self.lose(index, book)).flatten();
@@ -169,8 +173,8 @@ impl Losses {
     }
 }
 
-fn missing(index: u64, sent: &Sent, evidence: Evidence, book: &Book) -> Missing {
-    Missing {
+fn missing(index: u64, sent: &Sent, evidence: Evidence, book: &Book) -> UnattributedLoss {
+    UnattributedLoss {
         index,
         packets: 1,
         bytes: book.bytes(sent),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::proto::Controller;
-use crate::proto::controller::Seen;
+use crate::proto::controller::FeedbackSample;
 use crate::proto::pacer::Pacer;
 
 /// The controller, with the pacer and the window that follow from it.
@@ -76,7 +76,7 @@ impl Pacing {
         self.controller.is_capped()
     }
 
-    pub(super) fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+    pub(super) fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         self.controller.on_feedback(now, seen);
         self.follow(now);
     }

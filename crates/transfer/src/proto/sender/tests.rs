@@ -15,7 +15,7 @@ const MS: Duration = Duration::from_millis(1);
 struct Free;
 
 impl Controller for Free {
-    fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
+    fn on_feedback(&mut self, _: Duration, _: &FeedbackSample<'_>) {}
 
     fn on_silence(&mut self, _: Duration) {}
 
@@ -30,7 +30,7 @@ impl Controller for Free {
 struct Measured(Arc<AtomicU32>, Arc<AtomicU32>);
 
 impl Controller for Measured {
-    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         self.0.store(seen.packet_bytes, Ordering::Relaxed);
         self.1.fetch_add(seen.round_trip.is_some().into(), Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl Controller for Measured {
 }
 
 fn sender(object_bytes: u64, seed: u64) -> Sender {
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, has_ear: true };
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, classify_losses: true };
     Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free)).unwrap()
 }
 
@@ -130,7 +130,7 @@ fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
 
 #[test]
 fn an_object_longer_than_places_can_say_is_refused() {
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
     let new = |bytes| Sender::new(config, bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
     assert_eq!(new((1 << 62) - 1), Ok(()));
     assert_eq!(new(1 << 62), Err(TooLong(1 << 62)));
@@ -139,7 +139,7 @@ fn an_object_longer_than_places_can_say_is_refused() {
 #[test]
 fn packets_are_as_long_as_the_path_takes_from_now_on() {
     let seen = Arc::new(AtomicU32::new(0));
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
     let controller = Box::new(Measured(seen.clone(), Arc::default()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     // A window of 10 500 bytes: ten packets of 1050.
@@ -165,7 +165,7 @@ fn packets_are_as_long_as_the_path_takes_from_now_on() {
 #[test]
 fn a_round_trip_is_told_once() {
     let measured = Arc::new(AtomicU32::new(0));
-    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, classify_losses: true };
     let controller = Box::new(Measured(Arc::default(), measured.clone()));
     let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
     let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use crate::proto::controller::Seen;
+use crate::proto::controller::FeedbackSample;
 use crate::proto::wire::{Echo, Evidence, Feedback, Run, Totals};
 use crate::proto::{Controller, Limit, Sender, SenderConfig};
 
@@ -20,7 +20,7 @@ pub fn fuzz_sender(data: &[u8]) {
         payload_bytes: u32::from(payload),
         overhead_bytes: 9,
         seed: rate.into(),
-        has_ear: rate & 1 == 0,
+        classify_losses: rate & 1 == 0,
     };
     let controller = Checked { rate: f64::from(rate).exp2() - 1.0, settled: 0, losses_end: 0 };
     let Ok(mut sender) = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)) else {
@@ -147,7 +147,7 @@ impl Far {
         let mut at = self.floor;
         for number in self.came.range(self.floor..) {
             if runs.is_empty() || at < *number {
-                // Missing packets belong to the run before them; the first run may have none
+                // UnattributedLoss packets belong to the run before them; the first run may have none
                 // received.
                 let missing = (number - at) as u32;
                 match runs.last_mut() {
@@ -205,7 +205,7 @@ struct Checked {
 }
 
 impl Controller for Checked {
-    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, _: Duration, seen: &FeedbackSample<'_>) {
         assert!(self.settled <= seen.settled_packets, "settled packets never fall");
         self.settled = seen.settled_packets;
         for loss in seen.losses {

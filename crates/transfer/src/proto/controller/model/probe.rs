@@ -2,7 +2,7 @@
 
 use super::state::State;
 use super::{BETA, Model, PACING_MARGIN};
-use crate::proto::controller::Seen;
+use crate::proto::controller::FeedbackSample;
 
 /// Timer of bandwidth probes, and results of the last one.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ impl Model {
     }
 
     /// Advances the phases of ProbeBW (BBR §5.3.3.9).
-    pub(super) fn advance_probe_bw(&mut self, now_s: f64, seen: &Seen<'_>) {
+    pub(super) fn advance_probe_bw(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         if self.probe.is_stopping && self.round.has_ended {
             // All packets that the probe sent are settled.
             self.probe.is_stopping = false;
@@ -165,7 +165,7 @@ impl Model {
 
     /// Responds to a probe that lost or marked too much (BBR §5.5.10.2). Returns true if that ended
     /// the phase Up.
-    fn answer_probe(&mut self, now_s: f64, seen: &Seen<'_>) -> bool {
+    fn answer_probe(&mut self, now_s: f64, seen: &FeedbackSample<'_>) -> bool {
         let Some(since) = self.probe.sent_since_s else { return false };
         let flight = seen.delivery.map_or(0.0, |delivery| delivery.in_flight_bytes as f64);
         let flight_packets = flight / self.packet_bytes;
@@ -199,7 +199,7 @@ impl Model {
 
     /// Advances the phase Up (BBR §5.3.3.7). Unlike in BBR, a probe ends by what it gained: see
     /// [`SHARE_MAX`].
-    fn advance_up(&mut self, now_s: f64, seen: &Seen<'_>) {
+    fn advance_up(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         // Bytes in flight before this feedback: the window limits these, not what is left.
         let lost: f64 = seen.losses.iter().map(|loss| loss.bytes as f64).sum();
         let before = seen.in_flight_bytes as f64 + seen.acked_bytes as f64 + lost;

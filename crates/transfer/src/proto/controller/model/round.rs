@@ -2,7 +2,7 @@
 
 use super::bandwidth::rate_of;
 use super::path::Path;
-use crate::proto::controller::Seen;
+use crate::proto::controller::FeedbackSample;
 
 /// The current round (BBR §5.5.1). It ends when a packet is acknowledged that was sent after it
 /// began.
@@ -39,7 +39,7 @@ struct Toll {
 }
 
 impl Round {
-    pub(super) fn note(&mut self, seen: &Seen<'_>) {
+    pub(super) fn note(&mut self, seen: &FeedbackSample<'_>) {
         self.toll.settled += seen.acked_packets as f64;
         self.toll.marked += seen.marked_packets.min(seen.acked_packets) as f64;
         for loss in seen.losses {

@@ -3,7 +3,7 @@
 
 use super::probe::UP_GAIN;
 use super::{BETA, Model, PACING_MARGIN, STARTUP_GAIN};
-use crate::proto::controller::Seen;
+use crate::proto::controller::FeedbackSample;
 
 /// State of the controller (BBR §5.1).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -59,7 +59,7 @@ impl State {
 
 impl Model {
     /// Updates the model with one feedback, then the state (BBR §5.2.3).
-    pub(super) fn advance(&mut self, now_s: f64, seen: &Seen<'_>) {
+    pub(super) fn advance(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         self.probe.rounds += u64::from(self.round.has_ended);
         if self.round.has_ended {
             // Losses of a probe are answered when it ends.
@@ -121,7 +121,7 @@ impl Model {
     }
 
     /// Enters, times and leaves ProbeRTT (BBR §5.3.4.3).
-    fn advance_probe_rtt(&mut self, now_s: f64, seen: &Seen<'_>) {
+    fn advance_probe_rtt(&mut self, now_s: f64, seen: &FeedbackSample<'_>) {
         let is_low = seen.in_flight_bytes as f64 <= self.window_bytes;
         match self.state {
             State::ProbeRtt { low: None } if is_low => {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::Model;
 use crate::proto::Rtt;
-use crate::proto::controller::{Controller, Delivery, Loss, Seen};
+use crate::proto::controller::{Controller, Delivery, FeedbackSample, LossRun};
 
 const PACKET: u32 = 1500;
 
@@ -19,7 +19,7 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
     for n in 0..4 * rounds {
         let now = Duration::from_millis(from_ms + 25 * n);
         let delivered = now.as_millis() as u64 * quarter / 25;
-        let seen = Seen {
+        let seen = FeedbackSample {
             rtt: rtt(Duration::from_millis(100)),
             round_trip: Some(Duration::from_millis(100)),
             round: n / 4,
@@ -35,7 +35,7 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
             }),
             settled_packets: delivered / u64::from(PACKET),
             packet_bytes: PACKET,
-            ..Seen::default()
+            ..FeedbackSample::default()
         };
         model.on_feedback(now, &seen);
     }
@@ -100,8 +100,8 @@ fn silence_halves_and_the_next_feedback_restores_the_rate() {
 }
 
 prop_compose! {
-    fn any_loss()(at: u64, packets: u32, bytes: u64, sent: u64, in_flight_bytes: u64) -> Loss {
-        Loss { at, packets, bytes, sent: Duration::from_nanos(sent), in_flight_bytes }
+    fn any_loss()(at: u64, packets: u32, bytes: u64, sent: u64, in_flight_bytes: u64) -> LossRun {
+        LossRun { at, packets, bytes, sent: Duration::from_nanos(sent), in_flight_bytes }
     }
 }
 
@@ -127,7 +127,7 @@ fn any_step() -> impl Strategy<Value = (u64, Option<Hostile>)> {
     (0_u64..10_000_000_000, prop::option::weighted(0.9, hostile))
 }
 
-type Hostile = ([u64; 6], Option<u64>, Option<Delivery>, Vec<Loss>, u32);
+type Hostile = ([u64; 6], Option<u64>, Option<Delivery>, Vec<LossRun>, u32);
 
 proptest! {
     #[test]
@@ -142,7 +142,7 @@ proptest! {
                 Some((numbers, latest, delivery, losses, packet)) => {
                     packet_bytes = *packet;
                     let latest = latest.map(Duration::from_nanos);
-                    model.on_feedback(now, &Seen {
+                    model.on_feedback(now, &FeedbackSample {
                         rtt: Rtt { latest, ..rtt(Duration::from_nanos(numbers[5])) },
                         round_trip: latest,
                         round: numbers[0],
@@ -154,7 +154,7 @@ proptest! {
                         losses,
                         settled_packets: numbers[0],
                         packet_bytes,
-                        ..Seen::default()
+                        ..FeedbackSample::default()
                     });
                 }
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::path::{PACKET_BYTES, loss, rtt};
 use crate::proto::Rtt;
-use crate::proto::controller::{Controller, Delivery, Seen};
+use crate::proto::controller::{Controller, Delivery, FeedbackSample};
 
 const STEP: Duration = Duration::from_millis(1);
 
@@ -75,7 +75,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
                 in_flight_bytes: 0,
                 is_limited: false,
             };
-            let seen = Seen {
+            let seen = FeedbackSample {
                 rtt: Rtt { smoothed: mean, ..rtt(latest) },
                 round_trip: Some(latest),
                 acked_packets: batch.passed,
@@ -84,7 +84,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
                 losses: losses.as_slice(),
                 settled_packets: settled,
                 packet_bytes: PACKET_BYTES,
-                ..Seen::default()
+                ..FeedbackSample::default()
             };
             controller.on_feedback(now, &seen);
         }

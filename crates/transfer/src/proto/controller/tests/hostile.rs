@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::proto::Rtt;
-use crate::proto::controller::{Config, Controller, Delivery, Kind, Loss, Seen};
+use crate::proto::controller::{Config, Controller, Delivery, FeedbackSample, Kind, LossRun};
 
 /// Input of one call to a controller.
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ struct Told {
     counts: [u64; 6],
     packet_bytes: u32,
     delivery: Option<Delivery>,
-    losses: Vec<Loss>,
+    losses: Vec<LossRun>,
 }
 
 fn number() -> impl Strategy<Value = u64> {
@@ -57,7 +57,7 @@ fn told() -> impl Strategy<Value = Told> {
             is_limited,
         });
     let packets = prop_oneof![Just(0), Just(1), Just(u32::MAX), any::<u32>()];
-    let loss = (number(), packets.clone(), time()).prop_map(|(at, packets, sent)| Loss {
+    let loss = (number(), packets.clone(), time()).prop_map(|(at, packets, sent)| LossRun {
         at,
         packets,
         bytes: at,
@@ -91,7 +91,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
     }
     let [acked_packets, acked_bytes, marked_packets, settled_packets, host_lost_packets, drain_bytes_s] =
         told.counts;
-    let seen = Seen {
+    let seen = FeedbackSample {
         rtt: told.rtt,
         round_trip: told.rtt.latest,
         acked_packets,
@@ -103,7 +103,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
         host_lost_packets,
         drain_bytes_s,
         packet_bytes: told.packet_bytes,
-        ..Seen::default()
+        ..FeedbackSample::default()
     };
     controller.on_feedback(now, &seen);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use barograph_sim::Chance;
 
 use crate::proto::Rtt;
-use crate::proto::controller::{Controller, Delivery, Loss, Seen};
+use crate::proto::controller::{Controller, Delivery, FeedbackSample, LossRun};
 
 pub(super) const PACKET_BYTES: u32 = 1472;
 pub(super) const RTT_MS: f64 = 10.0;
@@ -123,13 +123,13 @@ impl State {
     }
 
     /// Gives the controller feedback with only this loss.
-    pub(super) fn lose(&self, controller: &mut dyn Controller, loss: Loss) {
-        controller.on_feedback(self.now, &Seen { losses: &[loss], ..self.seen() });
+    pub(super) fn lose(&self, controller: &mut dyn Controller, loss: LossRun) {
+        controller.on_feedback(self.now, &FeedbackSample { losses: &[loss], ..self.seen() });
     }
 
     /// Gives the controller feedback with only a mark.
     pub(super) fn mark(&self, controller: &mut dyn Controller) {
-        controller.on_feedback(self.now, &Seen { marked_packets: 1, ..self.seen() });
+        controller.on_feedback(self.now, &FeedbackSample { marked_packets: 1, ..self.seen() });
     }
 
     fn send(&mut self, controller: &dyn Controller) {
@@ -177,7 +177,7 @@ impl State {
             in_flight_bytes: 0,
             is_limited: false,
         });
-        let seen = Seen {
+        let seen = FeedbackSample {
             acked_packets: acked,
             acked_bytes: acked * u64::from(PACKET_BYTES),
             delivery,
@@ -212,14 +212,14 @@ impl State {
         (read as u64, lost as u64)
     }
 
-    fn seen(&self) -> Seen<'static> {
+    fn seen(&self) -> FeedbackSample<'static> {
         let rtt = rtt(STEP * STEPS as u32);
-        Seen {
+        FeedbackSample {
             rtt,
             round_trip: rtt.latest,
             settled_packets: self.settled,
             packet_bytes: PACKET_BYTES,
-            ..Seen::default()
+            ..FeedbackSample::default()
         }
     }
 
@@ -238,6 +238,6 @@ pub(super) fn rtt(time: Duration) -> Rtt {
     Rtt { latest: Some(time), smoothed: time, variation: Duration::ZERO, min: time }
 }
 
-pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> Loss {
-    Loss { at, packets, bytes: u64::from(packets) * u64::from(PACKET_BYTES), sent, in_flight_bytes: 0 }
+pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> LossRun {
+    LossRun { at, packets, bytes: u64::from(packets) * u64::from(PACKET_BYTES), sent, in_flight_bytes: 0 }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libm::exp;
 
 use super::limits::{Silence, packet_bytes, positive, round_trip_s};
-use super::{Controller, Delivery, RATE_MAX_BYTES_S, Seen};
+use super::{Controller, Delivery, FeedbackSample, RATE_MAX_BYTES_S};
 use floor::{Floor, Period};
 
 /// Caps a controller's rate at the receiver's drain rate.
@@ -18,7 +18,7 @@ use floor::{Floor, Period};
 /// up: a host that does not read at all for a while loses the same share at any rate. In a hybrid
 /// window (Dickens §7.1) network losses reach the controller and the cap applies as well.
 #[derive(Debug)]
-pub struct Governor {
+pub struct DrainLimiter {
     inner: Box<dyn Controller>,
     cap: Option<Cap>,
     delivered: Delivered,
@@ -36,7 +36,7 @@ struct Delivered {
 }
 
 impl Delivered {
-    fn update(&mut self, now: Duration, seen: &Seen<'_>) {
+    fn update(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         let passed = now.saturating_sub(self.since).as_secs_f64();
         if QUOTA_S <= passed {
             self.last = if passed < 2.0 * QUOTA_S { self.present } else { 0.0 };
@@ -79,7 +79,7 @@ impl Tally {
         Self { since: now, until: now, offered_bytes: 0.0, acked_bytes: 0.0, lost_bytes: 0.0 }
     }
 
-    fn count(&mut self, now: Duration, seen: &Seen<'_>, packet_bytes: f64, rate: f64) {
+    fn count(&mut self, now: Duration, seen: &FeedbackSample<'_>, packet_bytes: f64, rate: f64) {
         let passed = now.saturating_sub(self.until).as_secs_f64();
         // Without a cap the rate may be infinite.
         self.offered_bytes += if rate.is_finite() { rate * passed } else { 0.0 };
@@ -100,7 +100,7 @@ impl Tally {
     }
 }
 
-impl Governor {
+impl DrainLimiter {
     pub fn new(inner: Box<dyn Controller>) -> Self {
         Self {
             inner,
@@ -116,7 +116,7 @@ impl Governor {
         self.cap.as_ref().map(|cap| cap.bytes_s)
     }
 
-    fn close(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
+    fn close(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64) {
         // If the receiver reports no drain rate, it drained what was delivered while it lost
         // packets.
         let told = positive(seen.drain_bytes_s as f64);
@@ -139,7 +139,7 @@ impl Governor {
 
     /// Counts what the current rate delivered, and starts and ends trials of other rates
     /// ([`Floor`]).
-    fn judge(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64, rate: f64) {
+    fn judge(&mut self, now: Duration, seen: &FeedbackSample<'_>, round_trip: f64, rate: f64) {
         let (packet_bytes, inner) = (self.packet_bytes, self.inner.rate_bytes_s());
         let Some(cap) = &mut self.cap else { return };
         cap.tally.count(now, seen, packet_bytes, rate);
@@ -166,8 +166,8 @@ impl Governor {
     }
 }
 
-impl Controller for Governor {
-    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+impl Controller for DrainLimiter {
+    fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>) {
         self.packet_bytes = packet_bytes(seen);
         self.silence.end();
         self.delivered.update(now, seen);
@@ -176,7 +176,7 @@ impl Controller for Governor {
         let (is_capped, rate) = (self.is_capped(), self.rate_bytes_s());
         let limited =
             |delivery: Delivery| Delivery { is_limited: delivery.is_limited || is_capped, ..delivery };
-        self.inner.on_feedback(now, &Seen { delivery: seen.delivery.map(limited), ..*seen });
+        self.inner.on_feedback(now, &FeedbackSample { delivery: seen.delivery.map(limited), ..*seen });
         let round_trip = round_trip_s(seen.rtt).unwrap_or(1.0);
         if 0 < seen.host_lost_packets {
             self.close(now, seen, round_trip);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use barograph_loss::{Cause, Classifier};
 
-use self::window::{Gap, Told, Window};
+use self::window::{Gap, ReportedCause, Window};
 use crate::proto::wire::Evidence;
 
 /// Classifies losses by cause.
@@ -15,14 +15,14 @@ use crate::proto::wire::Evidence;
 /// Packets are counted by index: the number of packets sent before. If the receiver has a drop
 /// counter, a loss is classified at once: as the network's if the counter did not rise over it, and
 /// as the host's if it rose and the receiver is believed. Other losses wait half to one round trip,
-/// until a pattern is visible, and are judged in the window of the last [`Ear::WINDOW_PACKETS`]
+/// until a pattern is visible, and are judged in the window of the last [`LossAttributor::WINDOW_PACKETS`]
 /// packets. Packets that arrive by then are not reported as lost.
 ///
 /// Judging a window takes 4 to 40 µs, depending on the number of runs. It happens once a round
 /// trip, or once a window if a round trip has more packets than that, and never without losses.
 /// Nothing is allocated once the window has had its largest number of runs.
 #[derive(Clone, Debug)]
-pub struct Ear {
+pub struct LossAttributor {
     classifier: Classifier,
     window: Window,
     /// Whether the receiver's claims are used at once; false after a check that contradicts them.
@@ -32,12 +32,12 @@ pub struct Ear {
     looked: Option<Duration>,
     /// Lowest index that waits for a cause.
     waits_from: Option<u64>,
-    looks: u64,
+    judgements: u64,
 }
 
 /// A run of packets that was declared lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Missing {
+pub struct UnattributedLoss {
     pub index: u64,
     pub packets: u32,
     /// Bytes of these packets, headers included.
@@ -52,8 +52,8 @@ pub struct Missing {
 
 /// The cause of a run of lost packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Heard {
-    pub missing: Missing,
+pub struct AttributedLoss {
+    pub missing: UnattributedLoss,
     pub cause: Cause,
     /// These packets were reported as host losses before, by a claim that is no longer believed.
     pub is_taken_back: bool,
@@ -61,14 +61,14 @@ pub struct Heard {
 
 /// Time and state of the path at which losses are judged.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct PathContext {
     pub now: Duration,
     pub rtt: Duration,
     /// Packets that the sender sends in one burst.
     pub burst: u32,
 }
 
-impl Default for Ear {
+impl Default for LossAttributor {
     fn default() -> Self {
         // Parsing the model takes longer than sending a small object.
         static SHIPPED: OnceLock<Classifier> = OnceLock::new();
@@ -76,7 +76,7 @@ impl Default for Ear {
     }
 }
 
-impl Ear {
+impl LossAttributor {
     /// Packets in a window: 20 000, the longest window that the classifier was fitted on and that a
     /// transfer fills soon (`docs/spec/classify.md`).
     pub const WINDOW_PACKETS: u64 = 20_000;
@@ -89,33 +89,38 @@ impl Ear {
             due: None,
             looked: None,
             waits_from: None,
-            looks: 0,
+            judgements: 0,
         }
     }
 
     /// Adds a run of packets that was declared lost. Packets before it are settled, and it is not
     /// below any earlier run.
     ///
-    /// Causes that are known now are appended to `heard`.
-    pub fn lose(&mut self, moment: Moment, missing: Missing, heard: &mut Vec<Heard>) {
+    /// Causes that are known now are appended to `attributed`.
+    pub fn lose(
+        &mut self,
+        context: PathContext,
+        missing: UnattributedLoss,
+        attributed: &mut Vec<AttributedLoss>,
+    ) {
         if self.waits_from.is_some_and(|index| index + Self::WINDOW_PACKETS < missing.index) {
             // Otherwise it would leave the window without a cause.
-            self.look(moment, missing.index, heard);
+            self.look(context, missing.index, attributed);
         }
-        self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), heard);
+        self.window.trim(missing.index.saturating_sub(Self::WINDOW_PACKETS), attributed);
         let (told, cause) = match missing.evidence.host_drops {
-            Some(false) => (Told::Network, Some(Cause::Network)),
-            Some(true) if self.trusts => (Told::Claimed, Some(Cause::Host)),
-            Some(true) | None => (Told::Nothing, None),
+            Some(false) => (ReportedCause::Network, Some(Cause::Network)),
+            Some(true) if self.trusts => (ReportedCause::Claimed, Some(Cause::Host)),
+            Some(true) | None => (ReportedCause::Nothing, None),
         };
         self.window.push(Gap { missing, told });
-        if told == Told::Nothing {
+        if told == ReportedCause::Nothing {
             self.waits_from = self.waits_from.or(Some(missing.index));
         }
-        heard.extend(cause.map(|cause| Heard { missing, cause, is_taken_back: false }));
-        if told != Told::Network {
-            let soonest = moment.now + moment.rtt / 2;
-            let at = self.looked.map_or(soonest, |looked| soonest.max(looked + moment.rtt));
+        attributed.extend(cause.map(|cause| AttributedLoss { missing, cause, is_taken_back: false }));
+        if told != ReportedCause::Network {
+            let soonest = context.now + context.rtt / 2;
+            let at = self.looked.map_or(soonest, |looked| soonest.max(looked + context.rtt));
             self.due = Some(self.due.map_or(at, |due| due.min(at)));
         }
     }
@@ -127,30 +132,31 @@ impl Ear {
     }
 
     /// Judges the window if it is due. Packets below `decided` arrived or were declared lost.
-    pub fn listen(&mut self, moment: Moment, decided: u64, heard: &mut Vec<Heard>) {
-        if self.due.is_some_and(|due| due <= moment.now) {
-            self.look(moment, decided, heard);
+    pub fn poll(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
+        if self.due.is_some_and(|due| due <= context.now) {
+            self.look(context, decided, attributed);
         }
     }
 
-    /// When [`Ear::listen`] must be called next.
+    /// When [`LossAttributor::poll`] must be called next.
     pub fn due(&self) -> Option<Duration> {
         self.due
     }
 
     /// Number of times that the window was judged.
-    pub fn looks(&self) -> u64 {
-        self.looks
+    pub fn judgements(&self) -> u64 {
+        self.judgements
     }
 
-    fn look(&mut self, moment: Moment, decided: u64, heard: &mut Vec<Heard>) {
-        (self.due, self.looked, self.waits_from) = (None, Some(moment.now), None);
-        self.window.trim(decided.saturating_sub(Self::WINDOW_PACKETS), heard);
+    fn look(&mut self, context: PathContext, decided: u64, attributed: &mut Vec<AttributedLoss>) {
+        (self.due, self.looked, self.waits_from) = (None, Some(context.now), None);
+        self.window.trim(decided.saturating_sub(Self::WINDOW_PACKETS), attributed);
         if self.window.is_settled() {
             return;
         }
-        self.looks += 1;
-        if let Some(is_disbelieved) = self.window.judge(&self.classifier, decided, moment.burst, heard) {
+        self.judgements += 1;
+        if let Some(is_disbelieved) = self.window.judge(&self.classifier, decided, context.burst, attributed)
+        {
             self.trusts = !is_disbelieved;
         }
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use barograph_loss::{Cause, Classifier, GapEvidence, Meter, Signature};
 
-use super::{Heard, Missing};
+use super::{AttributedLoss, UnattributedLoss};
 use crate::proto::wire::Evidence;
 
 /// Runs of lost packets in order; all other packets arrived.
@@ -21,13 +21,13 @@ pub(super) struct Window {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
-    pub(super) missing: Missing,
-    pub(super) told: Told,
+    pub(super) missing: UnattributedLoss,
+    pub(super) told: ReportedCause,
 }
 
 /// The cause that was reported for a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum ReportedCause {
     Nothing,
     /// The receiving host, by the receiver's claim alone.
     Claimed,
@@ -44,7 +44,7 @@ impl Gap {
 impl Window {
     /// Whether no loss waits for a cause or for a check of its claim.
     pub(super) fn is_settled(&self) -> bool {
-        self.gaps.iter().all(|gap| matches!(gap.told, Told::Host | Told::Network))
+        self.gaps.iter().all(|gap| matches!(gap.told, ReportedCause::Host | ReportedCause::Network))
     }
 
     pub(super) fn push(&mut self, gap: Gap) {
@@ -61,14 +61,18 @@ impl Window {
     }
 
     /// Removes runs that began before `start`. Runs without a cause are reported as unknown.
-    pub(super) fn trim(&mut self, start: u64, heard: &mut Vec<Heard>) {
+    pub(super) fn trim(&mut self, start: u64, attributed: &mut Vec<AttributedLoss>) {
         self.start = self.start.max(start);
         while let Some(gap) = self.gaps.front().filter(|gap| gap.missing.index < start) {
             // The window begins after a run that it would cut: the classifier was not fitted on
             // such pieces.
             self.start = self.start.max(gap.end());
-            if gap.told == Told::Nothing {
-                heard.push(Heard { missing: gap.missing, cause: Cause::Unknown, is_taken_back: false });
+            if gap.told == ReportedCause::Nothing {
+                attributed.push(AttributedLoss {
+                    missing: gap.missing,
+                    cause: Cause::Unknown,
+                    is_taken_back: false,
+                });
             }
             self.gaps.pop_front();
         }
@@ -88,7 +92,8 @@ impl Window {
         // All packets of a run are full, except the object's last one.
         let rest = gap.missing.bytes.saturating_sub(bytes);
         let bytes_before = rest * u64::from(before) / u64::from((before + after).max(1));
-        let behind = Missing { index: index + 1, packets: after, bytes: rest - bytes_before, ..gap.missing };
+        let behind =
+            UnattributedLoss { index: index + 1, packets: after, bytes: rest - bytes_before, ..gap.missing };
         (gap.missing.packets, gap.missing.bytes) = (before, bytes_before);
         match (before, after) {
             (0, 0) => drop(self.gaps.remove(at)),
@@ -97,9 +102,9 @@ impl Window {
             _ => self.gaps.insert(at + 1, Gap { missing: behind, told }),
         }
         match told {
-            Told::Nothing => None,
-            Told::Claimed | Told::Host => Some(Cause::Host),
-            Told::Network => Some(Cause::Network),
+            ReportedCause::Nothing => None,
+            ReportedCause::Claimed | ReportedCause::Host => Some(Cause::Host),
+            ReportedCause::Network => Some(Cause::Network),
         }
     }
 
@@ -110,7 +115,7 @@ impl Window {
         classifier: &Classifier,
         decided: u64,
         burst: u32,
-        heard: &mut Vec<Heard>,
+        attributed: &mut Vec<AttributedLoss>,
     ) -> Option<bool> {
         let claims = self.gaps.iter().filter(|gap| gap.missing.evidence.host_drops == Some(true)).count();
         self.draw(decided);
@@ -137,14 +142,16 @@ impl Window {
                 Cause::Host if is_short && !is_claimed => Cause::Unknown,
                 cause => cause,
             };
-            let is_taken_back = gap.told == Told::Claimed && is_disbelieved && cause != Cause::Host;
-            if gap.told == Told::Nothing || is_taken_back {
-                heard.push(Heard { missing: gap.missing, cause, is_taken_back });
+            let is_taken_back = gap.told == ReportedCause::Claimed && is_disbelieved && cause != Cause::Host;
+            if gap.told == ReportedCause::Nothing || is_taken_back {
+                attributed.push(AttributedLoss { missing: gap.missing, cause, is_taken_back });
             }
             gap.told = match gap.told {
-                Told::Claimed if !is_taken_back => Told::Host,
-                Told::Nothing | Told::Claimed if cause == Cause::Host => Told::Host,
-                Told::Nothing | Told::Claimed => Told::Network,
+                ReportedCause::Claimed if !is_taken_back => ReportedCause::Host,
+                ReportedCause::Nothing | ReportedCause::Claimed if cause == Cause::Host => {
+                    ReportedCause::Host
+                }
+                ReportedCause::Nothing | ReportedCause::Claimed => ReportedCause::Network,
                 told => told,
             };
         }
