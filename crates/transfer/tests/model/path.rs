@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_sim::{Fate, Jitter, LinkSpec, LossRun, Model as Link, Queue};
+use barograph_sim::{Fate, Jitter, LinkSpec, Loss, Model as Link, Queue};
 
 /// A path with equal delay in both directions and a bottleneck on the way to the receiver.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Path {
             rate_bps: Some(self.rate_bps),
             delay: self.rtt / 2,
             queue,
-            loss: if self.loss > 0.0 { LossRun::Independent(self.loss) } else { LossRun::None },
+            loss: if self.loss > 0.0 { Loss::Independent(self.loss) } else { Loss::None },
             jitter: self.jitter.clone(),
             seed: self.seed,
             ..LinkSpec::default()
