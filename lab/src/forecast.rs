@@ -6,7 +6,7 @@ mod score;
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
-use barograph_forecast::Loss;
+use barograph_forecast::Objective;
 use barograph_study::input::Sample;
 use serde::Serialize;
 
@@ -59,7 +59,8 @@ impl Trace {
         );
         let trace = |((name, samples), scores): (&(String, Vec<Sample>), &[Option<Score>])| {
             let cycle = |loss| score::score_cycle(samples, loss);
-            let cycles = cycle(Loss::Squared).zip(cycle(Loss::Absolute)).map(<[CycleScore; 2]>::from);
+            let cycles =
+                cycle(Objective::Squared).zip(cycle(Objective::Absolute)).map(<[CycleScore; 2]>::from);
             let scores = scores.iter().flatten().cloned().collect();
             Self { name: name.clone(), count: samples.len(), scores, cycles }
         };
@@ -67,7 +68,7 @@ impl Trace {
     }
 
     /// The best single method of NWS in hindsight: its name and error.
-    pub(crate) fn best_of_nws(&self, loss: Loss) -> (&'static str, f64) {
+    pub(crate) fn best_of_nws(&self, loss: Objective) -> (&'static str, f64) {
         let methods = self.scores[0].methods.iter().map(|method| (method.method, method.errors.of(loss)));
         methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))
     }

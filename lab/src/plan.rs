@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-use barograph_forecast::{Battery, Config, Loss};
+use barograph_forecast::{Battery, Config, Objective};
 use barograph_mesh::{Cost, PairForecast, PlanConfig, Planner, Policy};
 use barograph_sim::Chance;
 
@@ -149,7 +149,7 @@ fn replay(
     for turn in 0..turns {
         for (pair, battery) in batteries.iter().enumerate().filter(|_| from <= turn) {
             // Before its first test the forecast of a pair is 0.
-            let forecast = battery.forecast(Loss::Absolute).map_or(0.0, |forecast| forecast.value);
+            let forecast = battery.forecast(Objective::Absolute).map_or(0.0, |forecast| forecast.value);
             errors[pair] += (forecast - truth(pair, turn)).abs() / (turns - from) as f64;
         }
         let now = planner.next_at();
@@ -159,7 +159,7 @@ fn replay(
         batteries[pair].update(value)?;
         tests[pair] += 1;
         planner.tested(now, &next.peer, Cost::default(), value);
-        if let Some(forecast) = batteries[pair].forecast(Loss::Absolute) {
+        if let Some(forecast) = batteries[pair].forecast(Objective::Absolute) {
             let settles_in = std::time::Duration::ZERO;
             planner.set_forecast(&next.peer, PairForecast { goodput_bit_s: forecast.value, settles_in });
         }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use barograph_forecast::{Battery, Config, LEVELS, Loss, Method, Preset, Rule};
+use barograph_forecast::{Battery, Config, LEVELS, Method, Objective, Preset, Rule};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
@@ -297,10 +297,10 @@ fn rule_named(name: &str) -> PyResult<Rule> {
     }
 }
 
-fn loss_named(name: &str) -> PyResult<Loss> {
+fn loss_named(name: &str) -> PyResult<Objective> {
     match name {
-        "squared" => Ok(Loss::Squared),
-        "absolute" => Ok(Loss::Absolute),
+        "squared" => Ok(Objective::Squared),
+        "absolute" => Ok(Objective::Absolute),
         _ => Err(PyValueError::new_err(format!("loss must be 'squared' or 'absolute', not '{name}'"))),
     }
 }

@@ -12,7 +12,7 @@
 
 use std::cell::RefCell;
 
-use barograph_forecast::{Battery, Config, Forecast, LEVELS, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Forecast, LEVELS, Objective, Preset, Rule};
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
@@ -82,9 +82,10 @@ pub extern "C" fn battery_update(battery: u32, value: f64, time_s: f64) -> u32 {
 pub extern "C" fn battery_forecast(battery: u32, level: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
         let Some(battery) = state.place(battery).and_then(|place| place.as_ref()) else { return 0 };
-        let (Some(mean), Some(median)) =
-            (battery.forecast_at(Loss::Squared, time_s), battery.forecast_at(Loss::Absolute, time_s))
-        else {
+        let (Some(mean), Some(median)) = (
+            battery.forecast_at(Objective::Squared, time_s),
+            battery.forecast_at(Objective::Absolute, time_s),
+        ) else {
             return 0;
         };
         let interval = if LEVELS.contains(&level) { battery.interval_at(level, time_s) } else { None };
@@ -164,8 +165,8 @@ mod tests {
             assert!(battery.update(value).is_ok());
         }
         assert_eq!(battery_forecast(number, 0.9, f64::NAN), 1);
-        let mean = battery.forecast(Loss::Squared).expect("values were seen");
-        let median = battery.forecast(Loss::Absolute).expect("values were seen");
+        let mean = battery.forecast(Objective::Squared).expect("values were seen");
+        let median = battery.forecast(Objective::Absolute).expect("values were seen");
         let interval = battery.interval(0.9).expect("forecasts were scored");
         assert_eq!(read(0), 11.0);
         assert_eq!((1..6).map(read).collect::<Vec<_>>(), five(&mean));

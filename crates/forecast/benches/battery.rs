@@ -13,7 +13,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
 
 /// Combinations with a promised cost, and `nws flat`, the rule of the papers.
 const CASES: [(&str, Preset, Rule); 5] = [
@@ -70,7 +70,7 @@ fn battery(case: usize) -> Battery {
 fn feed(battery: &mut Battery, values: &[f64]) {
     for value in values {
         battery.update(*value).expect("the series is finite");
-        std::hint::black_box((battery.forecast(Loss::Squared), battery.forecast(Loss::Absolute)));
+        std::hint::black_box((battery.forecast(Objective::Squared), battery.forecast(Objective::Absolute)));
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Rule {
 
 /// The error that a forecast is to minimise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum Objective {
     /// Squared error: the forecast aims at the mean.
     Squared,
     /// Absolute error: the forecast aims at the median.
@@ -168,14 +168,14 @@ impl core::error::Error for NotFinite {}
 /// Forecasts the next value of one series, with its error and an interval.
 ///
 /// ```
-/// use barograph_forecast::{Battery, Config, Loss};
+/// use barograph_forecast::{Battery, Config, Objective};
 ///
 /// let mut battery = Battery::new(&Config::default());
-/// assert_eq!(battery.forecast(Loss::Squared), None);
+/// assert_eq!(battery.forecast(Objective::Squared), None);
 /// for value in [10.0, 12.0, 11.0, 10.5] {
 ///     battery.update(value)?;
 /// }
-/// let next = battery.forecast(Loss::Squared).expect("it has seen values");
+/// let next = battery.forecast(Objective::Squared).expect("it has seen values");
 /// assert_eq!(next.count, 4);
 /// # Ok::<(), barograph_forecast::NotFinite>(())
 /// ```
@@ -255,13 +255,13 @@ impl Battery {
 
     /// Returns the forecast of the next value under `loss`, or `None` before the first value.
     #[must_use]
-    pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
+    pub fn forecast(&self, loss: Objective) -> Option<Forecast> {
         self.inner.forecast(loss as usize, None)
     }
 
     /// Like [`Self::forecast`], for a value at `time_s`; they differ only after a gap.
     #[must_use]
-    pub fn forecast_at(&self, loss: Loss, time_s: f64) -> Option<Forecast> {
+    pub fn forecast_at(&self, loss: Objective, time_s: f64) -> Option<Forecast> {
         self.inner.forecast(loss as usize, Some(time_s))
     }
 
@@ -293,7 +293,7 @@ impl Battery {
     ///
     /// With [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has weight 1.
     #[must_use]
-    pub fn weights(&self, loss: Loss) -> Vec<(Method, f64)> {
+    pub fn weights(&self, loss: Objective) -> Vec<(Method, f64)> {
         self.inner.weights(loss as usize)
     }
 

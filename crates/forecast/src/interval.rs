@@ -305,7 +305,7 @@ const FIRMEST: u32 = 9;
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Battery, Config, Loss};
+    use crate::{Battery, Config, Objective};
 
     #[test]
     fn a_calibration_taught_what_was_issued_gives_the_batterys_intervals() {
@@ -313,7 +313,7 @@ mod tests {
         let mut battery = Battery::new(&config);
         let mut calibration = Calibration::new(&config.levels);
         for i in 0..600_u32 {
-            let issued = battery.forecast(Loss::Absolute).map(|forecast| forecast.value);
+            let issued = battery.forecast(Objective::Absolute).map(|forecast| forecast.value);
             for level in [0.25, 0.5, 0.9, 0.97] {
                 let again = issued.and_then(|center| calibration.interval(center, level, None));
                 assert_eq!(again, battery.interval(level), "value {i} at {level}");

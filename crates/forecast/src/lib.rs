@@ -11,13 +11,13 @@
 //! - [`Interval`]: the range that holds the next value with a given probability.
 //!
 //! ```
-//! use barograph_forecast::{Battery, Config, Loss};
+//! use barograph_forecast::{Battery, Config, Objective};
 //!
 //! let mut battery = Battery::new(&Config::default());
 //! for rtt_ms in [20.1, 20.4, 19.8, 20.0, 35.2, 20.3, 20.1, 19.9, 20.2, 20.5, 20.0] {
 //!     battery.update(rtt_ms)?;
 //! }
-//! let next = battery.forecast(Loss::Absolute).expect("there are values");
+//! let next = battery.forecast(Objective::Absolute).expect("there are values");
 //! let interval = battery.interval(0.9).expect("ten forecasts were scored");
 //! assert_eq!(next.count, 11);
 //! assert!(interval.lower <= next.value && next.value <= interval.upper);
@@ -44,7 +44,7 @@ mod pipeline;
 mod rules;
 mod series;
 
-pub use battery::{Battery, Config, Forecast, Interval, Loss, Method, NotFinite, Preset, Rule};
+pub use battery::{Battery, Config, Forecast, Interval, Method, NotFinite, Objective, Preset, Rule};
 pub use interval::{Calibration, LEVELS, SCORED_MIN};
 pub use lifetime::{Lifetime, LifetimeError};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, Series};

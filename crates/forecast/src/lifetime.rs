@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::{Battery, Config, Forecast, Interval, Loss, NotFinite};
+use crate::{Battery, Config, Forecast, Interval, NotFinite, Objective};
 
 /// Forecasts the mean of the current epoch from the means of past epochs of the same length (the
 /// "lifetime" variant of NWS 2.x).
@@ -12,14 +12,14 @@ use crate::{Battery, Config, Forecast, Interval, Loss, NotFinite};
 /// ends when a value of a later epoch arrives. Epochs without a value are skipped.
 ///
 /// ```
-/// use barograph_forecast::{Config, Lifetime, Loss};
+/// use barograph_forecast::{Config, Lifetime, Objective};
 ///
 /// let mut lifetime = Lifetime::new(&Config::default(), 10.0)?;
 /// for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
 ///     lifetime.update(time_s, value)?;
 /// }
 /// // Two epochs have ended, with the means 2 and 6.
-/// let next = lifetime.forecast(Loss::Squared).expect("an epoch has ended");
+/// let next = lifetime.forecast(Objective::Squared).expect("an epoch has ended");
 /// assert_eq!(next.count, 2);
 /// # Ok::<(), barograph_forecast::LifetimeError>(())
 /// ```
@@ -94,7 +94,7 @@ impl Lifetime {
 
     /// Returns the forecast of the current epoch's mean, or `None` until one epoch has ended.
     #[must_use]
-    pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
+    pub fn forecast(&self, loss: Objective) -> Option<Forecast> {
         match self.begun {
             Some(epoch) => self.battery.forecast_at(loss, epoch.number),
             None => self.battery.forecast(loss),

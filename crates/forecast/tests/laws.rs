@@ -1,6 +1,6 @@
 //! Laws that hold for every preset and rule.
 
-use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, Loss, Preset, Rule, SCORED_MIN};
+use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, Objective, Preset, Rule, SCORED_MIN};
 use proptest::prelude::*;
 
 fn configs() -> impl Iterator<Item = Config> {
@@ -29,7 +29,7 @@ proptest! {
             let mut battery = Battery::new(&config);
             let mut sums = [(0.0, 0.0); 2];
             for (seen, value) in values.iter().enumerate() {
-                for (loss, sum) in [Loss::Squared, Loss::Absolute].into_iter().zip(&mut sums) {
+                for (loss, sum) in [Objective::Squared, Objective::Absolute].into_iter().zip(&mut sums) {
                     let Some(forecast) = battery.forecast(loss) else {
                         prop_assert_eq!(seen, 0);
                         continue;
@@ -70,7 +70,7 @@ proptest! {
                 with.update(*value).expect("within range");
                 without.update(*value).expect("within range");
             }
-            for loss in [Loss::Squared, Loss::Absolute] {
+            for loss in [Objective::Squared, Objective::Absolute] {
                 prop_assert_eq!(with.forecast(loss), without.forecast(loss));
             }
             prop_assert_eq!(with.interval(0.95), without.interval(0.95));
@@ -83,7 +83,7 @@ proptest! {
         for config in configs() {
             let mut battery = Battery::new(&config);
             (0..length).for_each(|_| battery.update(value).expect("within range"));
-            for loss in [Loss::Squared, Loss::Absolute] {
+            for loss in [Objective::Squared, Objective::Absolute] {
                 let forecast = battery.forecast(loss).expect("values were seen");
                 prop_assert!((forecast.value - value).abs() <= 1e-9 * value.abs(), "{config:?} {forecast:?}");
             }
@@ -110,11 +110,11 @@ proptest! {
 fn no_value_no_forecast_and_one_value_no_error() {
     for config in configs() {
         let mut battery = Battery::new(&config);
-        assert_eq!(battery.forecast(Loss::Squared), None);
+        assert_eq!(battery.forecast(Objective::Squared), None);
         assert_eq!(battery.interval(0.9), None);
-        assert!(battery.weights(Loss::Absolute).is_empty());
+        assert!(battery.weights(Objective::Absolute).is_empty());
         battery.update(7.5).expect("finite");
-        let forecast = battery.forecast(Loss::Absolute).expect("one value was seen");
+        let forecast = battery.forecast(Objective::Absolute).expect("one value was seen");
         assert_eq!((forecast.value, forecast.mae, forecast.count), (7.5, 0.0, 1));
         assert_eq!(battery.interval(0.9), None);
         assert_eq!(forecast.calibrating(), Some(0));
@@ -128,7 +128,7 @@ fn an_interval_is_given_from_ten_scored_forecasts_on() {
         let mut noise = noise();
         for count in 1..=20 {
             battery.update(noise()).expect("finite");
-            let forecast = battery.forecast(Loss::Absolute).expect("values were seen");
+            let forecast = battery.forecast(Objective::Absolute).expect("values were seen");
             let scored = count - 1;
             assert_eq!(forecast.calibrating(), (scored < SCORED_MIN).then_some(scored), "{config:?}");
             assert_eq!(battery.interval(0.9).is_some(), SCORED_MIN <= scored, "{config:?} after {count}");
@@ -144,7 +144,7 @@ fn a_blend_is_said_to_be_one_with_its_largest_member() {
         for _ in 0..50 {
             battery.update(20.0 + noise()).expect("finite");
         }
-        for loss in [Loss::Squared, Loss::Absolute] {
+        for loss in [Objective::Squared, Objective::Absolute] {
             let forecast = battery.forecast(loss).expect("values were seen");
             let text = forecast.made_by().to_string();
             if config.rule != Rule::Blend {
@@ -177,7 +177,7 @@ fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
                 step = persistence * step + noise();
                 level = memory * level + step;
                 let value = 100.0 + level;
-                if let (Some(forecast), Some(last)) = (battery.forecast(Loss::Absolute), last) {
+                if let (Some(forecast), Some(last)) = (battery.forecast(Objective::Absolute), last) {
                     errors = (errors.0 + (forecast.value - value).abs(), errors.1 + f64::abs(last - value));
                 }
                 battery.update(value).expect("finite");
@@ -198,11 +198,11 @@ fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
         for i in 0..3000 {
             battery.update(if i == 1000 { 20.0 * size } else { 20.0 + noise() }).expect("finite");
         }
-        for loss in [Loss::Squared, Loss::Absolute] {
+        for loss in [Objective::Squared, Objective::Absolute] {
             let forecast = battery.forecast(loss).expect("values were seen");
             assert!((forecast.value - 20.0).abs() < near, "after ×{size}: {loss:?} {forecast:?}");
         }
-        let forecast = battery.forecast(Loss::Absolute).expect("values were seen");
+        let forecast = battery.forecast(Objective::Absolute).expect("values were seen");
         assert!(forecast.recent_mae < 0.1 * forecast.mae, "after ×{size}: {forecast:?}");
     }
 }
@@ -249,7 +249,7 @@ fn plateaus_end_without_harm() {
                     inside.push(interval.lower <= value && value <= interval.upper);
                 }
                 battery.update(value).expect("finite");
-                for loss in [Loss::Squared, Loss::Absolute] {
+                for loss in [Objective::Squared, Objective::Absolute] {
                     let forecast = battery.forecast(loss).expect("values were seen");
                     assert!((forecast.value - 20.0).abs() < 2.0, "{length} {config:?} at {i}: {forecast:?}");
                 }
@@ -279,7 +279,7 @@ fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
             if second % 300 == 0 { inside.push(is_inside) } else { usual.push(is_inside) }
         }
         if second != 0 && second % 300 == 0 {
-            let forecast = battery.forecast_at(Loss::Absolute, time_s).expect("values were seen").value;
+            let forecast = battery.forecast_at(Objective::Absolute, time_s).expect("values were seen").value;
             errors += (forecast - value).abs();
             last_errors += f64::abs(last - value);
         }
@@ -307,14 +307,14 @@ fn times_without_gaps_change_nothing() {
         }
         batteries[3].update(value).expect("finite");
         for battery in &batteries[..3] {
-            assert_eq!(battery.forecast(Loss::Squared), batteries[3].forecast(Loss::Squared));
+            assert_eq!(battery.forecast(Objective::Squared), batteries[3].forecast(Objective::Squared));
             assert_eq!(battery.interval(0.9), batteries[3].interval(0.9));
         }
     }
     for config in configs().filter(|config| config.preset != Preset::Full || config.rule != Rule::Blend) {
         let mut battery = Battery::new(&config);
         (0..50).for_each(|i| battery.update_at(noise(), f64::from(i)).expect("finite"));
-        assert_eq!(battery.forecast_at(Loss::Squared, 1e6), battery.forecast(Loss::Squared));
+        assert_eq!(battery.forecast_at(Objective::Squared, 1e6), battery.forecast(Objective::Squared));
         assert_eq!(battery.interval_at(0.9, 1e6), battery.interval(0.9));
     }
 }
@@ -330,7 +330,7 @@ fn extreme_values_after_gaps_stay_finite() {
                 assert!(interval.lower.is_finite() && interval.lower <= interval.upper, "{interval:?}");
                 assert!(interval.upper.is_finite());
             }
-            assert!(battery.forecast_at(Loss::Squared, at).is_none_or(|next| next.value.is_finite()));
+            assert!(battery.forecast_at(Objective::Squared, at).is_none_or(|next| next.value.is_finite()));
         }
         battery.update_at(value, time_s).expect("within range");
     }
@@ -398,14 +398,14 @@ fn a_lifetime_forecasts_means_of_epochs() {
     for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
         lifetime.update(time_s, value).expect("in order");
     }
-    let forecast = lifetime.forecast(Loss::Squared).expect("two epochs are over");
+    let forecast = lifetime.forecast(Objective::Squared).expect("two epochs are over");
     assert_eq!((forecast.count, forecast.mse), (2, 16.0));
     let before = lifetime.clone();
     assert!(matches!(lifetime.update(29.0, 1.0), Err(LifetimeError::Time(_))));
     assert!(matches!(lifetime.update(f64::INFINITY, 1.0), Err(LifetimeError::Time(_))));
     assert!(matches!(lifetime.update(1e300, 1.0), Err(LifetimeError::Time(_))));
     assert!(matches!(lifetime.update(31.0, f64::NAN), Err(LifetimeError::Value(_))));
-    assert_eq!(lifetime.forecast(Loss::Absolute), before.forecast(Loss::Absolute));
+    assert_eq!(lifetime.forecast(Objective::Absolute), before.forecast(Objective::Absolute));
 }
 
 /// Results are equal to the bit on every target, and in every version unless CHANGELOG.md says
@@ -419,8 +419,8 @@ fn forecasts_are_equal_to_the_bit() {
         let mut battery = Battery::new(&config);
         for value in &values {
             battery.update(*value).expect("finite");
-            let forecasts =
-                [Loss::Squared, Loss::Absolute].map(|loss| battery.forecast(loss).expect("seen").value);
+            let forecasts = [Objective::Squared, Objective::Absolute]
+                .map(|loss| battery.forecast(loss).expect("seen").value);
             let upper = battery.interval(0.9).map_or(0.0, |interval| interval.upper);
             for byte in forecasts.into_iter().chain([upper]).flat_map(f64::to_le_bytes) {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

@@ -1,6 +1,6 @@
 //! `Preset::Nws` and `Preset::Classic` against an independent model of NWS, step by step.
 
-use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
 
 #[test]
 fn every_step_agrees_with_the_model() {
@@ -21,7 +21,7 @@ fn every_step_agrees_with_the_model() {
         let mut rows = 0;
         for (row, value) in expected.lines().skip(1).zip(&series[1..]) {
             let columns: Vec<&str> = row.split(',').collect();
-            for (loss, at) in [(Loss::Squared, 3), (Loss::Absolute, 6)] {
+            for (loss, at) in [(Objective::Squared, 3), (Objective::Absolute, 6)] {
                 let forecast = battery.forecast(loss).expect("values were seen");
                 let error = if at == 3 { forecast.mse } else { forecast.mae };
                 for (ours, theirs) in [(forecast.value, columns[at]), (error, columns[at + 1])] {

@@ -1,6 +1,6 @@
 //! The paper's timeouts: the forecast of NWS plus a multiple of its error.
 
-use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
 use core::time::Duration;
 
 use crate::time::bounded;
@@ -44,7 +44,7 @@ impl Nws {
 
 impl Timeout for Nws {
     fn decide(&self, _attempt: &Attempt) -> Decision {
-        let forecast = self.battery.forecast(Loss::Squared).filter(|forecast| WARM <= forecast.count);
+        let forecast = self.battery.forecast(Objective::Squared).filter(|forecast| WARM <= forecast.count);
         let Some(forecast) = forecast else {
             return Decision::bare(self.start.max(self.floor), Reason::Start);
         };

@@ -1,6 +1,6 @@
 //! The scores as Markdown tables.
 
-use barograph_forecast::Loss;
+use barograph_forecast::Objective;
 
 use super::Trace;
 use super::score::{BATTERIES, BLOCK, FIRST_STEP, IntervalScore, LEVEL, Score, preset_name};
@@ -13,13 +13,17 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
          means are geometric. Under 1 is better than the last value.\n",
         traces.len()
     );
-    for (loss, title) in [(Loss::Squared, "Mean squared error"), (Loss::Absolute, "Mean absolute error")] {
+    for (loss, title) in
+        [(Objective::Squared, "Mean squared error"), (Objective::Absolute, "Mean absolute error")]
+    {
         text += &format!("\n## {title}\n\n{}", rules(traces, loss));
     }
     text += &format!("\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
     text += &format!("\n## The start, and values after gaps, of `full`, `blend`\n\n{}", gaps(traces));
     text += &format!("\n## Methods with a daily and a weekly cycle\n\n{}", cycles(traces));
-    for (loss, title) in [(Loss::Squared, "mean squared error"), (Loss::Absolute, "mean absolute error")] {
+    for (loss, title) in
+        [(Objective::Squared, "mean squared error"), (Objective::Absolute, "mean absolute error")]
+    {
         for (battery, (preset, _)) in BATTERIES.iter().enumerate() {
             // The first battery of each preset stands for all in the tables of single methods.
             if BATTERIES.iter().position(|(other, _)| other == preset) == Some(battery) {
@@ -66,7 +70,7 @@ fn cycles(traces: &[Trace]) -> String {
     if table.is_empty() { "No trace is a week long.\n".to_owned() } else { table.to_string() }
 }
 
-fn rules(traces: &[Trace], loss: Loss) -> Table {
+fn rules(traces: &[Trace], loss: Objective) -> Table {
     let batteries = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
     let mut table = Table::new(["trace", "values"]).and(batteries).and([
         "best of nws in hindsight",
@@ -113,7 +117,7 @@ fn intervals(traces: &[Trace]) -> String {
 }
 
 /// Error of each method of a preset on each trace; the best on average comes first.
-fn methods(traces: &[Trace], battery: usize, loss: Loss) -> Table {
+fn methods(traces: &[Trace], battery: usize, loss: Objective) -> Table {
     let error = |trace: &Trace, method: usize| trace.scores[battery].methods[method].errors.of(loss);
     let methods = &traces[0].scores[battery].methods;
     let mut rows: Vec<(f64, usize)> = (0..methods.len())

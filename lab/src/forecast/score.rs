@@ -1,6 +1,6 @@
 //! Scores one battery on one trace.
 
-use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Objective, Preset, Rule};
 use barograph_study::input::Sample;
 use serde::Serialize;
 
@@ -36,10 +36,10 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    pub(crate) fn of(self, loss: Loss) -> f64 {
+    pub(crate) fn of(self, loss: Objective) -> f64 {
         match loss {
-            Loss::Squared => self.mse,
-            Loss::Absolute => self.mae,
+            Objective::Squared => self.mse,
+            Objective::Absolute => self.mae,
         }
     }
 }
@@ -94,8 +94,8 @@ fn score_gaps(config: &Config, samples: &[Sample]) -> Option<GapScore> {
         let [timed, untimed] = &batteries;
         if timed.is_after_gap(time_s) {
             let issued = [
-                (timed.forecast_at(Loss::Absolute, time_s)?, timed.interval_at(LEVEL, time_s)?),
-                (untimed.forecast(Loss::Absolute)?, untimed.interval(LEVEL)?),
+                (timed.forecast_at(Objective::Absolute, time_s)?, timed.interval_at(LEVEL, time_s)?),
+                (untimed.forecast(Objective::Absolute)?, untimed.interval(LEVEL)?),
             ];
             for (place, (forecast, interval)) in issued.into_iter().enumerate() {
                 inside[place] += f64::from(u8::from((interval.lower..=interval.upper).contains(&value)));
@@ -132,12 +132,12 @@ pub(crate) fn score(preset: Preset, rule: Rule, samples: &[Sample]) -> Option<Sc
     let mut before = 0.0;
     for (step, Sample { time_s, value }) in samples.iter().copied().enumerate() {
         if (1..=10).contains(&step) {
-            start += (battery.forecast_at(Loss::Absolute, time_s)?.value - value).abs();
+            start += (battery.forecast_at(Objective::Absolute, time_s)?.value - value).abs();
             start_last += f64::abs(before - value);
         }
         if FIRST_STEP <= step {
-            let mean = battery.forecast_at(Loss::Squared, time_s)?;
-            let median = battery.forecast_at(Loss::Absolute, time_s)?;
+            let mean = battery.forecast_at(Objective::Squared, time_s)?;
+            let median = battery.forecast_at(Objective::Absolute, time_s)?;
             let interval = battery.interval_at(LEVEL, time_s)?;
             last_value.add(before - value, before - value);
             issued.add(mean.value - value, median.value - value);
@@ -228,12 +228,12 @@ pub(crate) struct CycleScore {
 }
 
 /// Scores the cyclic methods on a trace; `None` if it is shorter than a week.
-pub(crate) fn score_cycle(samples: &[Sample], loss: Loss) -> Option<CycleScore> {
+pub(crate) fn score_cycle(samples: &[Sample], loss: Objective) -> Option<CycleScore> {
     let (first, last) = (samples.first()?, samples.last()?);
     if last.time_s - first.time_s < WEEK_S {
         return None;
     }
-    let cost = |error: f64| if loss == Loss::Squared { error * error } else { error.abs() };
+    let cost = |error: f64| if loss == Objective::Squared { error * error } else { error.abs() };
     let mut battery = Battery::new(&Config::default());
     let cycles = || [Cycle::new(DAY_S, DAY_SLOTS), Cycle::new(WEEK_S, WEEK_SLOTS)];
     let (mut levels, mut residuals) = (cycles(), cycles());
@@ -366,13 +366,13 @@ mod tests {
                 Sample { time_s, value: peak + f64::from(i.wrapping_mul(2_654_435_761) >> 16) / 65_536.0 }
             })
             .collect();
-        let score = score_cycle(&samples, Loss::Squared).unwrap();
+        let score = score_cycle(&samples, Objective::Squared).unwrap();
         assert!(score.with < 0.9 * score.full, "{score:?}");
     }
 
     #[test]
     fn less_than_a_week_is_not_scored() {
         let samples = [0.0, WEEK_S - 1.0].map(|time_s| Sample { time_s, value: 1.0 });
-        assert!(score_cycle(&samples, Loss::Absolute).is_none());
+        assert!(score_cycle(&samples, Objective::Absolute).is_none());
     }
 }

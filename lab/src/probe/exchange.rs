@@ -1,7 +1,7 @@
 //! Round-trip experiments, and goodput in turns with iperf3.
 
 use anyhow::{Context, ensure};
-use barograph_forecast::{Battery, Config, Loss};
+use barograph_forecast::{Battery, Config, Objective};
 use barograph_probe::{Direction, Experiment, Plan, Target};
 use barograph_sim::{Network, say_skipped};
 
@@ -345,7 +345,7 @@ fn pair(network: &Network, direction: Direction, bytes: u64, ours_first: bool) -
         let rtt = Experiment::Rtt { n: Plan::RTT_EXCHANGES };
         battery.update(measure(network, &target, rtt, None)?.remove(0).value)?;
     }
-    let rtt_forecast_s = battery.forecast(Loss::Absolute).map(|forecast| forecast.value);
+    let rtt_forecast_s = battery.forecast(Objective::Absolute).map(|forecast| forecast.value);
     let goodput = || {
         let experiment = Experiment::Goodput { direction, bytes };
         let measured = measure(network, &target, experiment, rtt_forecast_s)?.remove(0);

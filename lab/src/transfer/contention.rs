@@ -57,7 +57,9 @@ fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyho
     let seconds = START_S + setting.seconds;
     let of_loss = |loss| paths(busy, buffers, loss, setting);
     let paths: Vec<_> = [0.0, LOSS].into_iter().flat_map(of_loss).collect();
-    let flows = |kind: Kind| CLASSIFIERS.map(|(classify_losses, has_count)| Ours { classify_losses, has_count, ..Ours::new(kind) });
+    let flows = |kind: Kind| {
+        CLASSIFIERS.map(|(classify_losses, has_count)| Ours { classify_losses, has_count, ..Ours::new(kind) })
+    };
     let cases: Vec<Case> = paths
         .iter()
         .flat_map(|(path, ..)| kinds.iter().flat_map(|kind| flows(*kind)).map(move |flow| (path, flow)))
@@ -129,8 +131,16 @@ mod tests {
             "{}",
             table.text
         );
-        assert!(drained("paper", 0.0, CLASSIFIERS[0]) > 5.0 * drained("paper", 0.0, CLASSIFIERS[2]), "{}", table.text);
+        assert!(
+            drained("paper", 0.0, CLASSIFIERS[0]) > 5.0 * drained("paper", 0.0, CLASSIFIERS[2]),
+            "{}",
+            table.text
+        );
         // The network's losses still count as congestion.
-        assert!(drained("highspeed", LOSS, CLASSIFIERS[0]) < drained("highspeed", 0.0, CLASSIFIERS[0]), "{}", table.text);
+        assert!(
+            drained("highspeed", LOSS, CLASSIFIERS[0]) < drained("highspeed", 0.0, CLASSIFIERS[0]),
+            "{}",
+            table.text
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use barograph_forecast::{Battery, Config, Loss};
+use barograph_forecast::{Battery, Config, Objective};
 use barograph_sim::Chance;
 use clap::ValueEnum;
 
@@ -237,7 +237,7 @@ impl Predictor {
 
 /// Forecast of the next value and the width of its interval (s).
 fn ahead(battery: &Battery) -> Option<(f64, f64)> {
-    let value = battery.forecast(Loss::Absolute)?.value;
+    let value = battery.forecast(Objective::Absolute)?.value;
     let interval = battery.interval(LEVEL)?;
     (0.0 < value && value < STALL_MAX_S).then_some((value, interval.upper - interval.lower))
 }

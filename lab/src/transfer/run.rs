@@ -131,7 +131,12 @@ impl Case {
         let seed = self.path.seed.wrapping_mul(16).wrapping_add(number);
         let payload_bytes = PACKET - OVERHEAD;
         let given = Config { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
-        let config = SenderConfig { payload_bytes, overhead_bytes: OVERHEAD, seed, classify_losses: ours.classify_losses };
+        let config = SenderConfig {
+            payload_bytes,
+            overhead_bytes: OVERHEAD,
+            seed,
+            classify_losses: ours.classify_losses,
+        };
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
         let receiver = Receiver::new(config, OBJECT_BYTES, Default::default())?;

@@ -104,7 +104,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         let name = group.name();
         let plan = Plan::of(1, cell_time(session), 1);
         let drains = session.cell(format!("{name}: a flood"), plan, || flood(session, &group))?;
-        let fixed = Ours { classify_losses: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
+        let fixed =
+            Ours { classify_losses: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
         let run = || one(session, group.trouble, &fixed).map(|course| course.bps);
         let fixed_bps = session
             .cell(format!("{name}: {}", Kind::Fixed), plan, run)
@@ -115,14 +116,16 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
             let mut cells = cells![name, format!("{:.0}", drains / 1e6), fixed, kind.name()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
             for classify_losses in [true, false] {
-                let what = format!("{name}: {kind}, classifier {}", if classify_losses { "on" } else { "off" });
+                let what =
+                    format!("{name}: {kind}, classifier {}", if classify_losses { "on" } else { "off" });
                 let ours = Ours { classify_losses, receive_buffer: group.buffer, ..ours(session, kind) };
                 let found = session.cell(what, plan, || one(session, group.trouble, &ours));
                 let Course { bps, said, socket_drops, link_drops } = match found {
                     Ok(course) => course,
                     Err(error) => {
                         cells.push(dash());
-                        causes.extend(classify_losses.then(|| [dash(), dash(), dash()]).into_iter().flatten());
+                        causes
+                            .extend(classify_losses.then(|| [dash(), dash(), dash()]).into_iter().flatten());
                         let failure = format!("{error:#}");
                         lines.push(format!("- {name}: {kind} did not run: {failure}\n"));
                         rows.push(json!({

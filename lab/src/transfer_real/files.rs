@@ -136,7 +136,9 @@ impl Subject {
         match self {
             Self::Written => written(job).map(bits),
             Self::Copied => copied(job).map(bits),
-            Self::Ours { is_clear, classify_losses } => barograph(session, job, is_clear, classify_losses).map(bits),
+            Self::Ours { is_clear, classify_losses } => {
+                barograph(session, job, is_clear, classify_losses).map(bits)
+            }
             Self::Peer(peer) => {
                 peer.version(&session.tools).map_err(anyhow::Error::msg)?;
                 let network = Network::new(Link::Veth { rate_bps: None })?;
@@ -280,7 +282,12 @@ pub(super) fn copied(job: &Job) -> anyhow::Result<f64> {
 
 /// Rate of `barograph send` to `barograph recv` (bytes a second): from the sender's start to its
 /// end, when all is verified and durable.
-pub(super) fn barograph(session: &Session, job: &Job, is_clear: bool, classify_losses: bool) -> anyhow::Result<f64> {
+pub(super) fn barograph(
+    session: &Session,
+    job: &Job,
+    is_clear: bool,
+    classify_losses: bool,
+) -> anyhow::Result<f64> {
     let program = session.program.to_string_lossy();
     let mut asked = Command::new(&session.program);
     asked.args(["send", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());

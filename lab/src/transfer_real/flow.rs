@@ -245,7 +245,12 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
         seed: ours.seed,
     };
     let sender = Sender::new(
-        SenderConfig { payload_bytes, overhead_bytes, seed: ours.seed, classify_losses: ours.classify_losses },
+        SenderConfig {
+            payload_bytes,
+            overhead_bytes,
+            seed: ours.seed,
+            classify_losses: ours.classify_losses,
+        },
         OBJECT_BYTES,
         &RangeSet::new(),
         ours.kind.controller(config),

@@ -68,7 +68,9 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                     format!("{name}: pair {} of {pairs}", pair + 1),
                     Plan::of(1, START + MEASURED + AROUND, 1),
                 );
-                match session.cell(what, plan, || session.ours(&link, &flow(classify_losses), START, MEASURED)) {
+                match session
+                    .cell(what, plan, || session.ours(&link, &flow(classify_losses), START, MEASURED))
+                {
                     Ok(run) if classify_losses => with = Some(run),
                     Ok(run) => without = Some(run),
                     Err(error) => goals.push(format!("- {name}: a pair is left out: {error:#}\n")),

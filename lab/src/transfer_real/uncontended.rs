@@ -212,15 +212,18 @@ fn ours(cpus: Cpus) -> impl Iterator<Item = Ours> {
         (true, true, false, true, true),
         (false, true, false, true, true),
     ];
-    let of = move |(is_sealed, classify_losses, is_hashed, is_cold, is_kept): (bool, bool, bool, bool, bool)| Ours {
-        is_sealed,
-        classify_losses,
-        is_hashed,
-        is_cold,
-        sender_cpu: is_kept.then_some(cpus.sender),
-        receiver_cpu: is_kept.then_some(cpus.receiver),
-        ..Ours::new(Kind::DEFAULT)
-    };
+    let of =
+        move |(is_sealed, classify_losses, is_hashed, is_cold, is_kept): (bool, bool, bool, bool, bool)| {
+            Ours {
+                is_sealed,
+                classify_losses,
+                is_hashed,
+                is_cold,
+                sender_cpu: is_kept.then_some(cpus.sender),
+                receiver_cpu: is_kept.then_some(cpus.receiver),
+                ..Ours::new(Kind::DEFAULT)
+            }
+        };
     rows.into_iter().map(of)
 }
 

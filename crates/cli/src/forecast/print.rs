@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Loss, Method, SCORED_MIN};
+use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Method, Objective, SCORED_MIN};
 use serde::Serialize;
 
 use super::Args;
@@ -25,8 +25,8 @@ impl Issued {
         // The battery ignores a time that is not finite.
         let time_s = time_s.unwrap_or(f64::NAN);
         Some(Self {
-            mean: battery.forecast_at(Loss::Squared, time_s)?,
-            median: battery.forecast_at(Loss::Absolute, time_s)?,
+            mean: battery.forecast_at(Objective::Squared, time_s)?,
+            median: battery.forecast_at(Objective::Absolute, time_s)?,
             interval: battery.interval_at(level, time_s),
         })
     }
@@ -186,7 +186,7 @@ struct Period {
 
 impl Period {
     fn of(lifetime: &Lifetime, seconds: f64, level: f64) -> Self {
-        let (mean, median) = (lifetime.forecast(Loss::Squared), lifetime.forecast(Loss::Absolute));
+        let (mean, median) = (lifetime.forecast(Objective::Squared), lifetime.forecast(Objective::Absolute));
         Self {
             seconds,
             count: mean.map_or(0, |mean| mean.count),
@@ -210,7 +210,7 @@ struct Weight {
     weight: f64,
 }
 
-fn weights(battery: &Battery, loss: Loss) -> Vec<Weight> {
+fn weights(battery: &Battery, loss: Objective) -> Vec<Weight> {
     let weight = |(method, weight): (Method, f64)| Weight { method: method.0, weight };
     battery.weights(loss).into_iter().map(weight).collect()
 }
@@ -232,8 +232,8 @@ impl<'a> Answer<'a> {
             mean: issued.as_ref().map(|issued| issued.mean.into()),
             median: issued.as_ref().map(|issued| issued.median.into()),
             weights: args.weights.then(|| Weights {
-                mean: weights(battery, Loss::Squared),
-                median: weights(battery, Loss::Absolute),
+                mean: weights(battery, Objective::Squared),
+                median: weights(battery, Objective::Absolute),
             }),
             lifetime: lifetime
                 .zip(args.lifetime)

@@ -1,7 +1,7 @@
 //! Remaining time of a transfer, by forecasts of its rate with their interval. Pure: the caller has
 //! the clock.
 
-use barograph_forecast::{Battery, Config, Interval, Loss};
+use barograph_forecast::{Battery, Config, Interval, Objective};
 
 /// The rates of a transfer so far, and forecasts from them.
 ///
@@ -108,7 +108,7 @@ impl Span {
 
     /// Adds a rate; returns the mean of each pair, which is for the next length.
     fn learn(&mut self, value: f64) -> Option<f64> {
-        if let Some(forecast) = self.battery.forecast(Loss::Absolute) {
+        if let Some(forecast) = self.battery.forecast(Objective::Absolute) {
             self.error_max = self.error_max.max((value - forecast.value).abs());
         }
         // Always accepted: a finite number of bytes in at least a second is in a battery's range.
@@ -124,7 +124,7 @@ impl Span {
     }
 
     fn forecast(&self) -> Option<Ahead> {
-        let value = self.battery.forecast(Loss::Absolute)?.value;
+        let value = self.battery.forecast(Objective::Absolute)?.value;
         let ends = self
             .battery
             .interval(Interval::DEFAULT_LEVEL)

@@ -1,6 +1,6 @@
 //! How predictable a series is: the errors of the forecasts that were issued for it (JavaNws §5).
 
-use barograph_forecast::{Battery, Config, Loss, NotFinite};
+use barograph_forecast::{Battery, Config, NotFinite, Objective};
 use serde::Serialize;
 
 /// Returns measured − forecast for every value but the first, which has no forecast.
@@ -13,7 +13,7 @@ pub fn forecast_errors(values: impl Iterator<Item = f64>, config: &Config) -> Re
     let mut battery = Battery::new(config);
     let mut errors = Vec::new();
     for value in values {
-        let issued = battery.forecast(Loss::Absolute);
+        let issued = battery.forecast(Objective::Absolute);
         battery.update(value)?;
         errors.extend(issued.map(|issued| value - issued.value));
     }

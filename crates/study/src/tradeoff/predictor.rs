@@ -1,6 +1,6 @@
 //! Predictors of the next measurement, and their errors on one subsample.
 
-use barograph_forecast::{Battery, Config, Loss};
+use barograph_forecast::{Battery, Config, Objective};
 use serde::Serialize;
 
 use super::grid::Grid;
@@ -118,8 +118,8 @@ impl State {
                 Some((drawn, drawn))
             }
             Self::Battery(battery) => battery
-                .forecast(Loss::Absolute)
-                .zip(battery.forecast(Loss::Squared))
+                .forecast(Objective::Absolute)
+                .zip(battery.forecast(Objective::Squared))
                 .map(|(median, mean)| (median.value, mean.value)),
         }
     }

@@ -1,7 +1,7 @@
 //! Forecast of the response time from the size of a message, on a logarithmic scale.
 
 use alloc::boxed::Box;
-use barograph_forecast::{Battery, Loss};
+use barograph_forecast::{Battery, Objective};
 
 /// Latency and cost per byte: log2 x = level + log2(latency + `per_byte` · bytes), with x in
 /// seconds.
@@ -185,7 +185,7 @@ impl Level {
     }
 
     fn base(&self) -> f64 {
-        let battery = self.battery.as_ref().and_then(|battery| battery.forecast(Loss::Absolute));
+        let battery = self.battery.as_ref().and_then(|battery| battery.forecast(Objective::Absolute));
         battery.map_or(self.level, |forecast| forecast.value)
     }
 

@@ -1,7 +1,7 @@
 //! One series: its battery, its newest points, and the forecasts issued for them.
 
 use barograph_engine::labelled_unix_ns;
-use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Quantity};
+use barograph_forecast::{Battery, Config, Forecast, Interval, Objective, Outcome, Quantity};
 
 use super::ring::{Methods, Ring};
 use super::{LEVELS, Measured};
@@ -72,7 +72,7 @@ impl Account {
     }
 
     pub(super) fn observe(&mut self, measured: &Measured) -> Option<Point> {
-        let usual = self.battery.forecast(Loss::Absolute).map(|median| median.value);
+        let usual = self.battery.forecast(Objective::Absolute).map(|median| median.value);
         let issued = self.issue(measured.time_unix_ns);
         match measured.outcome {
             // A value outside the range of a battery cannot be forecast from. A value that its
@@ -117,7 +117,7 @@ impl Account {
     }
 
     fn issue(&self, time_unix_ns: i64) -> Option<Issued> {
-        let median = self.battery.forecast_at(Loss::Absolute, seconds(time_unix_ns))?;
+        let median = self.battery.forecast_at(Objective::Absolute, seconds(time_unix_ns))?;
         let intervals = LEVELS.map(|level| self.interval_at(level, time_unix_ns));
         Some(Issued { forecast: median.value, method: median.method.0, intervals })
     }
@@ -127,8 +127,8 @@ impl Account {
     pub fn next(&self) -> Option<Next> {
         Some(Next {
             time_unix_ns: self.value_time_unix_ns,
-            mean: self.battery.forecast(Loss::Squared)?,
-            median: self.battery.forecast(Loss::Absolute)?,
+            mean: self.battery.forecast(Objective::Squared)?,
+            median: self.battery.forecast(Objective::Absolute)?,
         })
     }
 
@@ -138,8 +138,8 @@ impl Account {
         let time_s = seconds(time_unix_ns);
         Some(Next {
             time_unix_ns: self.value_time_unix_ns,
-            mean: self.battery.forecast_at(Loss::Squared, time_s)?,
-            median: self.battery.forecast_at(Loss::Absolute, time_s)?,
+            mean: self.battery.forecast_at(Objective::Squared, time_s)?,
+            median: self.battery.forecast_at(Objective::Absolute, time_s)?,
         })
     }
 
@@ -218,7 +218,7 @@ impl Account {
     /// Number of values learnt, including those replayed at the start.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.battery.forecast(Loss::Absolute).map_or(0, |forecast| forecast.count)
+        self.battery.forecast(Objective::Absolute).map_or(0, |forecast| forecast.count)
     }
 
     /// Number of failures, including those replayed at the start.
