@@ -9,7 +9,7 @@
 //! - [`roster::Roster`]: turns directory events of several groups into changes of peers, such as
 //!   joined or lost.
 //! - [`Planner`]: chooses which peer this station tests next, and when.
-//! - [`Gate`]: lets a host take part in at most one bulk test at a time, within its [`Budget`].
+//! - [`TestAdmission`]: lets a host take part in at most one bulk test at a time, within its [`Budget`].
 //!   Both the tests that the host starts and those that peers ask for pass through it.
 //!
 //! [`Model`] estimates pairs that are not measured from pairs that are, [`sites_of`] groups hosts
@@ -18,11 +18,11 @@
 //! ```
 //! use std::time::Duration;
 //!
-//! use barograph_mesh::{Cost, Gate, GateConfig, PlanConfig, Planner};
+//! use barograph_mesh::{Cost, TestAdmission, TestAdmissionConfig, PlanConfig, Planner};
 //!
 //! let mut planner = Planner::new("a", PlanConfig::default(), Duration::ZERO)?;
 //! planner.set_peers(["b", "c"]);
-//! let mut gate = Gate::new(GateConfig::default())?;
+//! let mut gate = TestAdmission::new(TestAdmissionConfig::default())?;
 //!
 //! let now = planner.next_at();
 //! let test = planner.next(now).expect("a turn is due");
@@ -61,4 +61,4 @@ pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representati
 pub use groups::{GLOBAL, LOCAL, Member, Proposal, SITES_HOSTS_MAX, UNSET, propose_sites, route};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
 pub use sites::{Patience, Position, RoundTrip, Site, Stand, clear_position, position, sites_of};
-pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};
+pub use token::{Grant, Refusal, TestAdmission, TestAdmissionConfig, TokenError};

@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::budget::{Budget, BudgetConfig, BudgetError, Cost, Past, Reservation, Role, Spent};
 use crate::chance::Chance;
 
-/// Configuration of a [`Gate`].
+/// Configuration of a [`TestAdmission`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GateConfig {
+pub struct TestAdmissionConfig {
     /// Limits of time and bytes for tests.
     pub budget: BudgetConfig,
     /// How long a grant waits for its test to begin, before it lapses.
@@ -16,7 +16,7 @@ pub struct GateConfig {
     pub seed: u64,
 }
 
-impl Default for GateConfig {
+impl Default for TestAdmissionConfig {
     /// 3 s for a test to begin: enough for a handshake that sends its first packet again after 1 s
     /// (RFC 6298 §2).
     fn default() -> Self {
@@ -27,12 +27,12 @@ impl Default for GateConfig {
 /// Admits a host to bulk tests, one at a time and within the budget: idle → granted → running →
 /// idle. Both the tests that it starts and those that peers ask for pass through its one gate.
 ///
-/// Whatever a peer does or fails to do, it occupies the host for at most [`GateConfig::grant_max`]
+/// Whatever a peer does or fails to do, it occupies the host for at most [`TestAdmissionConfig::grant_max`]
 /// before a test, and for [`BudgetConfig::test_max`] plus 5 s in one. A grant that its peer does
 /// not use costs the time that it was held, out of that peer's part of the budget. So a peer that
 /// asks endlessly and never tests is soon out of budget, and other peers are not.
 #[derive(Debug)]
-pub struct Gate {
+pub struct TestAdmission {
     budget: Budget,
     grant_max: Duration,
     held: Option<Held>,
@@ -43,7 +43,7 @@ pub struct Gate {
 /// Permission for one test, with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Identifies the grant. It is not secret: [`Gate::begin`] also checks the peer.
+    /// Identifies the grant. It is not secret: [`TestAdmission::begin`] also checks the peer.
     pub token: u64,
     /// The test must begin within this time.
     pub begins_within: Duration,
@@ -93,9 +93,9 @@ struct Held {
     is_running: bool,
 }
 
-impl Gate {
+impl TestAdmission {
     /// Creates the gate of an idle host with an unspent budget.
-    pub fn new(config: GateConfig) -> Result<Self, BudgetError> {
+    pub fn new(config: TestAdmissionConfig) -> Result<Self, BudgetError> {
         Ok(Self {
             budget: Budget::new(config.budget)?,
             grant_max: config.grant_max,

@@ -52,9 +52,9 @@ use crate::limits::proved::ProvedCallers;
 use crate::limits::unread::{Reader, UnreadAnswers};
 use crate::limits::{Limit, reserved};
 use crate::measure::targets::Targets;
-use crate::mesh::desk::Desk;
 use crate::mesh::sites::Sites;
-use crate::mesh::{Board, Bulk, Kind};
+use crate::mesh::snapshot::MeshSnapshot;
+use crate::mesh::{Bulk, Kind, MeshState};
 use crate::record::recorder::Inbox;
 use crate::state::StateFiles;
 use crate::sync::lock;
@@ -82,8 +82,8 @@ pub(crate) struct Shared {
     /// Small files of the state directory, which may be written late.
     pub(crate) files: StateFiles,
     pub(crate) targets: Targets,
-    pub(crate) board: Arc<Board>,
-    pub(crate) desk: Desk,
+    pub(crate) mesh_state: Arc<MeshState>,
+    pub(crate) snapshot: MeshSnapshot,
     pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
     pub(crate) transfers: Arc<Transfers>,
@@ -112,7 +112,7 @@ impl Shared {
 
     /// Copies the refusals that other parts of the station count.
     fn note_refusals(&self) {
-        self.board.note_refusals(&self.health);
+        self.mesh_state.note_refusals(&self.health);
         self.health.refused_in_all(Limit::BulkTests, self.bulk.turned_away());
         self.health.refused_in_all(Limit::ProbeRequests, self.responder.declined());
         let pages = self.echo.counters();
@@ -134,8 +134,8 @@ impl Shared {
     fn groups_of_others(&self) -> HashMap<Name, Vec<Name>> {
         match &self.served {
             Some(served) => served.groups(),
-            None if self.board.kind == (Kind::Nats { archive: true }) => {
-                let peers = self.board.peers();
+            None if self.mesh_state.kind == (Kind::Nats { archive: true }) => {
+                let peers = self.mesh_state.peers();
                 peers.all().map(|peer| (peer.entry.host.clone(), peer.entry.groups.clone())).collect()
             }
             None => HashMap::new(),
@@ -144,7 +144,7 @@ impl Shared {
 
     /// Reserves room for the series of each station of the current mesh.
     pub(crate) fn reserve_series(&self) {
-        let reserved = reserved(self.groups_of_others(), &self.host, &self.board.standing().groups);
+        let reserved = reserved(self.groups_of_others(), &self.host, &self.mesh_state.standing().groups);
         lock(&self.bank).reserve(reserved);
     }
 

@@ -32,7 +32,7 @@ use barograph_limits::accounts::Accounts;
 use barograph_limits::admission::Kind;
 use barograph_limits::bucket::Rate;
 use places::Places;
-use reports::Keeper;
+use reports::PageReports;
 
 pub(crate) use counters::Counters;
 #[cfg(test)]
@@ -61,7 +61,7 @@ pub(crate) struct Echo {
     /// Accounts of the milliseconds in which transfers mark this host's measurements as loaded.
     marked: Mutex<Accounts>,
     transfer_bytes_max: u64,
-    keeper: Keeper,
+    page_reports: PageReports,
     responder: Arc<Responder>,
     counters: Arc<Counters>,
     stopping: watch::Receiver<bool>,
@@ -100,7 +100,7 @@ impl Echo {
         let Parts { host, inbox, bank, responder, proved, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
-        let keeper = Keeper::new(config, host, inbox, bank);
+        let page_reports = PageReports::new(config, host, inbox, bank);
         Self {
             began: Instant::now(),
             sessions: Connections::new(config.sessions_max, Kind::Seats, proved),
@@ -111,7 +111,7 @@ impl Echo {
                 Rate::per_hour(MARKED_MS_PER_HOUR),
                 Rate::per_hour(PEER_MARKED_MS_PER_HOUR),
             )),
-            keeper,
+            page_reports,
             responder,
             counters: Arc::default(),
             stopping,
@@ -151,16 +151,16 @@ impl Echo {
 
     /// Whether reports of pages are kept.
     pub(crate) fn keeps(&self) -> bool {
-        self.keeper.keeps()
+        self.page_reports.keeps()
     }
 
     /// Reports of pages that were dropped because of a limit.
     pub(crate) fn reports_crowded_out(&self) -> u64 {
-        self.keeper.crowded_out()
+        self.page_reports.crowded_out()
     }
 
     pub(crate) fn set_keeps(&self, keeps: bool) {
-        self.keeper.set_keeps(keeps);
+        self.page_reports.set_keeps(keeps);
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -11,39 +11,40 @@
 //! Measuring waits neither for these threads nor for a directory that is away.
 
 mod addresses;
-mod board;
 mod bulk;
 mod check;
-pub(crate) mod desk;
 mod directory;
 mod engine;
 mod events;
 mod hook;
 pub mod identity;
-mod keeper;
 mod kept;
 mod latency;
 pub(crate) mod members;
+mod mesh_state;
 mod peers;
+mod registrar;
 mod removed;
 mod rests;
 pub(crate) mod sites;
+pub(crate) mod snapshot;
 mod waiting;
 mod watches;
 
-pub(crate) use board::{Board, Figures};
 pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
-    Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, STATES, Tester, Use, Verdict,
+    Bulk, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, STATES, TestConsent, Tester, Use,
+    Verdict,
 };
 pub(crate) use engine::{Archiver, engine, one_line};
 pub use engine::{Engines, JoinError, Kind, Spool};
-pub(crate) use keeper::{Keeper, Parts};
 pub(crate) use kept::groups_known;
 #[cfg(test)]
 pub(crate) use latency::Latencies;
 pub(crate) use latency::{BOUNDS_S, EVERY, Spread, delay};
+pub(crate) use mesh_state::{Figures, MeshState};
 pub(crate) use peers::{Peer as Known, Standing};
+pub(crate) use registrar::{Parts, Registrar};
 pub(crate) use removed::{Removed, RemovedStations};
 
 /// Most peers, lost ones included. A station measures each of its peers, so more would be too much

@@ -24,7 +24,7 @@ use crate::limits::proved::ProvedCallers;
 use crate::limits::unread::UnreadAnswers;
 use crate::measure::prober::Prober;
 use crate::measure::targets::TargetsError;
-use crate::mesh::{self, Board, Engines, JoinError, Keeper, Tester};
+use crate::mesh::{self, Engines, JoinError, MeshState, Registrar, Tester};
 use crate::state;
 use crate::sync::lock;
 
@@ -35,7 +35,7 @@ use crate::sync::lock;
 pub struct Station {
     shared: Arc<Shared>,
     prober: Arc<Mutex<Option<Prober>>>,
-    keeper: Keeper,
+    registrar: Registrar,
     tester: Tester,
     /// Lives as long as the station.
     _archiver: Option<Arc<mesh::Archiver>>,
@@ -139,19 +139,19 @@ impl Station {
         let opened = Opened::new(config, engines)?;
         let Opened { base, identity, token, tls, ports, served, standing, removed, .. } = opened;
         let recorder = base.start_recorder(served.as_ref(), opened.outbox)?;
-        let board = Board::new(identity, &base.engines, &base.config.mesh, standing, removed);
-        let board = Arc::new(board);
-        let bulk = base.bulk(&board)?;
+        let mesh_state = MeshState::new(identity, &base.engines, &base.config.mesh, standing, removed);
+        let mesh_state = Arc::new(mesh_state);
+        let bulk = base.bulk(&mesh_state)?;
         let responder = base.start_responder(&bulk, ports.udp)?;
-        base.start_prober(&board, &bulk, &responder)?;
-        let desk = base.desk(&board);
+        base.start_prober(&mesh_state, &bulk, &responder)?;
+        let snapshot = base.snapshot(&mesh_state);
         let (stopping, stopped) = watch::channel(false);
         let (certificates, tls) = tls.map(watch::channel).unzip();
         let proved = ProvedCallers::new();
         let connections_max = server::connections_max(&base.config);
         let shared = Arc::new(Shared {
-            sites: base.sites(&board, &desk),
-            transfers: base.transfers(&bulk, &board),
+            sites: base.sites(&mesh_state, &snapshot),
+            transfers: base.transfers(&bulk, &mesh_state),
             echo: base.echo(&responder, &proved, &stopped),
             streams: Connections::new(base.config.streams_max, Kind::Seats, proved.clone()),
             connections: Connections::new(connections_max, Kind::Connections, proved.clone()),
@@ -167,8 +167,8 @@ impl Station {
             health: base.health,
             files: base.files,
             targets: opened.targets,
-            board,
-            desk,
+            mesh_state,
+            snapshot,
             bulk,
             token,
             responder,
@@ -182,11 +182,11 @@ impl Station {
         let http = parts::start_server(&shared, tls, ports.tcp)?;
         let given = parts::given(&shared.initial, opened.configured, &shared, certificates.is_some());
         shared.targets.set_given(given);
-        let keeper = parts::keep_peers(&shared)?;
+        let registrar = parts::keep_peers(&shared)?;
         let tester = Tester::start(Arc::clone(&shared.bulk), &shared.health).map_err(StartError::Thread)?;
         Ok(Self {
             prober: base.prober,
-            keeper,
+            registrar,
             tester,
             _archiver: base.engines.archiver,
             stopping,
@@ -250,7 +250,7 @@ impl Station {
         // A task that ends from now on has not failed.
         self.shared.health.stop_tasks();
         // Leave the directory first, so that peers do not record this stop as a failure.
-        self.keeper.stop();
+        self.registrar.stop();
         self.tester.stop();
         self.shared.transfers.stop(deadline);
         let prober = lock(&self.prober).take();

@@ -32,7 +32,7 @@ use self::moving::Moving;
 use crate::config::TransferConfig;
 use crate::detail;
 use crate::forecast::bank::{Measured, RATE_MAX_BIT_S};
-use crate::mesh::{Board, Bulk, Held, Use};
+use crate::mesh::{Bulk, Held, MeshState, Use};
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
 use crate::time::now_unix_ns;
@@ -42,7 +42,7 @@ pub(crate) struct Transfers {
     host: Name,
     state: PathBuf,
     bulk: Arc<Bulk>,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     inbox: Inbox,
     log: Mutex<Log>,
     /// Transfers that have not ended, by id.
@@ -72,14 +72,14 @@ impl Transfers {
         host: Name,
         state: &Path,
         bulk: Arc<Bulk>,
-        board: Arc<Board>,
+        mesh_state: Arc<MeshState>,
         inbox: Inbox,
     ) -> Arc<Self> {
         Arc::new(Self {
             host,
             state: state.into(),
             bulk,
-            board,
+            mesh_state,
             inbox,
             log: Mutex::default(),
             open: Mutex::default(),
@@ -365,7 +365,7 @@ impl Transfers {
     /// The station of the mesh with this address, if exactly one has it.
     fn peer(&self, address: SocketAddr) -> Option<Name> {
         let ip = address.ip().to_canonical();
-        let peers = self.board.peers();
+        let peers = self.mesh_state.peers();
         let mut at = peers
             .all()
             .filter(|peer| peer.entry.addresses.iter().any(|address| address.ip().to_canonical() == ip));

@@ -21,8 +21,8 @@ pub struct Next {
     pub peer: Arc<str>,
     /// How long the test runs.
     pub length: Length,
-    /// Expected cost, for [`Gate::start`](crate::Gate::start) and the peer's
-    /// [`Gate::ask`](crate::Gate::ask).
+    /// Expected cost, for [`TestAdmission::start`](crate::TestAdmission::start) and the peer's
+    /// [`TestAdmission::ask`](crate::TestAdmission::ask).
     pub expected: Cost,
 }
 

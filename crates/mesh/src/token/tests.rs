@@ -6,8 +6,8 @@ const fn seconds(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-fn gate() -> Gate {
-    Gate::new(GateConfig::default()).unwrap()
+fn gate() -> TestAdmission {
+    TestAdmission::new(TestAdmissionConfig::default()).unwrap()
 }
 
 /// Half a second and one megabyte.
@@ -87,7 +87,8 @@ fn what_the_host_did_not_start_costs_nothing() {
 #[test]
 fn tokens_follow_the_seed() {
     let token = |seed| {
-        let mut gate = Gate::new(GateConfig { seed, ..GateConfig::default() }).unwrap();
+        let mut gate =
+            TestAdmission::new(TestAdmissionConfig { seed, ..TestAdmissionConfig::default() }).unwrap();
         gate.ask(seconds(0), "b", true, small()).unwrap().token
     };
     assert_eq!(token(1), token(1));
@@ -156,7 +157,7 @@ proptest! {
 
 #[test]
 fn a_peer_that_asks_and_gives_back_at_once_shuts_out_nobody_but_itself() {
-    let mut gate = Gate::new(GateConfig::default()).unwrap();
+    let mut gate = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
     let settled = Cost { duration: Duration::from_millis(500), bytes: 6_250_000 };
     let mut granted = 0;
     for i in 0..100_000_u64 {
@@ -172,7 +173,7 @@ fn a_peer_that_asks_and_gives_back_at_once_shuts_out_nobody_but_itself() {
     gate.give_back(now, other.token);
     assert!(gate.start(now, "anyone", settled).is_ok(), "its own tests go on");
     // Even all peers together leave this host its own tests.
-    let mut gate = Gate::new(GateConfig::default()).unwrap();
+    let mut gate = TestAdmission::new(TestAdmissionConfig::default()).unwrap();
     for i in 0..100_000_u64 {
         if let Ok(grant) = gate.ask(now, &format!("peer{}", i % 100), true, settled) {
             gate.give_back(now, grant.token);

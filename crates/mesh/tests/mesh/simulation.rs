@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use barograph_mesh::{
-    Cost, Gate, GateConfig, Grant, Length, Next, PairForecast, PlanConfig, Planner, Refusal,
+    Cost, Grant, Length, Next, PairForecast, PlanConfig, Planner, Refusal, TestAdmission, TestAdmissionConfig,
 };
 
 mod report;
@@ -42,7 +42,7 @@ pub(crate) struct Mesh {
 
 struct Station {
     planner: Planner,
-    gate: Gate,
+    gate: TestAdmission,
     peers: Vec<usize>,
     /// Last turn of each peer.
     visited: BTreeMap<usize, Duration>,
@@ -293,8 +293,11 @@ impl Mesh {
     fn greed(&mut self, i: usize) {
         let now = self.now;
         // The greedy station ignores its own gate.
-        self.stations[i].gate =
-            Gate::new(GateConfig { budget: self.config.budget, ..GateConfig::default() }).unwrap();
+        self.stations[i].gate = TestAdmission::new(TestAdmissionConfig {
+            budget: self.config.budget,
+            ..TestAdmissionConfig::default()
+        })
+        .unwrap();
         let cap = self.config.budget.test_cap();
         let own = self.stations[i].gate.start(now, &name(1), cap).unwrap();
         match self.stations[1].gate.ask(now, &name(i), true, cap) {
@@ -312,8 +315,9 @@ impl Station {
         let mut planner = Planner::new(&name(i), config, Duration::ZERO).unwrap();
         let names: Vec<String> = peers.iter().copied().map(name).collect();
         planner.set_peers(names.iter().map(String::as_str));
-        let gate = GateConfig { budget: config.budget, seed: i as u64, ..GateConfig::default() };
-        let mut gate = Gate::new(gate).unwrap();
+        let gate =
+            TestAdmissionConfig { budget: config.budget, seed: i as u64, ..TestAdmissionConfig::default() };
+        let mut gate = TestAdmission::new(gate).unwrap();
         gate.set_peers(peers.len());
         planner.set_groups(groups);
         Self {

@@ -39,7 +39,7 @@ pub(super) async fn best(
         return Err(Refusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {}", asked.bytes)));
     }
     let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
-    let (places, models) = shared.desk.mesh().await;
+    let (places, models) = shared.snapshot.mesh().await;
     let (asked, from) = (Arc::new(asked), Arc::new(from));
     let made = async |places: &Arc<Places>| {
         // Too many words: the question is refused soon, so it needs no turn.
@@ -55,7 +55,7 @@ pub(super) async fn best(
     let mut answer = made(&places).await;
     // Read the directory between two turns, because it may respond slowly.
     if answer.as_ref().is_err_and(Refusal::is_not_found)
-        && let Some(newer) = shared.desk.newer(&places).await
+        && let Some(newer) = shared.snapshot.newer(&places).await
     {
         answer = made(&newer).await;
     }
@@ -105,7 +105,7 @@ fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
 
 /// The station that has the measurements of others; `None` if it is this one.
 fn elsewhere(shared: &Shared) -> Option<&str> {
-    match &shared.board.kind {
+    match &shared.mesh_state.kind {
         Kind::Local | Kind::Nats { archive: true } => None,
         Kind::Remote(url) => Some(url),
         Kind::Nats { archive: false } => Some("a station with the capability archive"),
@@ -154,7 +154,7 @@ fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<
 
 /// The lost hosts: peers by this station's own state, others by the last read of the directory.
 fn lost(shared: &Shared, places: &Places, hosts: &[Name]) -> BTreeSet<Name> {
-    let peers = shared.board.peers();
+    let peers = shared.mesh_state.peers();
     let is_lost = |host: &&Name| match peers.get(host) {
         Some(peer) => peer.standing == Standing::Lost,
         None => places.is_lost(host),

@@ -8,7 +8,7 @@ use barograph_forecast::{Name, Series};
 
 use super::{Refusal, Shared};
 use crate::forecast::best::Places;
-use crate::mesh::desk::RENEWED;
+use crate::mesh::snapshot::RENEWED;
 
 /// A selector, and the hosts of a group that must contain the source or the target.
 pub(super) struct Choice {
@@ -26,10 +26,10 @@ impl Choice {
         let Some(text) = group else { return Ok(Self { selector, hosts: None }) };
         let group = Name::new(text).map_err(|error| Refusal::bad(format!("`group`: {error}")))?;
         let of = |places: &Places| places.hosts_of(&group).cloned().collect::<BTreeSet<_>>();
-        let places = shared.desk.places(RENEWED).await;
+        let places = shared.snapshot.places(RENEWED).await;
         let mut hosts = of(&places);
         if hosts.is_empty()
-            && let Some(newer) = shared.desk.newer(&places).await
+            && let Some(newer) = shared.snapshot.newer(&places).await
         {
             hosts = of(&newer);
         }

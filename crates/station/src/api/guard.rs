@@ -126,7 +126,8 @@ pub(super) async fn guard(
             headers.insert(signed::NAME_HEADER, name);
         }
     }
-    if refused_probe && let Ok(challenge) = HeaderValue::from_str(&shared.board.identity.challenge().header())
+    if refused_probe
+        && let Ok(challenge) = HeaderValue::from_str(&shared.mesh_state.identity.challenge().header())
     {
         // A peer of the mesh needs no token; it signs the challenge.
         headers.append(header::WWW_AUTHENTICATE, challenge);
@@ -279,7 +280,7 @@ fn authorise(
         // plain session, also at a station with TLS.
         Some((scheme, _)) if is_probe && scheme.eq_ignore_ascii_case(signed::SCHEME) => {
             let signature = given.unwrap_or_default();
-            match shared.board.verify(signature, Method::GET.as_str(), wire::PATH) {
+            match shared.mesh_state.verify(signature, Method::GET.as_str(), wire::PATH) {
                 Ok(name) => Ok(Some(Caller(name))),
                 Err(error) => Err(Denial { refusal: refusal(&error.to_string()), is_wrong: is_guess(error) }),
             }

@@ -17,14 +17,14 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     shared.note_refusals();
     let limits = limits(&shared);
     let mut report = shared.health.report(shared.config().sensor_period);
-    report.reasons.extend(shared.board.reasons());
+    report.reasons.extend(shared.mesh_state.reasons());
     report.reasons.extend(shared.files.reasons());
     let well = report.reasons.is_empty();
     let (series, series_refused) = {
         let bank = lock(&shared.bank);
         (bank.len(), bank.refused())
     };
-    let mut warnings: Vec<String> = clocks_ahead(shared.board.clocks_ahead()).into_iter().collect();
+    let mut warnings: Vec<String> = clocks_ahead(shared.mesh_state.clocks_ahead()).into_iter().collect();
     warnings.extend(shared.health.warnings());
     warnings.extend(mesh_too_large(&shared));
     let answer = Health {
@@ -66,10 +66,10 @@ fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
 /// Warning that a mesh on NATS, which refuses no station, is larger than the archive of this
 /// station.
 fn mesh_too_large(shared: &Shared) -> Option<String> {
-    if shared.board.kind != (Kind::Nats { archive: true }) {
+    if shared.mesh_state.kind != (Kind::Nats { archive: true }) {
         return None;
     }
-    let mut groups = vec![shared.board.standing().groups];
+    let mut groups = vec![shared.mesh_state.standing().groups];
     groups.extend(shared.groups_of_others().into_values());
     too_many_series(&groups, shared.initial.archive().series_of_members())
         .map(|why| format!("the mesh is larger than this archive: {why}"))
@@ -106,7 +106,7 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
             both(shared.health.spool_records.load(Ordering::Relaxed) as usize, config.spool_records_max)
         }
         Limit::MeshSpool => {
-            let spool = shared.board.spool();
+            let spool = shared.mesh_state.spool();
             (spool.map(|spool| spool.records), Some(config.mesh.spool_records_max))
         }
         Limit::ProbeSessions => both(shared.responder.sessions(), shared.responder.sessions_max()),
@@ -118,7 +118,7 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
             Some(served) => both(served.members(), crate::mesh::members::MEMBERS_MAX),
             None => (None, None),
         },
-        Limit::Peers => both(shared.board.peers().all().count(), crate::mesh::PEERS_MAX),
+        Limit::Peers => both(shared.mesh_state.peers().all().count(), crate::mesh::PEERS_MAX),
         Limit::Workers => (None, Some(config.workers_max as u64)),
         Limit::MemberSeries => (None, Some((config.series_max / crate::forecast::bank::MEMBER_SHARE) as u64)),
         Limit::Descriptors => (None, crate::http::server::descriptors_max().map(|max| max as u64)),
@@ -127,12 +127,12 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         Limit::UnreadAnswers => both(shared.unread.bytes(), crate::limits::unread::BYTES_MAX),
         Limit::MeshSeries => (None, Some(config.series_max as u64)),
         Limit::ArchiveSeries => {
-            let archive = shared.board.archive();
+            let archive = shared.mesh_state.archive();
             let max = archive.as_ref().map(|_| config.archive().series_of_members() as u64);
             (archive.map(|archive| archive.series), max)
         }
         Limit::ArchiveMemberSeries => {
-            let archive = shared.board.archive();
+            let archive = shared.mesh_state.archive();
             (None, archive.map(|_| config.archive().series_of_member() as u64))
         }
         Limit::AddressShare

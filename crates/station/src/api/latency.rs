@@ -18,7 +18,7 @@ struct Which {
 pub(super) async fn latency(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let which: Which = query(&uri)?;
     let selector = selector(None, which.target.as_deref(), which.quantity.as_deref())?;
-    let spreads = shared.board.spreads(&shared.host);
+    let spreads = shared.mesh_state.spreads(&shared.host);
     let selected = spreads.iter().filter(|spread| selector.matches(&spread.series));
     let latencies = selected.map(shape).collect();
     Ok(json(StatusCode::OK, &LatencyList { latencies }))

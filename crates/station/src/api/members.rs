@@ -43,7 +43,7 @@ pub(super) async fn invite(
         Ok((token, id.unwrap_or_default()))
     })
     .await?;
-    let addresses = shared.board.directory().addresses().iter().map(ToString::to_string).collect();
+    let addresses = shared.mesh_state.directory().addresses().iter().map(ToString::to_string).collect();
     let invitation = Invitation { token, id, name: shown, host, address: address.to_string(), addresses };
     Ok(json(StatusCode::CREATED, &invitation))
 }
@@ -65,17 +65,17 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: RemoveQuery = query(&uri)?;
     let removed = asked.name.clone();
-    if let Kind::Nats { .. } = shared.board.kind {
+    if let Kind::Nats { .. } = shared.mesh_state.kind {
         // The NATS servers decide which stations are members; the directory has only registrations.
         let name = Name::new(&asked.name).map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
         if name == shared.host {
             return Err(refusal(MembersError::Own(name)));
         }
-        let standing = shared.board.peers().get(&name).map(|peer| peer.standing.clone());
+        let standing = shared.mesh_state.peers().get(&name).map(|peer| peer.standing.clone());
         match standing {
             Some(Standing::Lost) => {}
             // Repeat the removal, for stations that were away for a long time.
-            None if shared.board.removed.contains(&name) => {}
+            None if shared.mesh_state.removed.contains(&name) => {}
             // Lost before this station was started.
             None if 0 < lock(&shared.bank).count_of(&name) => {}
             None => return Err(refusal(MembersError::Unknown(asked.name))),

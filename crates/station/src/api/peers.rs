@@ -23,10 +23,10 @@ use crate::mesh::{Kind, Known, Standing};
 pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
     let config = &shared.initial.mesh;
-    let board = &shared.board;
-    let (directory, standing) = (board.directory(), board.standing());
-    let [(_, up), (_, lost), (_, ignored)] = board.counts();
-    let spool = board.spool().map(|spool| Spool {
+    let mesh_state = &shared.mesh_state;
+    let (directory, standing) = (mesh_state.directory(), mesh_state.standing());
+    let [(_, up), (_, lost), (_, ignored)] = mesh_state.counts();
+    let spool = mesh_state.spool().map(|spool| Spool {
         // Until the mesh has reported which numbers this station has used, records wait in memory.
         records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
@@ -41,9 +41,9 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
     });
     let answer = Mesh {
         host: shared.host.to_string(),
-        role: board.kind.role().into(),
-        engine: board.kind.as_str().into(),
-        joined: match &board.kind {
+        role: mesh_state.kind.role().into(),
+        engine: mesh_state.kind.as_str().into(),
+        joined: match &mesh_state.kind {
             Kind::Remote(url) => Some(url.clone()),
             Kind::Local | Kind::Nats { .. } => None,
         },
@@ -59,7 +59,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
         },
         peers: PeerCounts { up, lost, ignored },
         spool,
-        hooks_dropped: board.hooks_dropped(),
+        hooks_dropped: mesh_state.hooks_dropped(),
     };
     Ok(json(StatusCode::OK, &answer))
 }
@@ -67,7 +67,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
 pub(super) async fn peers(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
     let lease_s = shared.initial.mesh.lease.as_secs_f64();
-    let peers = shared.board.peers();
+    let peers = shared.mesh_state.peers();
     let peers = peers.all().map(|peer| shape(peer, &shared.targets, lease_s)).collect();
     Ok(json(StatusCode::OK, &PeerList { peers }))
 }
@@ -122,7 +122,7 @@ pub(super) async fn events(
     let Nothing {} = query(&uri)?;
     let after = last_event_id(&headers)?;
     let seat = shared.stream(&peer, &open)?;
-    let (kept, live) = shared.board.events.watch(after);
+    let (kept, live) = shared.mesh_state.events.watch(after);
     let watcher = Watcher { kept, live, stopping: shared.stopping.clone(), _seat: seat };
     let events = unfold(watcher, |mut watcher| async move {
         let event = watcher.next().await?;

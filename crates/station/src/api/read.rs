@@ -244,7 +244,7 @@ pub(super) async fn metrics(
     let make = beside(move || {
         station.note_refusals();
         let bank = Snapshot::of(&station.bank);
-        let mesh = station.board.figures(&station.host);
+        let mesh = station.mesh_state.figures(&station.host);
         let (echo, tests) = (station.echo.counters(), station.bulk.figures());
         Bytes::from(crate::metrics::exposition(format, &bank, &station.health, echo, &mesh, &tests))
     });

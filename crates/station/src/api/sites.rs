@@ -33,7 +33,7 @@ pub(super) async fn forget(axum::extract::State(shared): State, uri: Uri) -> Res
 
 async fn answer(shared: &Shared) -> Response {
     let view = shared.sites.view().await;
-    let standing = shared.board.standing();
+    let standing = shared.mesh_state.standing();
     let config = &shared.initial.mesh;
     let answer = Sites {
         host: shared.host.to_string(),

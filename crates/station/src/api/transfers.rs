@@ -34,7 +34,7 @@ pub(super) async fn receive(
     let listen = shared.address.ip();
     // The advertised address if there is one; otherwise the address at which this host reaches the
     // station.
-    let advertised = shared.board.directory().addresses().first().map(|address| address.ip());
+    let advertised = shared.mesh_state.directory().addresses().first().map(|address| address.ip());
     let host = asked
         .host
         .unwrap_or_else(|| advertised.unwrap_or_else(|| server::reachable(shared.address).ip()).to_string());

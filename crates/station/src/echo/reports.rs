@@ -60,7 +60,7 @@ impl Report {
 
 /// Keeps reports, within limits for all sessions together.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct PageReports {
     keeps: AtomicBool,
     host: Name,
     inbox: Inbox,
@@ -92,7 +92,7 @@ pub(super) struct Reporter {
     last: [Option<Duration>; QUANTITIES.len()],
 }
 
-impl Keeper {
+impl PageReports {
     pub(super) fn new(config: &EchoConfig, host: Name, inbox: Inbox, bank: Arc<Mutex<Bank>>) -> Self {
         let rate = config.keep_reports_per_hour;
         let book = Book {

@@ -335,7 +335,7 @@ impl<S: Socket> Session<'_, S> {
     fn report(&mut self, text: &str) {
         let counters = &self.echo.counters;
         let now = self.echo.began.elapsed();
-        let is_kept = self.echo.keeper.take(text, self.caller, &mut self.reporter, now);
+        let is_kept = self.echo.page_reports.take(text, self.caller, &mut self.reporter, now);
         let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
         count.fetch_add(1, Ordering::Relaxed);
         if is_kept {

@@ -22,7 +22,7 @@ use crate::forecast::bank::{Bank, Measured};
 use crate::health::Health;
 use crate::measure::sensor::Sensors;
 use crate::measure::timetable::Timetable;
-use crate::mesh::{Board, EVERY, Held, Place, Use, delay};
+use crate::mesh::{EVERY, Held, MeshState, Place, Use, delay};
 use crate::quantity::loaded_form;
 use crate::record::recorder::Inbox;
 use crate::sync::lock;
@@ -46,7 +46,7 @@ pub(crate) struct Parts {
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
     /// Signs requests to peers of the mesh, and records whether they answer.
-    pub(crate) board: Arc<Board>,
+    pub(crate) mesh_state: Arc<MeshState>,
     /// Permits one bulk transfer on this host at a time: the prober's or a test of the mesh.
     pub(crate) place: Arc<Place>,
 }
@@ -266,7 +266,13 @@ impl State {
             && self.is_peer(name)
         {
             let is_loaded = self.parts.responder.bulk_running();
-            self.parts.board.latencies.add(name, is_loaded, &[], Plan::RTT_EXCHANGES.into(), Instant::now());
+            self.parts.mesh_state.latencies.add(
+                name,
+                is_loaded,
+                &[],
+                Plan::RTT_EXCHANGES.into(),
+                Instant::now(),
+            );
         }
     }
 
@@ -311,7 +317,7 @@ impl State {
             token: target.token.as_ref().map(|token| token.reveal().to_string()),
             // Peers authenticate this station by its signature.
             sign: (target.from == Provenance::Mesh)
-                .then(|| self.parts.board.identity.signer(target.name.clone())),
+                .then(|| self.parts.mesh_state.identity.signer(target.name.clone())),
             cancel: self.cancel.clone(),
             ..Context::default()
         }
@@ -422,7 +428,13 @@ impl Worker {
             || latencies.as_ref().is_some_and(|latencies| latencies.loaded_there);
         if let Some(latencies) = latencies {
             let (peer, answered_s) = (&self.target.name, &latencies.answered_s);
-            self.parts.board.latencies.add(peer, loaded, answered_s, latencies.missed.into(), Instant::now());
+            self.parts.mesh_state.latencies.add(
+                peer,
+                loaded,
+                answered_s,
+                latencies.missed.into(),
+                Instant::now(),
+            );
         }
         let (mut mistaken, mut answered, mut refused, mut stopped) = (false, false, false, false);
         for reading in readings {
@@ -449,7 +461,7 @@ impl Worker {
             }
         }
         if self.target.from == Provenance::Mesh && !stopped {
-            self.parts.board.measured(&self.target.name, answered);
+            self.parts.mesh_state.measured(&self.target.name, answered);
         }
         Measurement { mistaken, answered, refused }
     }

@@ -1,11 +1,11 @@
 //! Bulk tests between stations: consent of both ends, the tests, and their records
 //! (docs/spec/mesh.md §5).
 //!
-//! A test needs three permissions: this host's only [`Place`] for bulk transfers; its [`Gate`]
+//! A test needs three permissions: this host's only [`Place`] for bulk transfers; its [`TestAdmission`]
 //! (budget and token); and the peer's consent in the probe session, which needs the place and gate
 //! of the peer.
 
-mod door;
+mod consent;
 mod iperf3;
 mod judge;
 mod kept;
@@ -22,14 +22,16 @@ use std::time::{Duration, Instant};
 
 use barograph_api::Test;
 use barograph_forecast::{Interval, Name, Quantity, Series};
-use barograph_mesh::{BudgetError, Cost, Gate, GateConfig, PlanConfig, Refusal, Spent, Statistics};
+use barograph_mesh::{
+    BudgetError, Cost, PlanConfig, Refusal, Spent, Statistics, TestAdmission, TestAdmissionConfig,
+};
 use barograph_probe::io::{Cancel, Context, stream_counted};
 use barograph_probe::stop::Guard;
 use barograph_probe::stream::{StreamPlan, Streamed};
 use barograph_probe::wire::{Declined, STREAM_MS_MAX};
 use barograph_probe::{ProbeError, Target};
 
-pub(crate) use self::door::Door;
+pub(crate) use self::consent::TestConsent;
 pub(crate) use self::iperf3::usable as iperf3_usable;
 use self::judge::checked;
 use self::kept::Kept;
@@ -39,8 +41,8 @@ pub(crate) use self::place::{Held, Place, Use};
 use self::shape::{Path, Shape};
 pub(crate) use self::tester::Tester;
 use self::tool::{NO_TOOL_THERE, NoTool, TOOL_AGAIN};
-use super::Board;
-use super::board::now_s;
+use super::MeshState;
+use super::mesh_state::now_s;
 use super::peers::Peer;
 use crate::config::{BulkWith, MeshConfig};
 use crate::forecast::bank::Bank;
@@ -59,10 +61,10 @@ pub(crate) struct Bulk {
     with: BulkWith,
     /// Port of the iperf3 server; `None` = iperf3 is not enabled.
     iperf3_port: Option<u16>,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
-    gate: Mutex<Gate>,
+    gate: Mutex<TestAdmission>,
     /// File of the tests that the gate has admitted.
     kept: Mutex<Kept>,
     log: Mutex<Log>,
@@ -84,7 +86,7 @@ struct Turns {
 /// Parts of the station that bulk tests use.
 pub(crate) struct Parts {
     pub(crate) host: Name,
-    pub(crate) board: Arc<Board>,
+    pub(crate) mesh_state: Arc<MeshState>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) inbox: Inbox,
     pub(crate) files: StateFiles,
@@ -125,11 +127,15 @@ impl Bulk {
         let seed = seed();
         let plan = PlanConfig { seed, ..config.plan() };
         plan.check()?;
-        let mut gate = Gate::new(GateConfig { budget: plan.budget, seed, ..GateConfig::default() })?;
+        let mut gate = TestAdmission::new(TestAdmissionConfig {
+            budget: plan.budget,
+            seed,
+            ..TestAdmissionConfig::default()
+        })?;
         if config.wants_iperf3() {
             iperf3::warn();
         }
-        let Parts { host, board, bank, inbox, files } = parts;
+        let Parts { host, mesh_state, bank, inbox, files } = parts;
         let kept = Kept::open(&files, &plan.budget, &mut gate);
         Ok(Self {
             host,
@@ -139,7 +145,7 @@ impl Bulk {
             early_stop: config.bulk_early_stop,
             with: config.bulk_with,
             iperf3_port: config.wants_iperf3().then_some(config.bulk_iperf3_port),
-            board,
+            mesh_state,
             bank,
             inbox,
             gate: Mutex::new(gate),
@@ -188,7 +194,7 @@ impl Bulk {
 
     /// Peers that can be tested, and their addresses.
     fn peers(&self) -> BTreeMap<Name, Target> {
-        let peers = self.board.peers();
+        let peers = self.mesh_state.peers();
         let able = peers.all().filter(|peer| peer.entry.capabilities.bulk);
         able.filter_map(|peer| {
             let target = Target::parse(&peer.target()?.to_string()).ok()?;
@@ -200,8 +206,8 @@ impl Bulk {
     /// Number of groups with different members among these peers; see
     /// [`barograph_mesh::Planner::set_groups`].
     fn groups(&self, peers: &BTreeMap<Name, Target>) -> u32 {
-        let groups = self.board.standing().groups;
-        let all = self.board.peers();
+        let groups = self.mesh_state.standing().groups;
+        let all = self.mesh_state.peers();
         let members = |group: &Name| -> BTreeSet<Name> {
             let is_member = |peer: &&Peer| peer.entry.groups.contains(group);
             let inside = peers.keys().filter_map(|name| all.get(name)).filter(is_member);
@@ -305,7 +311,7 @@ impl Bulk {
     fn context(&self, peer: &Name) -> Context {
         Context {
             deadline: AROUND,
-            sign: Some(self.board.identity.signer(peer.clone())),
+            sign: Some(self.mesh_state.identity.signer(peer.clone())),
             signs_first: true,
             cancel: self.cancel.clone(),
             ..Context::default()

@@ -12,8 +12,8 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses;
-use super::board::Board;
 use super::engine::Kind;
+use super::mesh_state::MeshState;
 use super::rests::{chance, spread};
 use crate::config::MeshConfig;
 
@@ -68,15 +68,15 @@ impl Card {
 pub(super) async fn stay_registered(
     engine: Arc<dyn Engine>,
     card: Card,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     again: Arc<Notify>,
 ) {
     let mut pause = PAUSE_MIN;
     // The old lease is dropped when the new one exists, so that the station always has one.
     let mut held: Option<Box<dyn Lease>> = None;
     loop {
-        let entry = card.entry(board.standing().groups);
-        board.set_directory(|directory| {
+        let entry = card.entry(mesh_state.standing().groups);
+        mesh_state.set_directory(|directory| {
             // Events about the previous registration may still arrive.
             let skipped = directory.given.len().saturating_sub(GIVEN - 1);
             directory.given.drain(..skipped);
@@ -85,7 +85,7 @@ pub(super) async fn stay_registered(
         match within_limit(engine.register(&entry, card.config.lease)).await {
             Ok(lease) => {
                 // Set before the old lease is dropped, because the directory may report its end.
-                board.set_directory(|directory| {
+                mesh_state.set_directory(|directory| {
                     (directory.is_registered, directory.was_registered) = (true, true);
                     (directory.refused, directory.displaced, directory.is_vacant) = (None, None, false);
                     directory.denied = None;
@@ -100,15 +100,15 @@ pub(super) async fn stay_registered(
                     );
                 }
                 pause = PAUSE_MIN;
-                until_news(&card, &entry, &**lease, &board, &again).await;
+                until_news(&card, &entry, &**lease, &mesh_state, &again).await;
             }
             Err(error) => {
                 let message = format!("this station cannot be registered: {error}");
-                if board.directory().refused.as_ref() != Some(&message) {
+                if mesh_state.directory().refused.as_ref() != Some(&message) {
                     tracing::warn!("{message}; measuring goes on, and it is tried again");
                 }
-                let denied = matches!(error, Error::Denied(_)).then(|| what_to_do(&board.kind, &error));
-                board.set_directory(|directory| {
+                let denied = matches!(error, Error::Denied(_)).then(|| what_to_do(&mesh_state.kind, &error));
+                mesh_state.set_directory(|directory| {
                     (directory.refused, directory.denied) = (Some(message), denied);
                 });
                 // A watch notifies when the directory responds again.
@@ -138,7 +138,13 @@ pub(super) fn grace(lease: Duration) -> Duration {
 
 /// Waits until the station must register again: its entry has changed, or the directory has lost
 /// it. While another station has the name, waits on: the two would displace each other for ever.
-async fn until_news(card: &Card, registered: &Entry, lease: &dyn Lease, board: &Board, again: &Notify) {
+async fn until_news(
+    card: &Card,
+    registered: &Entry,
+    lease: &dyn Lease,
+    mesh_state: &MeshState,
+    again: &Notify,
+) {
     let mut looked = Instant::now();
     let mut displaced = false;
     loop {
@@ -147,18 +153,18 @@ async fn until_news(card: &Card, registered: &Entry, lease: &dyn Lease, board: &
             () = again.notified() => true,
         };
         match lease.state() {
-            LeaseState::Displaced if !displaced && !board.directory().is_vacant => {
+            LeaseState::Displaced if !displaced && !mesh_state.directory().is_vacant => {
                 displaced = true;
-                tell_displaced(card, board);
+                tell_displaced(card, mesh_state);
             }
             state => {
                 let is_held = state == LeaseState::Held;
-                if board.directory().is_registered != is_held {
-                    board.set_directory(|directory| directory.is_registered = is_held);
+                if mesh_state.directory().is_registered != is_held {
+                    mesh_state.set_directory(|directory| directory.is_registered = is_held);
                 }
             }
         }
-        let directory = board.directory();
+        let directory = mesh_state.directory();
         if directory.conflict().is_some() && !directory.is_vacant {
             continue;
         }
@@ -176,16 +182,16 @@ async fn until_news(card: &Card, registered: &Entry, lease: &dyn Lease, board: &
 }
 
 /// Reports that the directory gave the name to another registration.
-fn tell_displaced(card: &Card, board: &Board) {
+fn tell_displaced(card: &Card, mesh_state: &MeshState) {
     let message = format!(
         "another process has registered as `{}`, perhaps a copy of this station: give one of them another name \
          (host = …) and a state directory of its own",
         card.host
     );
-    if board.directory().conflict().is_none() {
+    if mesh_state.directory().conflict().is_none() {
         tracing::error!("{message}");
     }
-    board.set_directory(|directory| {
+    mesh_state.set_directory(|directory| {
         (directory.is_registered, directory.displaced) = (false, Some(message));
     });
 }
@@ -195,7 +201,7 @@ fn tell_displaced(card: &Card, board: &Board) {
 pub(super) async fn keep_watching(
     engine: Arc<dyn Engine>,
     group: Name,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     told: mpsc::Sender<(Name, Told)>,
     again: Arc<Notify>,
 ) {
@@ -219,7 +225,7 @@ pub(super) async fn keep_watching(
                             // minutes away.
                             again.notify_one();
                         }
-                        board.set_directory(|directory| {
+                        mesh_state.set_directory(|directory| {
                             directory.watching.insert(group.clone());
                             directory.unwatched = None;
                         });
@@ -233,10 +239,10 @@ pub(super) async fn keep_watching(
         };
         drop(events);
         let message = format!("the group {group} cannot be watched: {why}");
-        if board.directory().unwatched.as_ref() != Some(&message) {
+        if mesh_state.directory().unwatched.as_ref() != Some(&message) {
             tracing::warn!("{message}; the peers known last are measured, and it is tried again");
         }
-        board.set_directory(|directory| {
+        mesh_state.set_directory(|directory| {
             directory.watching.remove(&group);
             directory.unwatched = Some(message);
         });

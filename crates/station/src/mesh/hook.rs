@@ -16,7 +16,7 @@ use barograph_probe::Target;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-use super::board::Board;
+use super::mesh_state::MeshState;
 use super::waiting::Waiting;
 use crate::config::MeshConfig;
 use crate::health::Health;
@@ -24,15 +24,15 @@ use crate::health::Health;
 /// Threads of the hooks. Each starts with the first event that needs it, and ends when this is
 /// dropped.
 pub(super) struct Hooks {
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     health: Arc<Health>,
     command: Option<Waiting>,
     webhook: Option<Waiting>,
 }
 
 impl Hooks {
-    pub(super) fn new(board: Arc<Board>, health: Arc<Health>) -> Self {
-        Self { board, health, command: None, webhook: None }
+    pub(super) fn new(mesh_state: Arc<MeshState>, health: Arc<Health>) -> Self {
+        Self { mesh_state, health, command: None, webhook: None }
     }
 
     /// Queues an event for the hooks of the current configuration. An event that finds no room, or
@@ -49,7 +49,7 @@ impl Hooks {
             }
             let push = |waiting: &Waiting| waiting.push(setting.clone(), Arc::clone(event));
             if waiting.as_ref().is_none_or(push) {
-                self.board.hooks_dropped.fetch_add(1, Ordering::Relaxed);
+                self.mesh_state.hooks_dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }

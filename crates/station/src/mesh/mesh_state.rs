@@ -25,7 +25,7 @@ use crate::mesh::sites;
 use crate::sync::lock;
 
 /// State of the mesh, which the threads of a station share.
-pub(crate) struct Board {
+pub(crate) struct MeshState {
     pub(crate) identity: Arc<Identity>,
     pub(crate) kind: Kind,
     pub(crate) events: Events,
@@ -164,7 +164,7 @@ impl Directory {
     }
 }
 
-impl Board {
+impl MeshState {
     pub(crate) fn new(
         identity: Arc<Identity>,
         engines: &Engines,

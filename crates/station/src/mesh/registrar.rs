@@ -14,11 +14,11 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::board::{Board, now_s};
 use super::check::{Silence, first_that_answers};
 use super::directory::{Card, Told, grace, stay_registered};
 use super::events;
 use super::hook::Hooks;
+use super::mesh_state::{MeshState, now_s};
 use super::peers::{Own, Standing};
 use super::removed::Removed;
 use super::rests::{Rests, chance};
@@ -33,7 +33,7 @@ use crate::time::now_unix_ns;
 
 /// Handle of the thread. Stopping it withdraws the station from the directory.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Registrar {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) health: Arc<Health>,
     pub(crate) files: StateFiles,
-    pub(crate) board: Arc<Board>,
+    pub(crate) mesh_state: Arc<MeshState>,
     /// Evaluates the station's site all the time.
     pub(crate) sites: Arc<Sites>,
     /// Called with the peers to measure, at every change.
@@ -69,7 +69,7 @@ pub(crate) struct Parts {
     pub(crate) is_hidden: Box<dyn Fn(&Name) -> bool + Send + Sync>,
 }
 
-impl Keeper {
+impl Registrar {
     /// Starts the thread. It measures the peers of the last run, and follows the directory.
     ///
     /// # Errors
@@ -123,26 +123,27 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let (sender, mut told) = mpsc::channel(TOLD);
     let mut tasks = JoinSet::new();
     let mut state = State::new(parts);
-    let (engine, board) = (Arc::clone(&state.parts.engine), Arc::clone(&state.parts.board));
+    let (engine, mesh_state) = (Arc::clone(&state.parts.engine), Arc::clone(&state.parts.mesh_state));
     let health = Arc::clone(&state.parts.health);
     let task = health.task("watch");
-    let mut watches = Watches::new(engine, board, Arc::clone(&state.again), sender, task);
+    let mut watches = Watches::new(engine, mesh_state, Arc::clone(&state.again), sender, task);
     watches.follow(&state.own.groups, &mut tasks);
     let sites = Arc::clone(&state.parts.sites);
     let task = health.task("sites");
     tasks.spawn(async move { task.restart(|| sites.follow()).await });
     let engine = Arc::clone(&state.parts.engine);
-    let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
+    let (mesh_state, again) = (Arc::clone(&state.parts.mesh_state), Arc::clone(&state.again));
     let (card, task) = (state.card.clone(), health.task("registration"));
     tasks.spawn(async move {
-        let stay =
-            || stay_registered(Arc::clone(&engine), card.clone(), Arc::clone(&board), Arc::clone(&again));
+        let stay = || {
+            stay_registered(Arc::clone(&engine), card.clone(), Arc::clone(&mesh_state), Arc::clone(&again))
+        };
         task.restart(stay).await;
     });
     loop {
         state.settle();
         let due = state.next_due();
-        let board = Arc::clone(&state.parts.board);
+        let mesh_state = Arc::clone(&state.parts.mesh_state);
         tokio::select! {
             news = told.recv() => {
                 let Some(news) = news else { break };
@@ -154,8 +155,8 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
                 }
             }
             () = sleep_until(due) => {}
-            () = board.doubt.notified() => {}
-            () = board.regrouped.notified() => {
+            () = mesh_state.doubt.notified() => {}
+            () = mesh_state.regrouped.notified() => {
                 state.regroup();
                 watches.follow(&state.own.groups, &mut tasks);
             }
@@ -168,7 +169,7 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
         }
     }
     state.keep();
-    state.parts.board.removed.keep();
+    state.parts.mesh_state.removed.keep();
     // Dropping the lease withdraws the station; allow a moment for the request.
     let _ = timeout(LEAVE, tasks.shutdown()).await;
 }
@@ -180,27 +181,27 @@ impl State {
             host: parts.host.clone(),
             listen: parts.listen,
             config: mesh,
-            key: parts.board.identity.public_key(),
+            key: parts.mesh_state.identity.public_key(),
         };
         let own = Own {
             host: parts.host.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            groups: parts.board.standing().groups,
+            groups: parts.mesh_state.standing().groups,
             addresses: card.addresses(),
         };
         let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
-        let is_removed = |entry: &Entry| parts.board.removed.contains(&entry.host);
+        let is_removed = |entry: &Entry| parts.mesh_state.removed.contains(&entry.host);
         for entry in kept::read(&parts.config.state).into_iter().filter(|entry| !is_removed(entry)) {
             let groups: Vec<Name> =
                 entry.groups.iter().filter(|group| own.groups.contains(group)).cloned().collect();
             roster.remember(&entry.host, &groups, entry.clone());
             if roster.is_up(&entry.host) {
-                parts.board.peers().up(&own, entry, now_s(), false);
+                parts.mesh_state.peers().up(&own, entry, now_s(), false);
             }
         }
         let check = parts.health.task("check");
         Self {
-            hooks: Hooks::new(Arc::clone(&parts.board), Arc::clone(&parts.health)),
+            hooks: Hooks::new(Arc::clone(&parts.mesh_state), Arc::clone(&parts.health)),
             parts,
             card,
             own,
@@ -225,22 +226,22 @@ impl State {
         let retry = self.parts.files.are_pending().then(|| self.retried.unwrap_or(self.began) + KEEP_EVERY);
         let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
         // While the directory takes no writes, the grace of missing peers does not begin.
-        let is_read_only = roster.is_some() && self.parts.board.read_only().is_some();
+        let is_read_only = roster.is_some() && self.parts.mesh_state.read_only().is_some();
         let idle = Instant::now() + if is_read_only { LOOK_EVERY } else { IDLE };
         soonest.map_or(idle, |due| due.min(idle))
     }
 
     /// Does the work that is due, and publishes changes.
     fn settle(&mut self) {
-        if self.parts.board.read_only().is_some() {
+        if self.parts.mesh_state.read_only().is_some() {
             self.roster.postpone(self.began.elapsed());
         }
         for change in self.roster.tick(self.began.elapsed()) {
             self.apply(&change);
         }
-        self.parts.board.removed.retain(&self.parts.is_hidden);
-        self.parts.board.removed.keep();
-        self.parts.board.note_refusals(&self.parts.health);
+        self.parts.mesh_state.removed.retain(&self.parts.is_hidden);
+        self.parts.mesh_state.removed.keep();
+        self.parts.mesh_state.note_refusals(&self.parts.health);
         self.begin_checks();
         if std::mem::take(&mut self.targets_changed) {
             self.measure();
@@ -260,10 +261,10 @@ impl State {
     /// Applies a change of the station's groups. A group that it left counts as an empty snapshot:
     /// its peers become lost after the grace, unless they are in one of the new groups.
     fn regroup(&mut self) {
-        let groups = self.parts.board.standing().groups;
+        let groups = self.parts.mesh_state.standing().groups;
         let left: Vec<Name> =
             self.own.groups.iter().filter(|group| !groups.contains(group)).cloned().collect();
-        self.parts.board.set_directory(|directory| {
+        self.parts.mesh_state.set_directory(|directory| {
             directory.watching.retain(|group| groups.contains(group));
             directory.groups.clone_from(&groups);
         });
@@ -307,23 +308,23 @@ impl State {
                 change
             }
             Told::Event(Event::Up(entry)) => {
-                if self.parts.board.removed.contains(&entry.host) {
+                if self.parts.mesh_state.removed.contains(&entry.host) {
                     (self.parts.readmitted)(&entry.host);
-                    self.parts.board.removed.retain(|host| *host != entry.host);
+                    self.parts.mesh_state.removed.retain(|host| *host != entry.host);
                 }
                 if entry.host == self.own.host {
                     self.seen_self(&entry);
                 }
                 let host = entry.host.clone();
                 let change = self.roster.up(&group, &host, entry);
-                if self.roster.refused() != self.parts.board.directory().passed_over {
+                if self.roster.refused() != self.parts.mesh_state.directory().passed_over {
                     let refused = self.roster.refused();
-                    if self.parts.board.directory().passed_over == 0 {
+                    if self.parts.mesh_state.directory().passed_over == 0 {
                         tracing::warn!(
                             "{host} is passed over: {PEERS_MAX} stations are known already; this is said once"
                         );
                     }
-                    self.parts.board.set_directory(|directory| directory.passed_over = refused);
+                    self.parts.mesh_state.set_directory(|directory| directory.passed_over = refused);
                 }
                 change
             }
@@ -335,14 +336,14 @@ impl State {
 
     /// Handles an entry under this station's name: its own, or that of another station.
     fn seen_self(&mut self, entry: &Entry) {
-        let directory = self.parts.board.directory();
+        let directory = self.parts.mesh_state.directory();
         let conflict = directory.conflict_with(entry, self.card.key);
         if let Some(conflict) = &conflict
             && directory.conflict().is_none()
         {
             tracing::error!("{conflict}");
         }
-        self.parts.board.set_directory(|directory| {
+        self.parts.mesh_state.set_directory(|directory| {
             (directory.conflict, directory.is_vacant) = (conflict, false);
         });
     }
@@ -353,7 +354,7 @@ impl State {
         if host == self.own.host {
             if matches!(change, Change::Lost(_) | Change::Removed(_)) {
                 // The directory was restarted, or the other station with this name left.
-                self.parts.board.set_directory(|directory| {
+                self.parts.mesh_state.set_directory(|directory| {
                     (directory.conflict, directory.displaced) = (None, None);
                     (directory.is_registered, directory.is_vacant) = (false, true);
                 });
@@ -370,7 +371,7 @@ impl State {
         let told = match change {
             Change::Lost(_) => self
                 .parts
-                .board
+                .mesh_state
                 .peers()
                 .lost(&host, now_s, std::time::Instant::now())
                 .then_some(PeerChange::Lost),
@@ -378,13 +379,13 @@ impl State {
             Change::Removed(_) => None,
             Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
                 self.warn_of_new_key(&entry);
-                self.parts.board.peers().up(&self.own, entry.clone(), now_s, true)
+                self.parts.mesh_state.peers().up(&self.own, entry.clone(), now_s, true)
             }
         };
         self.rests.wake(&host, Instant::now());
         // The roster drops the peers that were lost longest to make room.
         let roster = &self.roster;
-        self.parts.board.peers().retain(|known| roster.description(known).is_some());
+        self.parts.mesh_state.peers().retain(|known| roster.description(known).is_some());
         if let Some(what) = told {
             self.publish(what, &entry, now_s);
         }
@@ -392,14 +393,14 @@ impl State {
 
     fn publish(&mut self, what: PeerChange, entry: &Entry, now_s: f64) {
         tracing::info!("{} {}", entry.host, events::words(what));
-        let event = self.parts.board.events.publish(what, entry, now_s);
+        let event = self.parts.mesh_state.events.publish(what, entry, now_s);
         let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
         self.hooks.tell(&config.mesh, &event);
     }
 
     /// Forgets a peer that was removed from the mesh.
     fn remove(&mut self, host: &Name, now_s: f64) {
-        let entry = self.parts.board.peers().remove(host);
+        let entry = self.parts.mesh_state.peers().remove(host);
         // Stop measuring it before its series are dropped, and write `peers.json` without it now.
         (self.targets_changed, self.kept) = (false, None);
         self.measure();
@@ -413,9 +414,9 @@ impl State {
         if *host == self.own.host {
             return;
         }
-        self.parts.board.latencies.remove(host);
+        self.parts.mesh_state.latencies.remove(host);
         let removed = Removed { host: host.clone(), at_unix_ns: now_unix_ns() };
-        if self.parts.board.removed.insert(host, removed.at_unix_ns) {
+        if self.parts.mesh_state.removed.insert(host, removed.at_unix_ns) {
             (self.parts.removed)(&removed);
         }
     }
@@ -423,8 +424,10 @@ impl State {
     /// Logs that a name has another key: the station was set up again, or another one has its name.
     /// Once a minute for each name.
     fn warn_of_new_key(&mut self, entry: &Entry) {
-        let (known, now) =
-            (self.parts.board.peers().get(&entry.host).map(|peer| peer.entry.key), std::time::Instant::now());
+        let (known, now) = (
+            self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key),
+            std::time::Instant::now(),
+        );
         if known.is_some_and(|known| known != entry.key) && self.new_keys.is_due(entry.host.as_str(), now) {
             tracing::warn!(
                 "{} has another key than before: it was set up anew, or is another station",
@@ -435,7 +438,7 @@ impl State {
 
     /// Starts checks of peers without an address that is known to answer, a limited number at once.
     fn begin_checks(&mut self) {
-        let peers = self.parts.board.peers();
+        let peers = self.parts.mesh_state.peers();
         for host in self.rests.begin(&peers.to_check(), Instant::now()) {
             let addresses = peers.to_try(&host);
             let task = Arc::clone(&self.check);
@@ -451,26 +454,27 @@ impl State {
         if let Err(silence) = &found {
             tracing::debug!("{host}: {}", silence.why);
         }
-        let is_up = self.parts.board.peers().get(&host).is_some_and(|peer| peer.standing == Standing::Up);
+        let is_up =
+            self.parts.mesh_state.peers().get(&host).is_some_and(|peer| peer.standing == Standing::Up);
         if is_up {
             let usual = self.parts.current.read().unwrap_or_else(PoisonError::into_inner).probe_period;
-            let up = self.parts.board.peers().up_count();
+            let up = self.parts.mesh_state.peers().up_count();
             let period = self.card.config.latency_period(up, QUANTITIES.len()).max(usual);
             (self.parts.looked)(&host, period, found.as_ref().err());
         }
         let found = found.map_err(|silence| silence.why);
-        self.targets_changed |= self.parts.board.peers().checked(&host, &tried, found);
+        self.targets_changed |= self.parts.mesh_state.peers().checked(&host, &tried, found);
     }
 
     fn measure(&self) {
         let quantities = QUANTITIES.map(String::from);
         let (up, peers): (BTreeSet<Name>, Vec<_>) = {
-            let peers = self.parts.board.peers();
+            let peers = self.parts.mesh_state.peers();
             let known = peers.all().filter_map(|peer| Some((peer.entry.host.clone(), peer.target()?)));
             let up = peers.all().filter(|peer| peer.standing == Standing::Up);
             (up.map(|peer| peer.entry.host.clone()).collect(), known.collect())
         };
-        self.parts.board.latencies.set_peers(&up, std::time::Instant::now());
+        self.parts.mesh_state.latencies.set_peers(&up, std::time::Instant::now());
         // Each experiment gives one quantity. Peers that were not checked yet count, too, so that
         // the first peers of a large mesh are not measured as often as in a small one.
         let period = Some(self.card.config.latency_period(up.len(), quantities.len()));

@@ -13,11 +13,11 @@ use barograph_mesh::{
 
 use tokio::sync::OwnedMutexGuard;
 
-use super::desk::{self, Desk};
+use super::snapshot::{self, MeshSnapshot};
 use crate::config::MeshConfig;
 use crate::forecast::bank::Bank;
 use crate::forecast::best::{Pairs, Places};
-use crate::mesh::{Board, Kind};
+use crate::mesh::{Kind, MeshState};
 use crate::sync::lock;
 use crate::time::now_unix_ns;
 
@@ -105,14 +105,14 @@ pub(crate) struct Sites {
     host: Name,
     config: MeshConfig,
     state: std::path::PathBuf,
-    board: Arc<Board>,
-    desk: Desk,
+    mesh_state: Arc<MeshState>,
+    snapshot: MeshSnapshot,
     bank: Arc<Mutex<Bank>>,
     /// The last view and its time. Concurrent requests wait for the lock and share one view.
     kept: tokio::sync::Mutex<Option<(Instant, Arc<View>)>>,
     patience: Mutex<Patience>,
     began: Instant,
-    /// Serialises changes, so that the file and the board change together.
+    /// Serialises changes, so that the file and the mesh_state change together.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -143,14 +143,14 @@ impl Sites {
     pub(crate) fn new(
         host: Name,
         (config, state): (MeshConfig, &Path),
-        board: Arc<Board>,
-        desk: Desk,
+        mesh_state: Arc<MeshState>,
+        snapshot: MeshSnapshot,
         bank: Arc<Mutex<Bank>>,
     ) -> Self {
         let patience = Mutex::new(Patience::new(config.sites_hold));
         let (kept, began) = (tokio::sync::Mutex::default(), Instant::now());
         let (state, turn) = (state.to_path_buf(), Arc::default());
-        Self { host, config, state, board, desk, bank, kept, patience, began, turn }
+        Self { host, config, state, mesh_state, snapshot, bank, kept, patience, began, turn }
     }
 
     /// The proposed sites, at most some seconds old.
@@ -163,18 +163,18 @@ impl Sites {
         }
         // Reading the directory is costly. But the shorter a proposal has to last, the more often
         // it is evaluated, with newer data.
-        let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, desk::RENEWED);
-        let places = self.desk.places(age).await;
-        let (own, standing, bank) = (self.host.clone(), self.board.standing(), Arc::clone(&self.bank));
+        let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, snapshot::RENEWED);
+        let places = self.snapshot.places(age).await;
+        let (own, standing, bank) = (self.host.clone(), self.mesh_state.standing(), Arc::clone(&self.bank));
         // Takes a second in a large mesh, so it must not block the async thread.
         let made = tokio::task::spawn_blocking(move || {
-            let pairs = Pairs::new(&bank, now_unix_ns(), desk::PAUSE);
+            let pairs = Pairs::new(&bank, now_unix_ns(), snapshot::PAUSE);
             View::new(&own, &places, &standing, move |from, to| pairs.tried_round_trip(from, to))
         });
         // Fails only after a panic or while the station is stopping.
         let view = made.await.unwrap_or_else(|error| {
             tracing::error!("sites are not looked for: {error}");
-            let standing = self.board.standing();
+            let standing = self.mesh_state.standing();
             View::new(&self.host, &Places::default(), &standing, |_, _| RoundTrip::Unmeasured)
         });
         let view = Arc::new(view);
@@ -184,7 +184,7 @@ impl Sites {
 
     /// Whether this station receives the records of all pairs of the mesh, not only its own.
     pub(crate) fn sees_all(&self) -> bool {
-        matches!(self.board.kind, Kind::Local | Kind::Nats { archive: true })
+        matches!(self.mesh_state.kind, Kind::Local | Kind::Nats { archive: true })
     }
 
     /// Position that the station will take automatically, and the time until then.
@@ -213,7 +213,7 @@ impl Sites {
     /// Returns to the configured site.
     pub(crate) async fn forget(&self) -> Result<(), SitesError> {
         let turn = self.turn().await?;
-        if self.config.sites_auto && self.board.standing().from != Origin::Accepted {
+        if self.config.sites_auto && self.mesh_state.standing().from != Origin::Accepted {
             return Err(SitesError::Auto);
         }
         self.stand(turn, Standing::told(&self.config)).await
@@ -228,7 +228,7 @@ impl Sites {
         loop {
             tokio::time::sleep(every).await;
             let Ok(turn) = self.turn().await else { return std::future::pending().await };
-            let standing = self.board.standing();
+            let standing = self.mesh_state.standing();
             let is_free = self.config.sites_auto && standing.from != Origin::Accepted;
             if !is_free && !standing.is_taken() {
                 continue;
@@ -271,11 +271,11 @@ impl Sites {
     /// Standing of this station at a position. A station in `local:default` stays in it, because
     /// others may still be there.
     fn at(&self, position: &Position, from: Origin) -> Result<Standing, String> {
-        Standing::taken(&self.config, position, from, self.board.standing().is_unset())
+        Standing::taken(&self.config, position, from, self.mesh_state.standing().is_unset())
     }
 
     async fn stand(&self, turn: OwnedMutexGuard<()>, standing: Standing) -> Result<(), SitesError> {
-        let (board, state) = (Arc::clone(&self.board), self.state.clone());
+        let (mesh_state, state) = (Arc::clone(&self.mesh_state), self.state.clone());
         // Completes even if the caller stops waiting.
         let done = tokio::task::spawn_blocking(move || {
             standing.keep(&state).map_err(|(path, error)| SitesError::Store { path, error })?;
@@ -285,7 +285,7 @@ impl Sites {
                 standing.site,
                 standing.from.as_str()
             );
-            board.set_standing(standing);
+            mesh_state.set_standing(standing);
             drop(turn);
             Ok(())
         });

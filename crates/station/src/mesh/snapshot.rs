@@ -3,7 +3,7 @@
 //!
 //! A request waits only if nothing is cached: after the start, and after an hour without requests.
 //! Otherwise it is answered from the last refresh. Which peers were lost since is read from
-//! [`Board::peers`], which is in memory.
+//! [`MeshState::peers`], which is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use barograph_mesh::GLOBAL;
 use futures_util::StreamExt;
 use tokio::time::Instant;
 
-use super::{Board, Standing};
+use super::{MeshState, Standing};
 use crate::config::unset_group;
 use crate::forecast::bank::Bank;
 use crate::forecast::best::{Blank, Models, Pairs, Place, Places};
@@ -24,13 +24,13 @@ use crate::time::now_unix_ns;
 
 /// The cache of membership and composition models.
 #[derive(Clone)]
-pub(crate) struct Desk {
+pub(crate) struct MeshSnapshot {
     parts: Arc<Parts>,
 }
 
 struct Parts {
     host: Name,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     engine: Arc<dyn Engine>,
     bank: Arc<Mutex<Bank>>,
     /// Status of the task that refreshes the cache.
@@ -53,17 +53,17 @@ struct Kept {
     missed_at: Option<Instant>,
 }
 
-impl Desk {
+impl MeshSnapshot {
     /// Creates an empty cache. `host` is this station.
     pub(crate) fn new(
         host: Name,
-        board: Arc<Board>,
+        mesh_state: Arc<MeshState>,
         engine: Arc<dyn Engine>,
         bank: Arc<Mutex<Bank>>,
         task: Arc<TaskStatus>,
     ) -> Self {
         let (kept, looking, learning) = (Mutex::default(), Default::default(), Default::default());
-        Self { parts: Arc::new(Parts { host, board, engine, bank, task, kept, looking, learning }) }
+        Self { parts: Arc::new(Parts { host, mesh_state, engine, bank, task, kept, looking, learning }) }
     }
 
     /// Membership and models of the last refresh, at most [`UNASKED`] ago. Counts as a request.
@@ -176,9 +176,9 @@ impl Parts {
 
     /// This station, its peers, and the directory's members of the groups that they are in.
     async fn members(&self) -> BTreeMap<Name, Place> {
-        let (host, groups) = (&self.host, self.board.standing().groups);
+        let (host, groups) = (&self.host, self.mesh_state.standing().groups);
         let mut members = BTreeMap::new();
-        for peer in self.board.peers().all() {
+        for peer in self.mesh_state.peers().all() {
             let is_lost = peer.standing == Standing::Lost;
             members.insert(peer.entry.host.clone(), Place { groups: peer.entry.groups.clone(), is_lost });
         }

@@ -8,13 +8,13 @@ use barograph_forecast::Name;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::board::Board;
 use super::directory::{Told, keep_watching};
+use super::mesh_state::MeshState;
 
 /// The running watches, one for each group of the station.
 pub(super) struct Watches {
     engine: Arc<dyn Engine>,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     again: Arc<Notify>,
     sender: mpsc::Sender<(Name, Told)>,
     under_way: BTreeMap<Name, AbortHandle>,
@@ -27,12 +27,12 @@ impl Watches {
     /// directory may have lost the station's registration.
     pub(super) fn new(
         engine: Arc<dyn Engine>,
-        board: Arc<Board>,
+        mesh_state: Arc<MeshState>,
         again: Arc<Notify>,
         sender: mpsc::Sender<(Name, Told)>,
         task: Arc<TaskStatus>,
     ) -> Self {
-        Self { engine, board, again, sender, under_way: BTreeMap::new(), task }
+        Self { engine, mesh_state, again, sender, under_way: BTreeMap::new(), task }
     }
 
     /// Starts a watch for each new group in `groups`, and aborts the watches of all other groups.
@@ -47,13 +47,13 @@ impl Watches {
         for group in groups {
             self.under_way.entry(group.clone()).or_insert_with(|| {
                 let engine = Arc::clone(&self.engine);
-                let (board, again) = (Arc::clone(&self.board), Arc::clone(&self.again));
+                let (mesh_state, again) = (Arc::clone(&self.mesh_state), Arc::clone(&self.again));
                 let (group, sender, task) = (group.clone(), self.sender.clone(), Arc::clone(&self.task));
                 tasks.spawn(async move {
                     let watch = || {
-                        let (engine, board, again) =
-                            (Arc::clone(&engine), Arc::clone(&board), Arc::clone(&again));
-                        keep_watching(engine, group.clone(), board, sender.clone(), again)
+                        let (engine, mesh_state, again) =
+                            (Arc::clone(&engine), Arc::clone(&mesh_state), Arc::clone(&again));
+                        keep_watching(engine, group.clone(), mesh_state, sender.clone(), again)
                     };
                     task.restart(watch).await;
                 })

@@ -26,11 +26,13 @@ use crate::limits::proved::ProvedCallers;
 use crate::measure::prober::{self, Prober};
 use crate::measure::surroundings;
 use crate::measure::targets::{Targets, TargetsError};
-use crate::mesh::desk::Desk;
 use crate::mesh::identity::{self, Identity};
 use crate::mesh::members;
 use crate::mesh::sites::{Sites, Standing};
-use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations};
+use crate::mesh::snapshot::MeshSnapshot;
+use crate::mesh::{
+    self, Bulk, BulkParts, Engines, MeshState, Registrar, Removed, RemovedStations, TestConsent,
+};
 use crate::record::recorder::{self, Inbox, Outbox};
 use crate::record::replay;
 use crate::state;
@@ -154,10 +156,10 @@ impl Base {
     }
 
     /// Bulk tests between this station and its peers.
-    pub(super) fn bulk(&self, board: &Arc<Board>) -> Result<Arc<Bulk>, StartError> {
+    pub(super) fn bulk(&self, mesh_state: &Arc<MeshState>) -> Result<Arc<Bulk>, StartError> {
         let parts = BulkParts {
             host: self.host.clone(),
-            board: Arc::clone(board),
+            mesh_state: Arc::clone(mesh_state),
             bank: Arc::clone(&self.bank),
             inbox: self.inbox.clone(),
             files: self.files.clone(),
@@ -170,9 +172,9 @@ impl Base {
         bulk: &Arc<Bulk>,
         udp: Option<UdpSocket>,
     ) -> Result<Arc<Responder>, StartError> {
-        let door = Arc::new(Door(Arc::clone(bulk)));
+        let consent = Arc::new(TestConsent(Arc::clone(bulk)));
         let task = udp.is_some().then(|| self.health.task("datagrams"));
-        let responder = Responder::start_with(Limits::default(), udp, Some(door), move |serve| {
+        let responder = Responder::start_with(Limits::default(), udp, Some(consent), move |serve| {
             if let Some(task) = task {
                 task.run(|| serve(&|| task.turn()));
             }
@@ -182,7 +184,7 @@ impl Base {
 
     pub(super) fn start_prober(
         &self,
-        board: &Arc<Board>,
+        mesh_state: &Arc<MeshState>,
         bulk: &Bulk,
         responder: &Arc<Responder>,
     ) -> Result<(), StartError> {
@@ -193,27 +195,27 @@ impl Base {
             health: Arc::clone(&self.health),
             responder: Arc::clone(responder),
             workers_max: self.config.workers_max,
-            board: Arc::clone(board),
+            mesh_state: Arc::clone(mesh_state),
             place: Arc::clone(&bulk.place),
         };
         *lock(&self.prober) = Some(Prober::start(parts).map_err(StartError::Thread)?);
         Ok(())
     }
 
-    pub(super) fn desk(&self, board: &Arc<Board>) -> Desk {
+    pub(super) fn snapshot(&self, mesh_state: &Arc<MeshState>) -> MeshSnapshot {
         let (engine, task) = (Arc::clone(&self.engines.engine), self.health.task("mesh_snapshot"));
-        Desk::new(self.host.clone(), Arc::clone(board), engine, Arc::clone(&self.bank), task)
+        MeshSnapshot::new(self.host.clone(), Arc::clone(mesh_state), engine, Arc::clone(&self.bank), task)
     }
 
-    pub(super) fn sites(&self, board: &Arc<Board>, desk: &Desk) -> Arc<Sites> {
+    pub(super) fn sites(&self, mesh_state: &Arc<MeshState>, snapshot: &MeshSnapshot) -> Arc<Sites> {
         let mesh = (self.config.mesh.clone(), self.config.state.as_path());
         let (host, bank) = (self.host.clone(), Arc::clone(&self.bank));
-        Arc::new(Sites::new(host, mesh, Arc::clone(board), desk.clone(), bank))
+        Arc::new(Sites::new(host, mesh, Arc::clone(mesh_state), snapshot.clone(), bank))
     }
 
-    pub(super) fn transfers(&self, bulk: &Arc<Bulk>, board: &Arc<Board>) -> Arc<Transfers> {
+    pub(super) fn transfers(&self, bulk: &Arc<Bulk>, mesh_state: &Arc<MeshState>) -> Arc<Transfers> {
         let (host, inbox) = (self.host.clone(), self.inbox.clone());
-        Transfers::new(host, &self.config.state, Arc::clone(bulk), Arc::clone(board), inbox)
+        Transfers::new(host, &self.config.state, Arc::clone(bulk), Arc::clone(mesh_state), inbox)
     }
 
     pub(super) fn echo(
@@ -259,9 +261,9 @@ pub(super) fn start_server(
 }
 
 /// Starts the thread that follows the directory and sets the peers to measure.
-pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
+pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Registrar, StartError> {
     let [measured, looked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
-    Keeper::start(mesh::Parts {
+    Registrar::start(mesh::Parts {
         host: shared.host.clone(),
         listen: shared.address,
         config: Arc::clone(&shared.initial),
@@ -269,7 +271,7 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
         engine: Arc::clone(&shared.engine),
         health: Arc::clone(&shared.health),
         files: shared.files.clone(),
-        board: Arc::clone(&shared.board),
+        mesh_state: Arc::clone(&shared.mesh_state),
         sites: Arc::clone(&shared.sites),
         measure: Box::new(move |peers| {
             measured.targets.set_mesh(peers);
@@ -280,7 +282,7 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
             // instead.
             if looked.targets.overrides_mesh(host.as_str()).is_none() {
                 let is_loaded = looked.responder.bulk_running();
-                looked.board.latencies.unmeasured(host, is_loaded, period, Instant::now());
+                looked.mesh_state.latencies.unmeasured(host, is_loaded, period, Instant::now());
                 if let Some(silence) = silence {
                     looked.inbox.offer(silence.measured(&looked.host, host, now_unix_ns()));
                 }
@@ -290,7 +292,7 @@ pub(super) fn keep_peers(shared: &Arc<Shared>) -> Result<Keeper, StartError> {
             if removed.targets.overrides_mesh(host.as_str()).is_none() {
                 lock(&removed.bank).exclude(host, *at_unix_ns);
             }
-            removed.desk.forget_places();
+            removed.snapshot.forget_places();
             removed.proved.with(|proved| proved.forget(host));
         }),
         readmitted: Box::new(move |host| lock(&readmitted.bank).include(host)),

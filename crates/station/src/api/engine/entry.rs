@@ -91,7 +91,7 @@ fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), R
     let mut others = shared.groups_of_others();
     others.remove(&entry.host);
     let mut groups: Vec<Vec<Group>> = others.into_values().collect();
-    groups.push(shared.board.standing().groups);
+    groups.push(shared.mesh_state.standing().groups);
     let with = |own: Vec<Group>| [groups.as_slice(), &[own]].concat();
     let all = with(entry.groups.clone());
     let Some(why) = too_many_series(&all, shared.initial.series_max) else { return Ok(()) };

@@ -12,13 +12,13 @@ use barograph_probe::wire::{Declined, Request};
 use super::log::{self, ROLES};
 use super::place::Use;
 use super::{Bulk, iperf3, retry_after};
-use crate::mesh::board::now_s;
+use crate::mesh::mesh_state::now_s;
 use crate::sync::lock;
 
 /// Consent of this station, which the responder requests before every transfer.
-pub(crate) struct Door(pub(crate) Arc<Bulk>);
+pub(crate) struct TestConsent(pub(crate) Arc<Bulk>);
 
-impl Consent for Door {
+impl Consent for TestConsent {
     fn is_loaded(&self) -> bool {
         self.0.place.is_taken()
     }
@@ -53,7 +53,7 @@ impl Consent for Door {
     }
 }
 
-impl Door {
+impl TestConsent {
     fn peer(
         &self,
         caller: &str,
@@ -115,7 +115,7 @@ impl Door {
 
 impl Bulk {
     fn is_member(&self, caller: &str) -> bool {
-        Name::new(caller).is_ok_and(|name| self.board.knows(&name))
+        Name::new(caller).is_ok_and(|name| self.mesh_state.knows(&name))
     }
 
     /// Grants budget and token for a peer's test, which starts at once: the peer sends on the

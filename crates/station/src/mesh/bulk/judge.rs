@@ -66,7 +66,7 @@ impl Bulk {
     }
 
     fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed, is_own: bool) {
-        let (peers, now) = (self.board.peers(), self.now());
+        let (peers, now) = (self.mesh_state.peers(), self.now());
         let mut paths = lock(&self.paths);
         let path = paths.entry(peer.clone()).or_default();
         path.outgrew_tool = !is_own && matches!(streamed.ended, Ended::Bytes);

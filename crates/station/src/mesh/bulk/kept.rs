@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use barograph_mesh::{BudgetConfig, Cost, Gate, Past, Role};
+use barograph_mesh::{BudgetConfig, Cost, Past, Role, TestAdmission};
 use serde::{Deserialize, Serialize};
 
 use super::log::ROLES;
@@ -28,7 +28,7 @@ struct Line {
 impl Kept {
     /// Charges the gate with the tests of earlier runs, or with the whole budget if the file cannot
     /// be read.
-    pub(super) fn open(files: &StateFiles, budget: &BudgetConfig, gate: &mut Gate) -> Self {
+    pub(super) fn open(files: &StateFiles, budget: &BudgetConfig, gate: &mut TestAdmission) -> Self {
         let kept = Self { files: files.clone() };
         let path = files.directory().join(FILE);
         let past = read(&path, now_s()).unwrap_or_else(|error| {
@@ -97,7 +97,7 @@ const BYTES_MAX: u64 = 1 << 20;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_mesh::GateConfig;
+    use barograph_mesh::TestAdmissionConfig;
 
     use super::*;
 
@@ -146,7 +146,9 @@ mod tests {
         for damaged in damaged {
             std::fs::write(state.path().join(FILE), damaged).unwrap();
             for _ in 0..2 {
-                let mut gate = Gate::new(GateConfig { budget, ..GateConfig::default() }).unwrap();
+                let mut gate =
+                    TestAdmission::new(TestAdmissionConfig { budget, ..TestAdmissionConfig::default() })
+                        .unwrap();
                 Kept::open(&StateFiles::new(state.path()), &budget, &mut gate);
                 assert_eq!(gate.spent(Duration::ZERO).target, budget.per_hour(), "{damaged:.80}");
                 let little = Cost { duration: Duration::from_millis(1), bytes: 0 };

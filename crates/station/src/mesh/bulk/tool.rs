@@ -22,7 +22,7 @@ impl Bulk {
             return Ok(None);
         }
         iperf3_usable().map_err(NoTool::Here)?;
-        if !self.board.peers().get(peer).is_some_and(|peer| peer.entry.capabilities.iperf3) {
+        if !self.mesh_state.peers().get(peer).is_some_and(|peer| peer.entry.capabilities.iperf3) {
             return Err(NoTool::There);
         }
         let path = self.path(peer);

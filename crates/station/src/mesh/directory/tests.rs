@@ -64,7 +64,7 @@ impl Hooks for Fake {
 /// A station in the directory, with its parts.
 struct Station {
     engine: Arc<Hooked<Fake>>,
-    board: Arc<Board>,
+    mesh_state: Arc<MeshState>,
     again: Arc<Notify>,
     _told: mpsc::Receiver<(Name, Told)>,
     _state: tempfile::TempDir,
@@ -92,16 +92,22 @@ fn station(watches_end: bool) -> Station {
     let shared: Arc<dyn Engine> = Arc::<Hooked<Fake>>::clone(&engine);
     let standing = Standing::at_start(&config, state.path());
     let removed = crate::mesh::RemovedStations::open(&files);
-    let board =
-        Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed));
+    let mesh_state =
+        Arc::new(MeshState::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed));
     let group = config.all_groups().remove(0);
     let card = Card { host, listen: "192.0.2.1:1".parse().unwrap(), config, key: [1; 32] };
     let again = Arc::new(Notify::new());
     let (sender, told) = mpsc::channel(1024);
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(keep_watching(Arc::clone(&shared), group, Arc::clone(&board), sender, Arc::clone(&again)));
-    tasks.spawn(stay_registered(shared, card, Arc::clone(&board), Arc::clone(&again)));
-    Station { engine, board, again, _told: told, _state: state, _tasks: tasks }
+    tasks.spawn(keep_watching(
+        Arc::clone(&shared),
+        group,
+        Arc::clone(&mesh_state),
+        sender,
+        Arc::clone(&again),
+    ));
+    tasks.spawn(stay_registered(shared, card, Arc::clone(&mesh_state), Arc::clone(&again)));
+    Station { engine, mesh_state, again, _told: told, _state: state, _tasks: tasks }
 }
 
 impl Station {
@@ -141,15 +147,15 @@ fn the_grace_covers_the_longest_way_back() {
 async fn a_lapsed_lease_is_no_connection() {
     let station = station(false);
     pass(2).await;
-    assert!(station.board.directory().is_connected());
+    assert!(station.mesh_state.directory().is_connected());
     station.lease_is(LeaseState::Lapsed);
     pass(2).await;
-    let directory = station.board.directory();
-    assert!(!directory.is_connected() && !station.board.figures(&Name::new("a").unwrap()).is_connected);
+    let directory = station.mesh_state.directory();
+    assert!(!directory.is_connected() && !station.mesh_state.figures(&Name::new("a").unwrap()).is_connected);
     assert!(directory.why().unwrap().contains("ran out"), "{:?}", directory.why());
     station.lease_is(LeaseState::Held);
     pass(2).await;
-    assert!(station.board.directory().is_connected());
+    assert!(station.mesh_state.directory().is_connected());
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,49 +167,51 @@ async fn a_directory_that_takes_no_writes_is_told_with_what_to_do() {
         *station.engine.0.read_only.lock().unwrap() = Some(ReadOnly { since, why: "no quorum".into() });
     };
     is_since(20);
-    let directory = station.board.directory();
+    let directory = station.mesh_state.directory();
     assert!(directory.is_connected(), "the registration has not run out yet");
-    assert!(20.0 <= directory.read_only_s().unwrap() && station.board.reasons().is_empty());
+    assert!(20.0 <= directory.read_only_s().unwrap() && station.mesh_state.reasons().is_empty());
     is_since(400);
     station.lease_is(LeaseState::Lapsed);
     pass(70).await;
-    let directory = station.board.directory();
+    let directory = station.mesh_state.directory();
     assert!(!directory.is_connected() && directory.why() == Some("no quorum"));
-    let reasons = station.board.reasons();
+    let reasons = station.mesh_state.reasons();
     assert!(
         reasons.len() == 1 && reasons[0].contains("takes no writes for 400 s (no quorum)"),
         "{reasons:?}"
     );
     assert!(reasons[0].contains("start the NATS servers"), "{reasons:?}");
-    assert!(station.board.figures(&Name::new("a").unwrap()).is_read_only);
+    assert!(station.mesh_state.figures(&Name::new("a").unwrap()).is_read_only);
     *station.engine.0.read_only.lock().unwrap() = None;
     station.lease_is(LeaseState::Held);
     pass(2).await;
-    assert!(station.board.reasons().is_empty() && station.board.directory().read_only_s().is_none());
+    assert!(
+        station.mesh_state.reasons().is_empty() && station.mesh_state.directory().read_only_s().is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
     let station = station(false);
     pass(2).await;
-    assert!(station.board.reasons().is_empty());
+    assert!(station.mesh_state.reasons().is_empty());
     station.lease_is(LeaseState::Displaced);
     pass(2).await;
-    let directory = station.board.directory();
+    let directory = station.mesh_state.directory();
     assert!(!directory.is_connected() && directory.conflict().unwrap().contains("registered as `a`"));
-    assert_eq!(station.board.reasons().len(), 1);
+    assert_eq!(station.mesh_state.reasons().len(), 1);
     // No other reason may register it: the two would displace each other for ever.
     station.again.notify_one();
     pass(100).await;
     assert_eq!(station.registrations(), 1);
-    assert!(station.board.directory().conflict().is_some());
-    station.board.set_directory(|directory| {
+    assert!(station.mesh_state.directory().conflict().is_some());
+    station.mesh_state.set_directory(|directory| {
         (directory.conflict, directory.displaced, directory.is_vacant) = (None, None, true);
     });
     station.again.notify_one();
     pass(2).await;
     assert_eq!(station.registrations(), 2);
-    assert!(station.board.directory().is_connected() && station.board.reasons().is_empty());
+    assert!(station.mesh_state.directory().is_connected() && station.mesh_state.reasons().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -211,12 +219,12 @@ async fn a_token_that_is_refused_is_said_at_once_with_what_to_do() {
     let station = station(false);
     station.engine.0.denies.store(true, Ordering::SeqCst);
     pass(2).await;
-    let reasons = station.board.reasons();
+    let reasons = station.mesh_state.reasons();
     assert!(reasons.len() == 1 && reasons[0].contains("let this station in"), "{reasons:?}");
     let url = "http://head:10132/".to_string();
     let sentence = what_to_do(&Kind::Remote(url.clone()), &Error::Denied("the token is unknown".into()));
     assert!(sentence.contains(&url) && sentence.contains("barograph invite"), "{sentence}");
     station.engine.0.denies.store(false, Ordering::SeqCst);
     pass(20).await;
-    assert!(station.board.reasons().is_empty());
+    assert!(station.mesh_state.reasons().is_empty());
 }

@@ -33,7 +33,7 @@ impl Hooks for Fake {
 /// A cache of a station that is alone in its group, so that a refresh takes one snapshot, of
 /// `global`.
 struct Room {
-    desk: Desk,
+    snapshot: MeshSnapshot,
     engine: Arc<Hooked<Fake>>,
     _state: tempfile::TempDir,
 }
@@ -48,15 +48,16 @@ impl Room {
         let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
         let standing = crate::mesh::sites::Standing::at_start(&config, state.path());
         let removed = crate::mesh::RemovedStations::open(&files);
-        let board = Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed);
-        let desk = Desk::new(
+        let mesh_state =
+            MeshState::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed);
+        let snapshot = MeshSnapshot::new(
             host,
-            Arc::new(board),
+            Arc::new(mesh_state),
             shared,
             Arc::new(Mutex::new(Bank::new(1))),
             TaskStatus::new("mesh_snapshot"),
         );
-        Self { desk, engine, _state: state }
+        Self { snapshot, engine, _state: state }
     }
 
     fn looks(&self) -> usize {
@@ -74,7 +75,7 @@ impl Room {
     async fn looks_asked(&self, seconds: usize) -> usize {
         let before = self.looks();
         for _ in 0..seconds {
-            self.desk.mesh().await;
+            self.snapshot.mesh().await;
             sleep(Duration::from_secs(1)).await;
         }
         self.looks() - before
@@ -86,11 +87,11 @@ const MINUTE: Duration = Duration::from_mins(1);
 #[tokio::test(start_paused = true)]
 async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
     let room = Room::new();
-    let all = futures_util::future::join_all((0..20).map(|_| room.desk.mesh())).await;
+    let all = futures_util::future::join_all((0..20).map(|_| room.snapshot.mesh())).await;
     assert_eq!(room.looks(), 1);
     assert!(all.iter().all(|mesh| Arc::ptr_eq(&mesh.0, &all[0].0) && Arc::ptr_eq(&mesh.1, &all[0].1)));
     // Requests return at once while the next refresh runs.
-    let last = room.desk.mesh().await.1;
+    let last = room.snapshot.mesh().await.1;
     for _ in 0..2000 {
         if room.looks() == 2 {
             break;
@@ -98,7 +99,7 @@ async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
         sleep(Duration::from_millis(10)).await;
     }
     let at = Instant::now();
-    let old = room.desk.mesh().await;
+    let old = room.snapshot.mesh().await;
     assert_eq!((room.looks(), at.elapsed()), (2, Duration::ZERO));
     assert!(Arc::ptr_eq(&old.1, &last));
 }
@@ -109,11 +110,11 @@ async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_
     for _ in 0..2 {
         let looks = room.looks_asked(100).await;
         assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
-        let models = room.desk.mesh().await.1;
+        let models = room.snapshot.mesh().await.1;
         // Two soon after the last request, then one a minute.
         let looks = room.looks_in(10 * MINUTE).await;
         assert!((9..=12).contains(&looks), "{looks}");
-        assert!(!Arc::ptr_eq(&room.desk.mesh().await.1, &models), "models are learnt anew, too");
+        assert!(!Arc::ptr_eq(&room.snapshot.mesh().await.1, &models), "models are learnt anew, too");
         room.looks_in(IDLE + MINUTE).await;
         assert_eq!(room.looks_in(2 * IDLE).await, 0);
     }
@@ -123,11 +124,11 @@ async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_
 async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
     let room = Room::new();
     for _ in 0..60 {
-        room.desk.places(RENEWED).await;
+        room.snapshot.places(RENEWED).await;
         sleep(Duration::from_secs(1)).await;
     }
     assert!((5..=6).contains(&room.looks()), "{}", room.looks());
-    assert!(lock(&room.desk.parts.kept).models.is_none(), "nobody has asked");
+    assert!(lock(&room.snapshot.parts.kept).models.is_none(), "nobody has asked");
     assert_eq!(room.looks_in(IDLE).await, 0);
 }
 
@@ -135,20 +136,20 @@ async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
 async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
     let room = Room::new();
     // This request alone would cause a refresh in ten seconds.
-    let (mut places, models) = room.desk.mesh().await;
+    let (mut places, models) = room.snapshot.mesh().await;
     for second in 0..9 {
-        let newer = room.desk.newer(&places).await;
+        let newer = room.snapshot.newer(&places).await;
         assert_eq!(newer.is_some(), second == 0, "{second}");
         places = newer.unwrap_or(places);
         sleep(Duration::from_secs(1)).await;
     }
     assert_eq!(room.looks(), 2);
-    assert!(Arc::ptr_eq(&room.desk.mesh().await.1, &models));
+    assert!(Arc::ptr_eq(&room.snapshot.mesh().await.1, &models));
     // A refresh has read membership meanwhile.
     let (old, looks) = (places, room.looks());
     sleep(RENEWED).await;
     let looks_now = room.looks();
-    assert!(looks < looks_now && room.desk.newer(&old).await.is_some() && room.looks() == looks_now);
+    assert!(looks < looks_now && room.snapshot.newer(&old).await.is_some() && room.looks() == looks_now);
 }
 
 #[test]
