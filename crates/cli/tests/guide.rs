@@ -1,5 +1,5 @@
-//! Runs the operator's guide, `docs/guide/nats.md`, as it is written: its scripts, configurations and
-//! stations. Addresses and ports are this host's.
+//! Runs the operator's guide, `docs/guide/nats.md`, as it is written: its scripts, configurations
+//! and stations. Addresses and ports are those of this host.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 

@@ -1,6 +1,6 @@
-//! Runs the commands of the guides, `docs/guide/*.md`, as a reader would: the `sh` blocks of a page, one after the
-//! other, in an empty directory. Blocks marked `sh no-test` need another host or hardware. `nats.md` has a test of its
-//! own (`guide.rs`).
+//! Runs the commands of the guides, `docs/guide/*.md`: the `sh` blocks of a page, one after the
+//! other, in an empty directory. Blocks marked `sh no-test` need another host. `nats.md` has a test
+//! of its own (`guide.rs`).
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 

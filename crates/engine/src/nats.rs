@@ -228,7 +228,8 @@ impl Nats {
     }
 
     /// Returns whether a message of one station could stop the streams permanently: they have
-    /// replicas, and the servers' version has that defect (docs/nats-operations.md, "Which nats-server").
+    /// replicas, and the servers' version has that defect (docs/nats-operations.md, "Which
+    /// nats-server").
     #[must_use]
     pub fn replicas_can_be_stopped(&self) -> bool {
         1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)

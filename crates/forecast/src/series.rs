@@ -54,10 +54,11 @@ impl Name {
         }
     }
 
-    /// Checks that most displays show each character of the name: otherwise it would look like another name.
+    /// Checks that most displays show each character of the name: otherwise it would look like
+    /// another name.
     ///
-    /// This is stricter than [`Name::new`], which also reads what was stored earlier. It is for names that are
-    /// given for the first time.
+    /// This is stricter than [`Name::new`], which also reads names that earlier versions stored. It
+    /// is for new names.
     ///
     /// # Errors
     /// [`NameError::Character`] with the first character that is not shown.

@@ -42,7 +42,7 @@ pub struct Rounds {
 impl Rounds {
     /// Adds a sample and returns the round that ends with it, if any.
     ///
-    /// A sample whose time is not finite, or not later than the previous one, ends no round.
+    /// A sample ends no round if its time is not finite, or not later than that of the previous one.
     pub fn push(&mut self, sample: &Sample) -> Option<Round> {
         if !sample.time_s.is_finite() {
             return None;

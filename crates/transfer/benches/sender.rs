@@ -51,7 +51,7 @@ fn main() {
         let least = (0..20).map(|_| steady(under_way, report, lost)).fold(f64::INFINITY, f64::min);
         println!("{name:<44} {least:>12.1}");
     }
-    println!("{:<44} {:>12} {:>12}", "the attributor, a window of 20 000", "us a look", "ns a packet");
+    println!("{:<44} {:>12} {:>12}", "the loss attributor, a window of 20 000", "us a look", "ns a packet");
     for (name, every, packets) in [
         ("1 in 1000 lost", 1000, 1),
         ("1 in 100 lost", 100, 1),

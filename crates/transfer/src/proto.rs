@@ -5,8 +5,8 @@
 //! - A [`Sender`] decides which range of the object the next packet carries, and when it is sent.
 //! - A [`Receiver`] decides which part of a packet is new, and what to report: which packets came,
 //!   and what is known of each gap.
-//! - A [`Controller`] sets the rate. An [`LossAttributor`] classifies losses, so that only network losses
-//!   reach the controller.
+//! - A [`Controller`] sets the rate. A [`LossAttributor`] classifies losses, so that only network
+//!   losses reach the controller.
 //! - [`wire`] encodes and decodes datagrams (`docs/spec/transfer.md`).
 //!
 //! Times are [`Duration`](std::time::Duration)s since an epoch that the caller chooses. All calls

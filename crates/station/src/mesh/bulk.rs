@@ -1,9 +1,9 @@
 //! Bulk tests between stations: consent of both ends, the tests, and their records
 //! (docs/spec/mesh.md §5).
 //!
-//! A test needs three permissions: this host's only [`Place`] for bulk transfers; its [`TestAdmission`]
-//! (budget and token); and the peer's consent in the probe session, which needs the place and gate
-//! of the peer.
+//! A test needs three permissions: this host's only [`Place`] for bulk transfers; its
+//! [`TestAdmission`] (budget and token); and the peer's consent in the probe session, which needs
+//! the place and the admission of the peer.
 
 mod consent;
 mod iperf3;

@@ -112,7 +112,7 @@ pub(crate) struct Sites {
     kept: tokio::sync::Mutex<Option<(Instant, Arc<View>)>>,
     patience: Mutex<Patience>,
     began: Instant,
-    /// Serialises changes, so that the file and the mesh_state change together.
+    /// Serialises changes, so that the file and the state of the mesh change together.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 

@@ -30,8 +30,8 @@ use crate::proto::Rtt;
 
 /// Sets the sending rate of a transfer from the receiver's feedback.
 ///
-/// Host losses are not in [`FeedbackSample::losses`]; [`DrainLimiter`] limits the rate for them. Packets and
-/// bytes are those on the wire, headers included.
+/// Host losses are not in [`FeedbackSample::losses`]; [`DrainLimiter`] limits the rate for them.
+/// Packets and bytes are those on the wire, headers included.
 pub trait Controller: Debug + Send {
     fn on_feedback(&mut self, now: Duration, seen: &FeedbackSample<'_>);
 

@@ -116,7 +116,8 @@ async fn find_again(shared: &Shared, place: &mut Place, state: &streams::State) 
     Ok(())
 }
 
-/// Whether the message that was stored at this time is still in the stream; `None` = no message arrived.
+/// Whether the message that was stored at this time is still in the stream; `None` = no message
+/// arrived.
 async fn is_as_read(shared: &Shared, seq: u64, stored_at: &str) -> Result<Option<bool>, Trouble> {
     let there = walk::stretch(&shared.link, RECORDS, walk::ALL, seq, 1).await?;
     let message = there.messages.first().filter(|stored| stored.seq == seq);

@@ -28,7 +28,7 @@ pub(super) fn serve(
         let request = Request::decode(&frame).map_err(|_| Declined::Malformed);
         let served = request
             .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
-        // The caller may have been withdrawn since it signed.
+        // The caller may have been removed from the mesh since it signed.
         let served = served.and_then(|request| match shared.still_serves(caller) {
             true => Ok(request),
             false => Err(Declined::NotServed),
@@ -173,7 +173,7 @@ fn echo_late(
     Ok(())
 }
 
-/// Ends a long run of exchanges whose caller was withdrawn.
+/// Ends a long run of exchanges if its caller was removed from the mesh.
 fn end_if_withdrawn(made: u32, still_serves: impl Fn() -> bool) -> io::Result<()> {
     let is_checked = 0 < made && made.is_multiple_of(CHECK_EVERY);
     if is_checked && !still_serves() {

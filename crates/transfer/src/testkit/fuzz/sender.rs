@@ -147,7 +147,7 @@ impl Far {
         let mut at = self.floor;
         for number in self.came.range(self.floor..) {
             if runs.is_empty() || at < *number {
-                // UnattributedLoss packets belong to the run before them; the first run may have none
+                // Missing packets belong to the run before them; the first run may have none
                 // received.
                 let missing = (number - at) as u32;
                 match runs.last_mut() {
