@@ -25,12 +25,13 @@ impl Default for TestAdmissionConfig {
 }
 
 /// Admits a host to bulk tests, one at a time and within the budget: idle → granted → running →
-/// idle. Both the tests that it starts and those that peers ask for pass through its one gate.
+/// idle. Both the tests that it starts and those that peers ask for pass through it.
 ///
 /// Whatever a peer does or fails to do, it occupies the host for at most
-/// [`TestAdmissionConfig::grant_max`] before a test, and for [`BudgetConfig::test_max`] plus 5 s in one. A grant that its peer does
-/// not use costs the time that it was held, out of that peer's part of the budget. So a peer that
-/// asks endlessly and never tests is soon out of budget, and other peers are not.
+/// [`TestAdmissionConfig::grant_max`] before a test, and for [`BudgetConfig::test_max`] plus 5 s in
+/// one. A grant that its peer does not use costs the time that it was held, out of that peer's part
+/// of the budget. So a peer that asks endlessly and never tests is soon out of budget, and other
+/// peers are not.
 #[derive(Debug)]
 pub struct TestAdmission {
     budget: Budget,

@@ -42,7 +42,8 @@ pub struct Rounds {
 impl Rounds {
     /// Adds a sample and returns the round that ends with it, if any.
     ///
-    /// A sample ends no round if its time is not finite, or not later than that of the previous one.
+    /// A sample ends no round if its time is not finite, or not later than that of the previous
+    /// one.
     pub fn push(&mut self, sample: &Sample) -> Option<Round> {
         if !sample.time_s.is_finite() {
             return None;

@@ -16,7 +16,8 @@ use crate::proto::wire::Evidence;
 /// counter, a loss is classified at once: as the network's if the counter did not rise over it, and
 /// as the host's if it rose and the receiver is believed. Other losses wait half to one round trip,
 /// until a pattern is visible, and are judged in the window of the last
-/// [`LossAttributor::WINDOW_PACKETS`] packets. Packets that arrive by then are not reported as lost.
+/// [`LossAttributor::WINDOW_PACKETS`] packets. Packets that arrive by then are not reported as
+/// lost.
 ///
 /// Judging a window takes 4 to 40 µs, depending on the number of runs. It happens once a round
 /// trip, or once a window if a round trip has more packets than that, and never without losses.
