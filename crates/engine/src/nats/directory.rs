@@ -164,7 +164,7 @@ impl Registration {
 
     /// Renews until it is stopped or replaced. When it is stopped, it deletes the entry.
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
-        let third = Duration::from_secs(self.ttl_s) / 3;
+        let third = (Duration::from_secs(self.ttl_s) / 3).min(RENEWED_AFTER);
         let mut wait = third;
         let mut condition = Condition::over(self.place);
         let link = Arc::clone(&self.link);
@@ -404,6 +404,10 @@ pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 /// The longest `mesh.lease_s`. The entry of a station that disappeared is listed no longer than
 /// this.
 const LEASE_MAX: Duration = Duration::from_mins(5);
+
+/// The longest time between two renewals: a full bucket drops its oldest entries, and members can
+/// have servers fill it within a minute (docs/nats-operations.md, "Keys of the directory").
+const RENEWED_AFTER: Duration = Duration::from_secs(10);
 
 /// Wait after unexpected content of the key: a twentieth of the shortest lease, and no busy loop.
 const AGAIN: Duration = Duration::from_millis(50);

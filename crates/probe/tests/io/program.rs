@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use barograph_probe::io::{Agreement, Consent, Limits, NoTest, Program, Responder, Settled, Upgraded, Wish};
 use barograph_probe::wire::{DONE_BYTES, Declined, Done, Reply, Request};
@@ -56,7 +57,7 @@ struct Agrees(Mutex<Plays>);
 struct Withdraws(AtomicBool);
 
 impl Consent for Withdraws {
-    fn still_serves(&self, caller: &str) -> bool {
+    fn still_serves(&self, caller: &str, _since: Instant) -> bool {
         assert_eq!(caller, "peer");
         !self.0.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use barograph_engine::{Error, Range, Selector, TaskStatus, wire};
+use barograph_engine::{Error, TaskStatus, wire};
 use barograph_forecast::Name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -220,13 +220,13 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
-/// source of an application or a page, or an end of a measured series. The member could write in
+/// source of an application or a page, or an end of a series that is shown. The member could write in
 /// addition to those, and its removal would delete the series to it. A removed station may take its
 /// name again.
 async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), Refused> {
     let Some(served) = &shared.served else { return Ok(()) };
     served.members.check_free(name)?;
-    // A look into the archive costs as much as a registration, even if the claim is then refused.
+    // A claim costs as much as a registration, even if it is then refused.
     member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(shared))?;
     // Targets are HOST:PORT or URLs, and pages `web:NAME`; stations have no such names.
     let is_ours =
@@ -243,27 +243,13 @@ fn in_use(shared: &Shared, name: &Name) -> Refused {
     Error::Denied(why).into()
 }
 
-/// Whether the archive has no record with this name. Measurements of members do not count:
-/// otherwise any member could block a name for a station with one record.
+/// Whether the station shows no series of this name, and its archive has no record of it as origin.
+/// Measurements of members do not count: otherwise any member could block a name for a station with
+/// one record. The series of removed stations are not shown.
 async fn is_new(shared: &Shared, served: &Served, name: &Name) -> Result<bool, Error> {
     let members = served.members.names();
-    for end in [
-        Selector { source: Some(name.clone()), ..Selector::default() },
-        Selector { target: Some(name.clone()), ..Selector::default() },
-    ] {
-        let mut after = None;
-        loop {
-            let page = shared.engine.latest(&end, after, Range::LIMIT_MAX).await?;
-            if page.items.iter().any(|record| !members.contains(&record.series.source)) {
-                return Ok(false);
-            }
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
-    }
-    Ok(shared.engine.next_seq(name).await? == 1)
+    let is_shown = lock(&shared.bank).has_end(name, |source| !members.contains(source));
+    Ok(!is_shown && shared.engine.next_seq(name).await? == 1)
 }
 
 /// Changes the file of members on disk, outside the HTTP thread.

@@ -24,11 +24,17 @@ pub(super) async fn measurements(
     body: Body,
 ) -> Result<Response, Refusal> {
     let feed: Measurements = json_body(&headers, body).await?;
+    // As a whole, even if the caller leaves: its names are held until the values are stored.
+    let storing = tokio::spawn(async move { store(&shared, feed).await });
+    storing.await.map_err(|error| Refusal::ended(&error))?
+}
+
+async fn store(shared: &Shared, feed: Measurements) -> Result<Response, Refusal> {
     let _names = shared.claims.feed(names(&feed)).map_err(|name| {
-        let error = format!("{name} is just becoming a member of the mesh; send the values again");
+        let error = format!("{name} is joining the mesh at this moment; send the values again");
         Refusal::new(StatusCode::CONFLICT, error)
     })?;
-    let records = checked(&shared, feed)?;
+    let records = checked(shared, feed)?;
     if records.is_empty() {
         return Ok(json(StatusCode::CREATED, &Stored { stored: 0 }));
     }

@@ -257,6 +257,13 @@ impl Bank {
         self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
     }
 
+    /// Whether `name` is the source or target of a series whose source satisfies `of_source`.
+    #[must_use]
+    pub fn has_end(&self, name: &Name, of_source: impl Fn(&Name) -> bool) -> bool {
+        let has_end = |series: &&Series| series.source == *name || series.target == *name;
+        self.accounts.keys().filter(has_end).any(|series| of_source(&series.source))
+    }
+
     /// Whether there is a series of this source.
     #[must_use]
     pub fn has_source(&self, source: &Name) -> bool {

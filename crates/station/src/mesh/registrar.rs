@@ -415,6 +415,7 @@ impl State {
             return;
         }
         self.parts.mesh_state.latencies.remove(host);
+        self.parts.mesh_state.end_sessions(host);
         let removed = Removed { host: host.clone(), at_unix_ns: now_unix_ns() };
         if self.parts.mesh_state.removed.insert(host, removed.at_unix_ns) {
             (self.parts.removed)(&removed);

@@ -21,6 +21,7 @@ pub(super) fn serve(
     caller: Option<&str>,
     shared: &Shared,
 ) -> io::Result<()> {
+    let since = Instant::now();
     let grant = SessionGrant::new(peer, &shared.grants);
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
@@ -29,7 +30,7 @@ pub(super) fn serve(
         let served = request
             .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
         // The caller may have been removed from the mesh since it signed.
-        let served = served.and_then(|request| match shared.still_serves(caller) {
+        let served = served.and_then(|request| match shared.still_serves(caller, since) {
             true => Ok(request),
             false => Err(Declined::NotServed),
         });
@@ -40,12 +41,12 @@ pub(super) fn serve(
         match request {
             Request::Rtt { n } => {
                 ready(connection, shared.is_loaded().into())?;
-                let still_serves = || shared.still_serves(caller);
+                let still_serves = || shared.still_serves(caller, since);
                 echo(connection, n, &shared.limits, still_serves)?;
             }
             Request::RttNagle { n } => {
                 ready(connection, 0)?;
-                let still_serves = || shared.still_serves(caller);
+                let still_serves = || shared.still_serves(caller, since);
                 echo_late(connection, n, &shared.limits, still_serves)?;
             }
             Request::Goodput { direction, bytes } => {
@@ -145,8 +146,9 @@ fn echo(
     still_serves: impl Fn() -> bool,
 ) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
+    let mut checked = Instant::now();
     for made in 0..n {
-        end_if_withdrawn(made, &still_serves)?;
+        end_if_withdrawn(made, &mut checked, &still_serves)?;
         let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
         connection.write_all(&exchange)?;
         hurry.check(made.into())?;
@@ -163,8 +165,9 @@ fn echo_late(
     still_serves: impl Fn() -> bool,
 ) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
+    let mut checked = Instant::now();
     for made in 0..n {
-        end_if_withdrawn(made, &still_serves)?;
+        end_if_withdrawn(made, &mut checked, &still_serves)?;
         delay_acknowledgements(connection)?;
         let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
         connection.write_all(&exchange)?;
@@ -173,13 +176,17 @@ fn echo_late(
     Ok(())
 }
 
-/// Ends a long run of exchanges if its caller was removed from the mesh.
-fn end_if_withdrawn(made: u32, still_serves: impl Fn() -> bool) -> io::Result<()> {
-    let is_checked = 0 < made && made.is_multiple_of(CHECK_EVERY);
-    if is_checked && !still_serves() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the caller was withdrawn"));
+/// Ends a run of exchanges if its caller was removed from the mesh. Checks again after some
+/// exchanges, or after some time.
+fn end_if_withdrawn(made: u32, checked: &mut Instant, still_serves: impl Fn() -> bool) -> io::Result<()> {
+    if !made.is_multiple_of(CHECK_EVERY) && checked.elapsed() < CHECK_AFTER {
+        return Ok(());
     }
-    Ok(())
+    *checked = Instant::now();
+    if still_serves() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "the caller was removed from the mesh"))
 }
 
 /// Linux enters this mode by itself after each acknowledgement that had to be sent alone (tcp(7),
@@ -278,6 +285,9 @@ fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()
 /// Exchanges between two checks that the caller is still a member: some milliseconds, and few
 /// locks.
 const CHECK_EVERY: u32 = 32;
+
+/// The same for slow exchanges, and for datagrams that were granted before.
+const CHECK_AFTER: Duration = Duration::from_secs(1);
 
 /// Minimum speed of a peer. A slow peer would block the single slot for transfers, or one of the
 /// few session slots.

@@ -75,9 +75,9 @@ impl Shared {
     }
 
     /// Whether the session of `caller` may continue; `None` = the caller did not sign.
-    pub(super) fn still_serves(&self, caller: Option<&str>) -> bool {
+    pub(super) fn still_serves(&self, caller: Option<&str>, since: Instant) -> bool {
         let (Some(consent), Some(caller)) = (&self.consent, caller) else { return true };
-        consent.still_serves(caller)
+        consent.still_serves(caller, since)
     }
 
     /// Counts a declined request if the reason is a limit.

@@ -46,6 +46,11 @@ pub(super) async fn register(
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
     let entry = wire::read_entry(&text)?;
+    if member.name().is_none() {
+        for group in &entry.groups {
+            group.check_visible().map_err(|error| Refused::invalid(format!("group `{group}`: {error}")))?;
+        }
+    }
     // Check twice: here, so that a refused station takes no name, and again while no other
     // registration can intervene.
     has_room_for(&shared, &member, &entry)?;

@@ -1,7 +1,7 @@
 //! Consent of the target: whether this station serves a transfer that a caller requests.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barograph_api::{Test, TestState, Word};
 use barograph_forecast::Name;
@@ -23,8 +23,8 @@ impl Consent for TestConsent {
         self.0.place.is_taken()
     }
 
-    fn still_serves(&self, caller: &str) -> bool {
-        self.0.is_member(caller)
+    fn still_serves(&self, caller: &str, since: Instant) -> bool {
+        Name::new(caller).is_ok_and(|name| self.0.mesh_state.still_knows(&name, since))
     }
 
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
