@@ -220,9 +220,9 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
-/// source of an application or a page, or an end of a series that is shown. The member could write in
-/// addition to those, and its removal would delete the series to it. A removed station may take its
-/// name again.
+/// source of an application or a page, or an end of a series that is shown. The member could write
+/// in addition to those, and its removal would delete the series to it. A removed station may take
+/// its name again.
 async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), Refused> {
     let Some(served) = &shared.served else { return Ok(()) };
     served.members.check_free(name)?;

@@ -257,7 +257,7 @@ impl Bank {
         self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
     }
 
-    /// Whether `name` is the source or target of a series whose source satisfies `of_source`.
+    /// Whether `name` is the source or target of a series with a source for which `of_source` is true.
     #[must_use]
     pub fn has_end(&self, name: &Name, of_source: impl Fn(&Name) -> bool) -> bool {
         let has_end = |series: &&Series| series.source == *name || series.target == *name;

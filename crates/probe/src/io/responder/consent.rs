@@ -17,8 +17,8 @@ pub trait Consent: Send + Sync {
     /// The reason, which the responder sends to the caller.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
 
-    /// Whether the session of a caller that signed may continue. It began at `since`; the caller may
-    /// have been removed from the mesh after that, and another one may have its name.
+    /// Whether the session of a caller that signed may continue. It began at `since`; the caller
+    /// may have been removed from the mesh after that, and another one may have its name.
     fn still_serves(&self, _caller: &str, _since: Instant) -> bool {
         true
     }
