@@ -257,7 +257,8 @@ impl Bank {
         self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
     }
 
-    /// Whether `name` is the source or target of a series with a source for which `of_source` is true.
+    /// Whether `name` is the source or target of a series with a source for which `of_source` is
+    /// true.
     #[must_use]
     pub fn has_end(&self, name: &Name, of_source: impl Fn(&Name) -> bool) -> bool {
         let has_end = |series: &&Series| series.source == *name || series.target == *name;
