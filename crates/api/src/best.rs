@@ -36,7 +36,8 @@ pub struct BestHost {
     pub lower: f64,
     /// Upper end of the interval of that time, in seconds.
     pub upper: f64,
-    /// Whether its time cannot be told from that of the first host; true for the first.
+    /// Whether this host's time is too close to the first host's to rank the two; true for the
+    /// first.
     pub is_close: bool,
     /// `measured`, or `composed` if its round-trip time or goodput is composed.
     pub basis: Word,

@@ -60,7 +60,7 @@ pub struct TestCost {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Test {
-    /// When it began, in seconds since 1970-01-01 UTC; for refusals, when the latest was.
+    /// Start of the test, or time of the latest refusal, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
     /// `source` (this station sends) or `target` (this station receives).
     pub role: Word,

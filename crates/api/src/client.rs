@@ -112,7 +112,7 @@ impl Cause {
         Self { chain, root }
     }
 
-    /// Whether the server responded to TLS without TLS.
+    /// Whether the server answered the TLS handshake with data that is not TLS.
     pub fn is_plain(&self) -> bool {
         self.root.ends_with(NO_TLS)
     }

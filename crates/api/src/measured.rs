@@ -42,7 +42,7 @@ pub struct Record<'a> {
     /// Time of the measurement, in seconds since 1970-01-01 UTC.
     pub time_s: f64,
     /// How far the time label is ahead of now, or was ahead of the record's arrival, in seconds;
-    /// `None` = it is not.
+    /// `None` = the label is not ahead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ahead_s: Option<f64>,
     /// Measured value, in `unit`; `None` = the measurement failed.

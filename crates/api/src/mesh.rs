@@ -81,8 +81,8 @@ pub struct Spool {
     pub forwarded: u64,
     /// Number of the station's own records that the archive does not take.
     pub refused: u64,
-    /// Number of records that the archive may never get, because it has those of another station
-    /// under their numbers.
+    /// Number of records that the archive may never get, because it already holds other records
+    /// with the same sequence numbers.
     pub overtaken: u64,
     /// Whether the archive limits the rate at which the records are sent.
     pub is_paced: bool,

@@ -24,7 +24,7 @@ pub struct Sites {
     pub sees: Word,
     /// Level of the intervals, 0 to 1.
     pub level: f64,
-    /// Sites, with their hosts and the reason.
+    /// Sites, each with its hosts and the reason why they form a site.
     pub sites: Vec<Site>,
     /// Hosts without a usable forecast of a round trip.
     pub unknown: Vec<String>,

@@ -30,7 +30,7 @@ pub struct Station {
     pub echo: Option<Echo>,
 }
 
-/// Echo sessions of a station, with which pages measure it.
+/// Echo sessions of a station; pages use them to measure the station.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Echo {

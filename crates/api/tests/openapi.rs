@@ -186,7 +186,8 @@ fn engine_shapes() -> [(&'static str, Object); 6] {
     ]
 }
 
-/// Collects each object with properties below `value`, by its place in the document.
+/// Collects `value` and all values inside it that have `properties`, keyed by their path in the
+/// document.
 fn documented(place: &str, value: &Value, found: &mut BTreeMap<String, Object>) {
     if let Some(properties) = value.get("properties") {
         let required = value["required"].as_array().into_iter().flatten();

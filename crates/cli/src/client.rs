@@ -43,8 +43,8 @@ pub(crate) struct Client {
 pub(crate) struct Answer(String);
 
 impl Answer {
-    /// Parses the answer. Missing fields get their defaults, and so do all fields of a text that
-    /// does not parse.
+    /// Parses the answer. Missing fields get their defaults. If the text does not parse, all fields
+    /// get them.
     pub(crate) fn read<T: DeserializeOwned + Default>(&self) -> T {
         serde_json::from_str(&self.0).unwrap_or_default()
     }

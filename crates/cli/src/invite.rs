@@ -104,8 +104,9 @@ pub(crate) fn members(args: &MembersArgs) -> Result<ExitCode, Failure> {
 }
 
 /// URL at which other hosts reach a station that listens on `address` and advertises `advertised`:
-/// the first address that works elsewhere, because other hosts may not know the name. With HTTPS it
-/// is the name, because the certificate contains it.
+/// the first advertised or listening address that other hosts can reach, because they may not know
+/// the name. The URL has the name if there is no such address. With HTTPS it has the name unless
+/// other hosts can reach `address`, because the certificate contains the name.
 fn join_url(is_https: bool, host: &str, address: SocketAddr, advertised: &[SocketAddr]) -> String {
     let scheme = if is_https { "https" } else { "http" };
     let is_one = |address: &&SocketAddr| is_real(address);

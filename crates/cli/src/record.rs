@@ -189,7 +189,7 @@ fn parse(text: &str) -> Result<Sample, String> {
 
 /// Half of what the station accepts in one request.
 const BATCH_MAX: usize = 500;
-/// No number is longer; the rest of a longer line is read as further lines and refused.
+/// Most bytes of a line. The rest of a longer line is read as further lines.
 const LINE_BYTES_MAX: u64 = 4096;
 
 const EXAMPLES: &str = "Examples:

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// goodput_10s.csv.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Length of a file's tests, in seconds; once for each file.
+    /// Length of a file's tests, in seconds; may be given once for each file.
     #[arg(long = "length", value_name = "FILE=S", value_parser = length)]
     pub(crate) lengths: Vec<(PathBuf, f64)>,
     /// Periods to compare, such as 300, 5m, 2h or 1d. The nearest multiples of the base period are

@@ -140,7 +140,7 @@ struct Track {
     /// Consecutive misses, and how many of them are not unusual.
     misses: u32,
     usual_misses: u32,
-    /// Below this, the factor shrank on a plateau.
+    /// A factor below this has shrunk on a plateau, so a long run of misses raises it faster.
     collapsed: f64,
 }
 

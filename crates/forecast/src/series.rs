@@ -89,10 +89,10 @@ fn is_format(c: char) -> bool {
         | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Whether most displays hide `c`, or `c` reorders the text around it: a name with such a character
-/// could look like another. They are Unicode's `Default_Ignorable_Code_Point` (UAX #44,
-/// DerivedCoreProperties.txt), the embeddings of UAX #9, the annotations, the object replacement
-/// character, and the blank Braille pattern.
+/// Whether `c` is hidden by most displays, or reorders the text around it. A name with such a
+/// character could look like another name. The characters are Unicode's
+/// `Default_Ignorable_Code_Point` (UAX #44, DerivedCoreProperties.txt), the embeddings of UAX #9,
+/// the annotations, the object replacement character, and the blank Braille pattern.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
         | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'

@@ -336,7 +336,7 @@ fn extreme_values_after_gaps_stay_finite() {
     }
 }
 
-/// Like some loss rates: 0 for long, then one larger value, then 0 again.
+/// The series is 0 for long, then has one larger value, then 0 again, as some loss rates do.
 #[test]
 fn rare_jumps_off_a_long_plateau_stay_finite() {
     let mut battery = Battery::new(&Config::default());

@@ -84,7 +84,8 @@ impl Accounts {
 }
 
 /// A full account holds an eighth of an hour's amount. A page has 1 GiB an hour by default, so its
-/// account holds 128 MiB: transfers of every size, in both directions, one after the other.
+/// account holds 128 MiB: enough for transfers of every size, in both directions, one after the
+/// other.
 const BURST: Duration = Duration::from_secs(450);
 /// Most accounts that are kept, half a megabyte. A caller that spends from more addresses at once
 /// spends the server's account first, or delays newcomers until an account that spent a KiB is full

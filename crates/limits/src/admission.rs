@@ -181,7 +181,7 @@ impl Admission {
         self.max - self.max / HERE_SHARE
     }
 
-    /// Connections that are kept for strangers, whatever proved callers have.
+    /// Number of connections that are reserved for strangers; proved callers cannot use them.
     fn kept(&self) -> usize {
         usize::max(1, self.max / STRANGERS_KEPT)
     }
@@ -257,8 +257,8 @@ impl Admission {
         shed(false).or_else(|| shed(true)).map(Some).ok_or(Full::All)
     }
 
-    /// The connection of this host without a request in progress that was silent longest, if this
-    /// host has more than its part.
+    /// Selects the idle connection of this host that was silent longest, if this host has more than
+    /// its share.
     fn shed_here(&self) -> Option<Id> {
         let here = || self.open.iter().filter(|(_, connection)| connection.holder.is_none());
         // Seats are in use as long as they are held.
@@ -269,13 +269,14 @@ impl Admission {
         idle.min_by_key(|(id, connection)| (connection.silent_since, **id)).map(|(id, _)| *id)
     }
 
-    /// The connection from another host, without a request in progress, to close first: of a
-    /// network that has at least `crowd` of them.
+    /// Selects the connection to close first, among connections from other hosts without a request
+    /// in progress. Only networks with at least `crowd` such connections are considered.
     fn shed(&self, crowd: usize, may_go: impl Fn(&Connection) -> bool) -> Option<Id> {
         self.shed_of(crowd, false, may_go)
     }
 
-    /// Like [`Self::shed`], also of connections with a request in progress if `may_be_at_work`.
+    /// Like [`Self::shed`], but if `may_be_at_work`, connections with a request in progress can be
+    /// selected too.
     fn shed_of(
         &self,
         crowd: usize,

@@ -123,8 +123,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any window, no more is granted than the burst and what the rate gives in that time.
-        /// After the returned wait, the amount is there.
+        /// In any window, the bucket grants at most the burst plus what the rate adds in that time.
+        /// After the wait that `take` returned, it grants the amount.
         #[test]
         fn never_more_than_burst_and_rate(
             rate in 1_u64..1 << 40,
@@ -155,8 +155,8 @@ mod tests {
             }
         }
 
-        /// A full bucket grants what it holds. A bucket that grants nothing would pass the other
-        /// test.
+        /// A full bucket grants what it holds. The test above does not check this: a bucket that
+        /// grants nothing would pass it.
         #[test]
         fn a_full_bucket_gives_what_it_holds(rate in 1_u64..1 << 50, after_s in 0_u64..1 << 30) {
             let mut bucket = Bucket::new(Rate::per_hour(rate), Duration::from_secs(450));

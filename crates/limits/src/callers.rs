@@ -6,8 +6,8 @@ use barograph_forecast::Name;
 
 use crate::proved::Prover;
 
-/// The address under which limits count a host: an IPv4 address itself, of an IPv6 address its /64,
-/// because a host has all addresses of a /64 (RFC 4291 §2.5.1).
+/// The address under which limits count a host: an IPv4 address itself, or the /64 of an IPv6
+/// address, because a host can use all addresses of its /64 (RFC 4291 §2.5.1).
 #[must_use]
 pub fn holder(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {

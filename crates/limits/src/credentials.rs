@@ -43,7 +43,7 @@ pub struct WrongCredentials {
 /// The consequences of a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// Time by which the response is delayed.
+    /// How long the response is delayed.
     pub delay: Duration,
     /// The log line to write.
     pub line: Line,
@@ -52,7 +52,8 @@ pub struct Verdict {
 /// The log line for a wrong credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// Nothing: its network was logged lately.
+    /// No line: the network was logged within the last minute, or the lines of this minute are used
+    /// up.
     None,
     /// Number of wrong credentials of this network since its last line, including this one.
     Network(u64),
@@ -131,7 +132,8 @@ impl Failures {
 }
 
 impl Lines {
-    /// Returns the line of a network, if this minute has one left.
+    /// Returns the log line for a network. After [`LINES_MAX`] lines in a minute, returns
+    /// [`Line::Flood`] once, then [`Line::None`].
     fn take(&mut self, now: Duration, unlogged: u64) -> Line {
         if LOG_EVERY <= now.saturating_sub(self.began) {
             *self = Self { began: now, count: 0 };
@@ -154,7 +156,8 @@ const DELAY_MIN: Duration = Duration::from_millis(50);
 const DOUBLINGS_MAX: f64 = 10.0;
 /// The longest delay: the response still arrives before a client gives up.
 pub const DELAY_MAX: Duration = Duration::from_secs(5);
-/// Bound of the score: seven minutes after a flood, the first failures have no delay again.
+/// Largest score. Eight minutes after a flood it has halved to below [`FREE`], so the next failures
+/// have no delay.
 const SCORE_MAX: f64 = 1000.0;
 /// Shortest time between two log lines of one network.
 const LOG_EVERY: Duration = Duration::from_mins(1);

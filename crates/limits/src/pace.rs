@@ -8,9 +8,9 @@ pub fn transfer_max(bytes: u64) -> Duration {
     GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
 }
 
-/// 1 Mbit/s, the slowest rate at which a transfer is served to its end. A slower one makes a
-/// forecast of little use to a page, and blocks its place for others. It is also the price of
-/// holding a place, in bytes per ms.
+/// 1 Mbit/s, the slowest rate at which a transfer may complete. A slower transfer gives a page a
+/// forecast of little use, and blocks its slot for others. A caller also pays for this many bytes
+/// for each millisecond in which it holds a slot.
 pub const SLOWEST_BYTES_PER_MS: u64 = 125;
 /// Time until a transfer has started: round trips of a satellite, slow start, and a lost packet or
 /// two.

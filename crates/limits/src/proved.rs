@@ -51,8 +51,8 @@ impl Proved {
         own.is_recent(now).then_some(&own.by)
     }
 
-    /// Records that a request of this address was authorised. A station that proves many addresses
-    /// displaces its own oldest, and few of others.
+    /// Records that a request of this address was authorised. A station that has used its share
+    /// replaces its own oldest address, so it displaces few addresses of others.
     pub fn insert(&mut self, address: IpAddr, by: Prover, now: Duration) {
         let (holder, address) = (holder(address), address.to_canonical());
         if let Some(proofs) = self.proofs.get_mut(&holder)
@@ -98,8 +98,8 @@ impl Proved {
         }
     }
 
-    /// Removes the holder with the oldest proof: of this network if it has its whole share, of all
-    /// if there is no room.
+    /// If the network `of` has its whole share, removes its holder with the oldest proof.
+    /// Otherwise, if there is no room, removes the holder with the oldest proof of all networks.
     fn make_room_for(&mut self, of: IpAddr) {
         let in_network = self.proofs.keys().filter(|holder| network(**holder) == of).count();
         let has_share = PROVED_OF_NETWORK <= in_network;

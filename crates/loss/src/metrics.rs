@@ -34,8 +34,8 @@ pub struct Metrics {
     pub isolated: f64,
     /// Mean number of packets received between two runs of losses; 0 with fewer than two runs.
     pub mean_spacing: f64,
-    /// Standard deviation of that number divided by its mean: 0 = periodic, 1 = random; 0 with
-    /// fewer than two spacings.
+    /// Standard deviation of the number of packets received between two runs, divided by its mean:
+    /// 0 = periodic, 1 = random; 0 with fewer than two spacings.
     pub spacing_variation: f64,
     /// One bit for each length of a run, as in [`Sums`]; 0 = not known.
     pub(crate) lengths: u64,

@@ -236,7 +236,8 @@ pub struct Gaps<'a> {
     packets: u32,
     /// Number of packets up to the end of the current block.
     ahead: u32,
-    /// Bits of the current block at which the fate changes and that were not returned yet.
+    /// Positions in the current block at which the fate changes, one bit each; bits already
+    /// returned are cleared.
     changes: u64,
     /// Fate of the last packet of the current block. Before the first packet it is received.
     last: u64,

@@ -79,8 +79,9 @@ impl BudgetConfig {
         Cost { duration: Duration::from_nanos(nanoseconds), bytes: self.bytes_per_hour }
     }
 
-    /// The most that one test may cost. The station that runs the test must stop it there. The
-    /// bytes are half of an hour's, so that one test can be sent and one received in each hour.
+    /// The most that one test may cost. The station that runs the test must stop it there. Its
+    /// bytes are half of the hourly budget, so that one test can be sent and one received in each
+    /// hour.
     pub fn test_cap(&self) -> Cost {
         Cost { duration: self.test_max, bytes: self.bytes_per_hour / 2 }
     }
@@ -230,7 +231,7 @@ impl Budget {
         }
     }
 
-    /// Returns a reservation for a test that did not take place.
+    /// Cancels the reservation of a test that did not take place; nothing is logged.
     pub fn cancel(&mut self, reservation: Reservation) {
         self.open.take_if(|open| open.id == reservation.0);
     }
@@ -373,9 +374,9 @@ const ROLE_LEAVES: u32 = 4;
 const PEER_PART: usize = 4;
 
 /// Tests an hour in each role, one every 5 s. It bounds the log where tests cost nothing because
-/// they fail at once or are given back. Each role has its own count. A peer that asks has the same
-/// part of it as of the budget; otherwise one peer that asks and gives back at once could keep this
-/// host from testing for an hour.
+/// they fail at once or are given back. Each role has its own count. One peer that asks gets the
+/// same share of this count as of the budget. Otherwise a peer that asks and cancels at once could
+/// keep this host from testing for an hour.
 const LOG_MAX: usize = 720;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub struct Estimate {
     pub upper: f64,
 }
 
-/// A measured path: its forecast, and what the forecast rests on.
+/// A measured path: its forecast, newest measurement and number of measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path {
     /// Forecast of the next measurement.

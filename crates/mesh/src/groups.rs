@@ -241,7 +241,7 @@ impl Cluster {
     }
 }
 
-/// Unknown pairs that a reason names; it counts the others.
+/// Most unknown pairs that a reason names; further pairs are only counted.
 const UNKNOWN_NAMED: usize = 3;
 
 /// Largest number of hosts among which sites are proposed: some tenths of a second of work.
@@ -264,9 +264,9 @@ pub(crate) const GAP: f64 = 3.0;
 /// much.
 pub(crate) const FLOOR_S: f64 = 2e-4;
 
-/// How far an existing site may exceed these bounds. It is more than forecasts of one path differ
-/// from hour to hour, so a site at a bound does not come and go. The next host is still twice as
-/// far.
+/// Factor by which an existing site may exceed these bounds. Forecasts of one path differ by less
+/// from hour to hour, so a site at a bound does not come and go. The next host must still be twice
+/// as far away as the hosts of the site are from each other.
 pub(crate) const SLACK: f64 = 1.5;
 
 /// Largest width of a site: 3 ms are 300 km of fibre, there and back.

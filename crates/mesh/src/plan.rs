@@ -172,8 +172,8 @@ impl Planner {
     }
 
     /// The longest that a pair waits for its next test while no peer refuses, with the groups of
-    /// this host as they are now. It follows from the promise above and the forecast of the
-    /// costliest pair (a full test at the cap, if there is no forecast).
+    /// this host as they are now. It follows from the promise of [`Planner`] and the forecast of
+    /// the costliest pair (a full test at the cap, if there is no forecast).
     pub fn revisit_bound(&self) -> Duration {
         let cap = self.config.budget.test_cap();
         let full = |pair: &Pair| pair.expected(Length::Full, cap);
@@ -217,8 +217,9 @@ impl Planner {
         self.made(now, peer, cost);
     }
 
-    /// Records a test that failed, and its cost. Ends the turn, and the pair waits as if it had
-    /// refused. From its second failure on, the pair has turns by age alone, until a test succeeds.
+    /// Records a test that failed, and its cost. Ends the turn. The pair backs off as after a
+    /// refusal. From its second failure on, [`Policy::Gain`] ranks it below all other pairs, by age
+    /// alone, until it is overdue or a test succeeds.
     pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
         if let Some(pair) = self.pairs.get_mut(peer) {
@@ -311,9 +312,9 @@ impl Planner {
         self.list.iter().rev().find(is_open).cloned()
     }
 
-    /// When a peer that refused may be asked again, if that is still in this turn. For
-    /// [`Policy::Paper`], where the last peer of a list may refuse because it is in a test for some
-    /// seconds.
+    /// The earliest time at which a peer may be asked again, if that is within half an interval of
+    /// the start of this turn. Only [`Policy::Paper`] needs it: the last peer of its list may
+    /// refuse because it is in a test for some seconds.
     fn soon(&self, now: Duration) -> Option<Duration> {
         let backs = self.list.iter().filter_map(|peer| Some(self.pairs.get(peer)?.not_before));
         let at = backs.min().filter(|_| self.config.policy == Policy::Paper)?;

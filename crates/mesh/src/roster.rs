@@ -105,8 +105,8 @@ impl<D: PartialEq> Roster<D> {
         self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
     }
 
-    /// A watch of `group` begins, for the first time or again, and a snapshot follows. No host is
-    /// lost.
+    /// A watch of `group` begins, for the first time or again, and a snapshot follows. This marks
+    /// no host as lost.
     pub fn begin(&mut self, group: &Name) {
         self.deadlines.remove(group);
         for host in self.hosts.values_mut() {

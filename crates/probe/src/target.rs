@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A target: the host and port to connect to, and the path to request from a URL.
+/// A target: the host and port to connect to and, for a URL, the path to request.
 ///
 /// ```
 /// use barograph_probe::Target;

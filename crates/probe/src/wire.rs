@@ -52,7 +52,7 @@ pub enum Request {
         /// Bytes to transfer, at least 1; the responder's limit sets the maximum.
         bytes: u64,
     },
-    /// Permission to send `n` datagrams to the UDP port with the number of the TCP port.
+    /// Permission to send `n` datagrams to the UDP port that has the same number as the TCP port.
     Datagrams {
         /// Number of datagrams, 1 to [`COUNT_MAX`].
         n: u32,
@@ -106,8 +106,8 @@ pub enum Declined {
     /// The bytes that the responder allows to the session are used up.
     #[error("the bytes it allows are used up")]
     Spent,
-    /// The responder's budget for bulk tests, or the caller's share of it, is used up for this
-    /// time.
+    /// The responder's budget for bulk tests, or the caller's share of it, is used up; a retry is
+    /// possible after `retry_ms`.
     #[error("its budget for bulk tests is spent; ask again in {retry_ms} ms")]
     SpentFor {
         /// Milliseconds to wait, at least 1.

@@ -221,7 +221,8 @@ pub struct Congestion {
     pub load_when_bad: bool,
 }
 
-/// Changes of the base of each link: at each interval it is multiplied by a new log-uniform factor.
+/// Changes of the base of each link: in each interval after the first, the base is the initial base
+/// times a new log-uniform factor.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Regime {

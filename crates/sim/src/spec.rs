@@ -22,7 +22,8 @@ pub struct LinkSpec {
     pub loss: Loss,
     /// Reordering. Without it, packets leave in the order of their arrival, even with jitter.
     pub reorder: Option<Reorder>,
-    /// Limit of the queue before the wire; packets above it are dropped (tail drop). Needs a rate.
+    /// Limit of the queue before the wire; packets that exceed it are dropped (tail drop). A
+    /// limited queue requires `rate_bps`.
     pub queue: Queue,
     /// Seed of all random draws in this direction.
     pub seed: u64,

@@ -4,9 +4,9 @@
 //! implement tokio's `AsyncRead` and `AsyncWrite`. The bytes that a client writes up to a flush are
 //! one *attempt*. For each attempt, a closure, the law, returns a [`Fate`]: when the attempt
 //! arrives as a whole, and what happens to the answer. All waits use tokio's timers, so a runtime
-//! with paused time simulates hours in milliseconds. These timers have a resolution of 1 ms:
-//! simulate a path of microseconds a thousand times slower. A delay that the clock cannot represent
-//! never ends.
+//! with paused time simulates hours in milliseconds. These timers have a resolution of 1 ms: to
+//! simulate delays of microseconds, multiply all times by 1000. A delay that the clock cannot
+//! represent never ends.
 //!
 //! The law receives the number of cancelled copies in flight, so it can simulate their load.
 

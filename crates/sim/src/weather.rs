@@ -178,7 +178,7 @@ impl<'a> Weather<'a> {
         }
     }
 
-    /// Factor of the response time caused by cancelled copies.
+    /// Factor by which cancelled copies multiply the response time.
     fn load(&mut self, attempt: &Try, congested: bool) -> f64 {
         let Some(congestion) = &self.scenario.congestion else { return 1.0 };
         if congestion.load_feedback == 0.0 || congestion.load_when_bad && !congested {
@@ -342,7 +342,8 @@ const LEAST_S: f64 = 1e-9;
 /// Message size of the paper: 16 k integers.
 const REFERENCE_BYTES: f64 = 65_536.0;
 
-/// Purposes with separate random streams.
+/// Identifiers of random streams, one for each purpose, so that draws for one purpose do not change
+/// those for another.
 const BASES: u64 = 1 << 56;
 const DIRECTIONS: u64 = 2 << 56;
 const SOJOURNS: u64 = 3 << 56;

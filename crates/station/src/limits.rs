@@ -67,8 +67,8 @@ pub(crate) enum Limit {
 pub(crate) enum Severity {
     /// The station loses measurements or peers of its own: `/healthz` is degraded.
     Fault,
-    /// Callers are refused, and can cause that themselves. A warning, so that no caller can make
-    /// monitoring report a fault.
+    /// Callers are refused, and a caller can cause such refusals. It is not a fault, so that no
+    /// caller can make monitoring report a fault.
     Warning,
     /// A rate limit or a budget works as intended: only counted.
     Pace,

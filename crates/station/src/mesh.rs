@@ -47,6 +47,6 @@ pub(crate) use peers::{Peer as Known, Standing};
 pub(crate) use registrar::{Parts, Registrar};
 pub(crate) use removed::{Removed, RemovedStations};
 
-/// Most peers, lost ones included. A station measures each of its peers, so more would be too much
-/// load; divide larger meshes into groups.
+/// Maximum number of peers, including lost peers. A station measures each of its peers, so more
+/// would be too much load; divide larger meshes into groups.
 pub(crate) const PEERS_MAX: usize = 1000;

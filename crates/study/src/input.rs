@@ -34,9 +34,10 @@ pub enum Format {
     Csv,
     /// A JSON object with `time_s` and `value` on each line.
     JsonTimed,
-    /// A JSON object with `value` alone on each line; the time is the count.
+    /// A JSON object with `value` alone on each line; the time of a value is the number of values
+    /// before it.
     Json,
-    /// A number on each line; the time is the count.
+    /// A number on each line; the time of a value is the number of values before it.
     Bare,
 }
 
@@ -300,7 +301,7 @@ pub enum InputError {
     SeveralQuantities {
         /// The quantity of the lines read so far.
         before: String,
-        /// The other quantity, of the line that ended the reading.
+        /// The different quantity, found in the line at which reading stopped.
         quantity: String,
     },
     /// Measurements of more than one source or target.
@@ -509,8 +510,8 @@ fn excerpt(text: &str) -> String {
     }
 }
 
-/// The longest line that is read, in bytes, including its end: a thousand times what a measurement
-/// needs, and small enough for a file without line ends.
+/// The longest line that is read, in bytes, including its end: about a thousand times the length of
+/// a measurement. The limit bounds memory if a file has no line ends.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Enough of a bad line to recognise it, short enough for one line of a terminal.

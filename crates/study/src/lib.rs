@@ -1,5 +1,5 @@
-//! Series of measurements in files: reads, compares and draws them, and computes what measuring
-//! less costs in forecast error.
+//! Series of measurements in files: reads, compares and draws them, and computes how much the
+//! forecast error grows when measurements are less frequent.
 //!
 //! Three types matter:
 //!

@@ -42,7 +42,7 @@ pub trait Hooks: Send + Sync + 'static {
     /// Returns the engine that carries out the call.
     ///
     /// # Errors
-    /// The result of the call; for a stream, its first and only item.
+    /// The error that the call returns. If the call returns a stream, the error is its only item.
     fn route(&self, call: Call<'_>) -> Result<Arc<dyn Engine>, Error>;
 
     /// Replaces [`Engine::register`]; by default it calls the routed engine.

@@ -40,7 +40,8 @@ pub fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
     send(address, "POST", path, &[("Content-Type", "application/json")], body)
 }
 
-/// Sends a request with these headers and `Content-Length`, and `Host` unless that is among them.
+/// Sends a request with these headers, a `Content-Length` and `Connection: close`. Adds a `Host`
+/// header if `headers` contains none.
 pub fn send(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
     let mut head =
         format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
@@ -129,7 +130,7 @@ impl Events {
     }
 }
 
-/// Repeats a GET until the response is `satisfied`, and returns that response.
+/// Repeats a GET until `satisfied` returns true for the response, and returns that response.
 pub fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> bool) -> Answer {
     until_some(|| {
         let answer = get(address, path);

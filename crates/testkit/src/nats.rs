@@ -33,7 +33,7 @@ pub fn binary() -> Option<PathBuf> {
 }
 
 impl Server {
-    /// Starts a single server without permissions, with its store below `directory`. It does not
+    /// Starts a single server without access control. Its store is below `directory`. It does not
     /// sync every record: a killed server keeps what it wrote, and the tests take a tenth of the
     /// time. `None` = the program is missing.
     pub fn start(directory: &Path) -> Option<Self> {

@@ -17,8 +17,8 @@ pub struct Decision {
     /// because sizes differ, and multiplies it by this forecast. [`Rfc6298`](crate::Rfc6298) gives
     /// the mean deviation.
     pub error: Option<Duration>,
-    /// Expected share of such attempts that reach this timeout, 0 to 1; NaN if the estimator does
-    /// not know it.
+    /// Expected share of attempts like this one that reach this timeout, 0 to 1; NaN if the
+    /// estimator cannot estimate it.
     pub expected_timeouts: f64,
     /// Probability that a retry is quick, that is, that its response arrives before the timeout of
     /// the first attempt, 0 to 1; NaN if the estimator does not learn it.

@@ -74,7 +74,7 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
     }
 }
 
-/// Writes the bins of errors that are not empty, with the share of the errors up to each.
+/// Writes the non-empty bins of both error histograms: counts and cumulative shares.
 fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Result<()> {
     let (bins_a, bins_b) = (&a.histogram, &b.histogram);
     if a.errors.is_empty() && b.errors.is_empty() {

@@ -144,7 +144,7 @@ pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String
 const HOST_MIN: f64 = 0.000_5;
 
 /// A sender that uses a smaller share of the allowed rate is limited by something else. Controllers
-/// themselves vary by a quarter, and by half at the start.
+/// vary their own rate by a quarter, and by half at the start.
 const USED_MIN: f64 = 0.5;
 
 /// A thread that computes or waits for a processor for this share of its time cannot send faster:

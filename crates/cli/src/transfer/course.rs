@@ -283,7 +283,8 @@ mod tests {
 
     use super::*;
 
-    /// 2.9 GB from 400 MB on, at 100 MB/s for `seconds`, with 3.1 % lost by the receiver.
+    /// A transfer of 2.9 GB, resumed at 400 MB, after `seconds` at 100 MB/s; the receiver lost 3.1
+    /// % of the packets.
     fn course(seconds: u32) -> Course {
         let mut course = Course::new(Mode { is_sender: true, classify_losses: true, is_fixed: false });
         let begun = Event::Begun { files: 3, bytes: 2_900_000_000, held_bytes: 400_000_000 };

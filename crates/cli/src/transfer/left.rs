@@ -106,7 +106,8 @@ impl Span {
         Self { battery: Battery::new(&config), values: 0, error_max: 0.0, waits: None }
     }
 
-    /// Adds a rate; returns the mean of each pair, which is for the next length.
+    /// Adds a rate. Every second call returns the mean of the last two rates: one rate for the span
+    /// of twice the length.
     fn learn(&mut self, value: f64) -> Option<f64> {
         if let Some(forecast) = self.battery.forecast(Objective::Absolute) {
             self.error_max = self.error_max.max((value - forecast.value).abs());

@@ -21,7 +21,8 @@ fn flat() {
     compare_all("flat", "flat", 6);
 }
 
-/// Compares every trace that has a golden file; `ties_max` methods are known to differ by a tie.
+/// Compares every trace that has a golden file; at most `ties_max` methods may differ, where errors
+/// tie.
 fn compare_all(rule: &str, suffix: &str, ties_max: usize) {
     let Some(shared) = shared() else { return };
     let mut traces: Vec<PathBuf> = fs::read_dir(shared.join("traces"))
@@ -111,7 +112,7 @@ fn compare(trace: &Path, rule: &str, golden: &str) -> (usize, usize) {
 /// a second, slow implementation of the rule that knows what rounding may decide.
 struct Bank {
     battery: Battery,
-    /// For each loss and value, the sums of each method's costs up to there.
+    /// For each loss, after each value: the sum of the costs of each method so far.
     sums: [Vec<Vec<f64>>; 2],
     selectors: Vec<Selector>,
 }

@@ -139,9 +139,9 @@ enum Found {
     /// The entry expired while no server could be reached.
     Nothing,
     Own(u64),
-    /// No registration. No client with permission for this key wrote it, so this registration
-    /// overwrites it. If another registration is written in between, it detects this one at its
-    /// next renewal.
+    /// A message that is not a registration. No client with permission for this key wrote it, so it
+    /// is overwritten. If another registration is written just before that, it is overwritten too,
+    /// and detects this at its next renewal.
     Junk,
     /// Another registration, or the deletion by a later one.
     Another,

@@ -111,7 +111,8 @@ impl Link {
         self.stored.send_replace(());
     }
 
-    /// Records when the stream was created. Another time means that its numbers started again.
+    /// Records when the stream was created. If the time differs from the known one, the stream is
+    /// new, and the known position is reset to 0.
     pub(super) fn found(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         match known.stream.as_deref() {
@@ -209,8 +210,8 @@ impl Link {
     }
 
     /// Sends a request to this archive, or to any, and waits for its response like
-    /// [`Link::request`]. It is not a NATS request: for each request to another account a server
-    /// stores the reply subject.
+    /// [`Link::request`]. It does not use a NATS request, because a server stores the reply subject
+    /// of each request to another account.
     pub(super) async fn ask(&self, question: &Question, archive: Option<u16>) -> Result<Message, Trouble> {
         self.connect().await?;
         let mut faults = self.faults();
@@ -390,8 +391,8 @@ fn is_new_enough(version: &str) -> bool {
     (2, 12) <= numbers(version)
 }
 
-/// From 2.14 on (2.15.2 is the newest version tested), replicas stop a stream because of a header
-/// that each checks only when it applies the message.
+/// From 2.14 on (2.15.2 is the newest version tested), a message with a certain header can stop a
+/// replicated stream: each replica checks the header only when it applies the message.
 pub(super) fn stops_replicas(version: &str) -> bool {
     (2, 14) <= numbers(version)
 }

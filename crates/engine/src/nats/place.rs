@@ -11,7 +11,8 @@ use crate::{Error, Record};
 /// Position of the archive in the stream, as it is stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// When the stream was created, as the server reports it. Another stream counts from 1 again.
+    /// When the stream was created, as the server reports it. A stream that is created again has
+    /// another time, and counts from 1.
     pub(super) stream: String,
     pub(super) seq: u64,
     /// Sequence number (at most `seq`) and storage time (RFC 3339, as the server writes it) of the

@@ -15,7 +15,7 @@ use super::question;
 pub(super) struct Replies {
     asker: String,
     inbox: String,
-    /// Random, so that no other station can direct messages to where responses arrive.
+    /// Random, so that no other station can send messages to the subject on which responses arrive.
     session: String,
     last: AtomicU64,
     waiting: Mutex<HashMap<u64, oneshot::Sender<Message>>>,

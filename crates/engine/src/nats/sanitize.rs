@@ -3,7 +3,8 @@
 //!
 //! async-nats (0.51) ends its connection, and for one kind of header its whole task, on a message
 //! that it cannot parse; and a server delivers any bytes that a member wrote. This module replaces
-//! such a header block by one that reports it and has the headers that the server added.
+//! an unreadable header block by a readable one: a header that reports the replacement, and the
+//! headers that the server added.
 
 use async_nats::{HeaderName, StatusCode};
 

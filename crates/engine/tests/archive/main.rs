@@ -35,7 +35,7 @@ fn series(target: &str) -> Series {
     barograph_testkit::series("north", target)
 }
 
-/// Record of `north` with this number, from which all its values follow.
+/// Record of `north` with the number `seq`. All its values are derived from `seq`.
 fn record(seq: u64) -> Record {
     Record {
         time_unix_ns: seq.cast_signed() * 1_000_000_000,

@@ -375,8 +375,8 @@ async fn messages_that_do_not_come_through_hold_up_no_reader() {
     println!("lost after {:?}", began.elapsed());
 }
 
-/// Three servers with credentials for an archive, the north and the south, and the shipped
-/// permissions of routes.
+/// Three servers with accounts for an archive and two stations (`NORTH`, `SOUTH`), and with the
+/// route permissions of `deploy/nats/n1.conf`.
 fn with_credentials(directory: &Path, address: &str) -> Vec<Server> {
     script(directory, "accounts", &["setup", "4"]);
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {

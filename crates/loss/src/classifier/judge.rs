@@ -1,5 +1,5 @@
-//! Verdicts from the model's probabilities: shapes, hybrid windows, claims that are not believed,
-//! and the totals.
+//! Verdicts from the model's probabilities: known shapes, hybrid windows, whether the drops that
+//! the host claims are plausible, and totals by cause.
 
 use super::lengths::{self, Lengths};
 use super::pattern::Known;
@@ -213,9 +213,9 @@ pub(crate) fn is_like_an_outage(
 
 /// Whether the pattern alone can name the host, without its drop counter.
 ///
-/// It cannot if no run is longer than the sender's burst, which any full buffer may drop, unless no
-/// queue stood; if the delay of a queue is too long; or, by the pattern alone, below the range of
-/// known loss rates.
+/// It cannot in three cases. First, no run is longer than the sender's burst, and a queue is not
+/// excluded: any full buffer may drop one burst. Second, the delay is [`CLEAR_DELAY_S`] or more.
+/// Third, the delay is not known, and the loss rate is below [`LOSS_RATE_MIN`].
 fn can_be_the_hosts(metrics: &Metrics, known: Known) -> bool {
     let may_be_full = known.delay_s.is_none() || known.has_queue();
     let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_burst <= burst);

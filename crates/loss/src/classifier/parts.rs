@@ -61,7 +61,8 @@ impl Parts {
         part != Part::Delayed || self.has_delays || self.has_marks
     }
 
-    /// Evidence on a part as a whole. If no gap has delay or marks, those of the window are used.
+    /// Evidence on a part as a whole. If no gap has a delay, that of the window is used; likewise
+    /// for marks.
     pub(crate) fn known(&self, part: Part, delay: MeanDelay, window: &Evidence) -> Known {
         let mut known = Known::of(window);
         if self.has_marks {
@@ -100,8 +101,8 @@ impl OfGaps {
         }
     }
 
-    /// Returns the combined evidence. If no gap has delay or marks, those of the window are used.
-    /// The gaps count as marked if most of their losses are in marked gaps.
+    /// Returns the combined evidence. If no gap has a delay, that of the window is used; likewise
+    /// for marks. The gaps count as marked if most of their losses are in marked gaps.
     pub(crate) fn known(&self, window: Known) -> Known {
         Known {
             burst: window.burst,

@@ -86,7 +86,7 @@ fn significance(w: f64, count: usize) -> f64 {
     normal_below(-(score - mean) / sd)
 }
 
-/// Polynomial with its factors from the highest power down.
+/// Value of a polynomial at `x`. The coefficients begin with that of the highest power.
 fn polynomial(factors: &[f64], x: f64) -> f64 {
     factors.iter().fold(0.0, |sum, factor| sum * x + factor)
 }

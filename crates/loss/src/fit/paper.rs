@@ -12,9 +12,9 @@ use crate::{Cause, Metrics, PaperClassifier, PaperModel};
 /// a curve are left out.
 ///
 /// Windows of both causes, and those with a loss rate outside 0.00008 to 0.05, are ignored. A model
-/// needs 10 windows of each cause at a loss rate of 0.0005 or above. Below that, it has success
-/// proportions if both causes have a window and one of them has 3; a cause with fewer gets the
-/// standard deviation of the other.
+/// needs 10 windows of each cause at a loss rate of 0.0005 or above. Below that rate, a model uses
+/// success proportions if each cause has a window there and one cause has 3 or more; a cause with
+/// fewer gets the standard deviation of the other.
 ///
 /// The order of the windows does not matter.
 ///

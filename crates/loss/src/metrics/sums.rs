@@ -2,7 +2,8 @@
 
 use crate::{Gap, Metrics, Signature};
 
-/// Number of run lengths that are told apart; the last stands for all longer runs.
+/// Number of run lengths that have a bit of their own; the last bit also stands for all longer
+/// runs.
 pub(crate) const LENGTHS: u32 = u64::BITS;
 
 /// Exact integer sums over runs, with squares of at most (2^24)².
@@ -187,7 +188,8 @@ const SINGLE: u32 = 16;
 const LOST_SQUARES: u32 = 32;
 const RECEIVED_SQUARES: u32 = 48;
 
-/// Table by the fate of the packet before, and by the eight packets.
+/// Lookup table. First index: whether the packet before was received (0) or lost (1). Second index:
+/// the eight packets, one bit each.
 static BYTES: [[Byte; 256]; 2] = [bytes(1), bytes(0)];
 
 /// Number of equal bits from the lowest bit on.

@@ -49,7 +49,7 @@ pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a,
     Some(Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
 }
 
-/// Losses of [`Model::estimate`], for these legs.
+/// Implements [`Model::estimate`] for losses.
 pub(super) fn estimate(model: &Model, legs: &[Path]) -> Option<Estimate> {
     let sum = Sum::of(legs)?;
     let value = share(model.centre(sum.depth));
@@ -157,5 +157,6 @@ const ONE_LOST: f64 = 1.0 / Composition::LOSS_DATAGRAMS as f64;
 /// 8).
 const MEMORY: u64 = 51;
 
-/// Largest number of datagrams that a distribution counts as; more of them change no quantile.
+/// Largest sum of the two parameters of the beta distribution, in datagrams; a larger sum changes
+/// no quantile.
 const TOTAL_MAX: f64 = 1e6;

@@ -17,7 +17,7 @@ fn lossy(share: f64, probes: u64) -> Path {
     Path::of_losses(share, None, share, probes).unwrap()
 }
 
-/// Pairs of hosts that no other pair has.
+/// One lesson for each pair. No two lessons have a host in common.
 fn lessons<'a>(
     pairs: impl IntoIterator<Item = (&'a [Path], Path)>,
 ) -> impl Iterator<Item = Lesson<'a, usize>> {
@@ -302,8 +302,8 @@ fn lost_of_ten(share: f64, level: f64) -> f64 {
     f64::from((0..10).find(is_reached).unwrap_or(10)) / 10.0
 }
 
-/// Counts over simulated meshes how many intervals cover the next value, and how often the host
-/// that seems best is best, among one host of each other site.
+/// Counts, over simulated meshes, how many intervals cover the next value, and how often the host
+/// with the best estimate is the best. The candidates are one host of each other site.
 fn score(seeds: std::ops::Range<u64>, what: Composition) -> Score {
     let mut score = Score::default();
     for seed in seeds {

@@ -25,7 +25,8 @@ fn paths_go_by_way_of_representatives() {
     }
 }
 
-/// Sites of hosts at positions of their own, with forecast noise in each direction.
+/// Random sites on a line. Returns the site of each host, and the round-trip times between hosts,
+/// with independent noise in each direction.
 fn sites(seed: u64, noise: f64) -> (Vec<usize>, Vec<Vec<f64>>) {
     let mut chance = Chance::new(seed, "sites");
     let sizes: Vec<usize> = (0..2 + chance.below(5)).map(|_| 1 + chance.below(7)).collect();

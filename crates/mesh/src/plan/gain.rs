@@ -113,8 +113,8 @@ impl Pool {
 /// The level is that of about the last hundred tests.
 const LEVEL_TESTS: u64 = 100;
 
-/// Weight that a test keeps when the next is made: all together count as 20. Without fading results
-/// were as good, but paths change.
+/// Factor by which the weight of earlier tests shrinks at each new test: all tests together count
+/// as 20. Results without fading were as good, but paths change.
 const KEPT: f64 = 0.95;
 
 /// The estimate from all pairs counts as this many tests of one pair. On the second halves of the

@@ -109,7 +109,8 @@ impl Consent for Agrees {
     }
 }
 
-/// Opens a session that requests such a program, and returns the receiver of its events.
+/// Opens a session that requests an iperf3 test, which a [`Playing`] program receives. Returns the
+/// client's connection, the events of the program, and the responder.
 fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream, Receiver<Said>, Responder) {
     let (said, heard) = channel();
     let consent: Arc<dyn Consent> = Arc::new(Agrees(Mutex::new(Plays { port, received, said })));

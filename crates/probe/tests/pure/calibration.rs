@@ -189,9 +189,10 @@ fn surprises_are_few_and_errors_are_as_expected() {
     }
 }
 
-/// If tests may end early, the recorded rate includes the earlier records, and the next test is
-/// checked against them. So the records vary less than full tests do, and the forecast interval,
-/// computed from them, contains fewer of the full rates.
+/// A test that ends early records an estimate that depends on the earlier records, and the next
+/// test is checked against these records. So the recorded rates vary less than the rates of full
+/// tests. The forecast interval is computed from the recorded rates; so fewer rates of full tests
+/// are inside it.
 #[test]
 fn the_loop_through_the_forecast_costs_a_bounded_part_of_the_intervals_coverage() {
     for (scatter, least) in [(0.05, 0.87), (0.1, 0.86), (0.2, 0.84), (0.3, 0.83)] {

@@ -213,7 +213,8 @@ fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// Packets read at once, so that a flood in one direction does not delay departures for long.
+/// Maximum number of packets read from a device in one batch, so that a flood in one direction does
+/// not delay departures for long.
 const BATCH: usize = 32;
 
 /// Size of the largest IP packet at the device's MTU, rounded up.

@@ -223,8 +223,8 @@ const PERIOD_MIN: Duration = Duration::from_millis(500);
 /// Divisor for the share of one address from elsewhere: a quarter of the names and of the reports
 /// an hour, as of the sessions.
 const EACH_SHARE: u64 = 4;
-/// Time without reports after which a name makes room for another: twelve of the longest periods of
-/// a page. The name may be used again later.
+/// Time without reports after which a source name is removed to make room for another: twelve times
+/// the longest report period of a page. The removed name may be used again later.
 const IDLE_MAX: Duration = Duration::from_hours(1);
 
 #[cfg(test)]

@@ -177,7 +177,8 @@ mod tests {
         allowance.take_body(512 << 10, now + Duration::from_secs(2)).unwrap();
     }
 
-    /// Appends the largest batches as early as allowed: the rate is that of the refill.
+    /// Appends each batch as early as allowed: the records are then accepted at the refill rate of
+    /// the budget.
     #[test]
     fn ten_thousand_records_go_on_at_the_pace_of_the_budget() {
         let (allowance, began) = (Allowance::new(), Instant::now());

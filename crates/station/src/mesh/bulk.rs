@@ -119,7 +119,7 @@ pub(crate) struct Figures {
 }
 
 impl Bulk {
-    /// Creates the bulk tests of a station, with the budget that earlier runs have spent.
+    /// Creates the bulk tests of a station. What earlier runs have spent is charged to the budget.
     ///
     /// # Errors
     /// [`BudgetError`] if the budget is not valid.
@@ -367,8 +367,9 @@ fn seed() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Time of a session beside the test: two connections, the request, and the last acknowledgement.
-/// Shorter than the time that the gate permits beyond a test's length (5 s).
+/// Time that a session needs in addition to the test: for two connections, the request, and the
+/// last acknowledgement. Less than the 5 s by which [`TestAdmission`] lets a test exceed its
+/// length.
 const AROUND: Duration = Duration::from_secs(4);
 /// Time before a retry while another bulk transfer runs on this host; such transfers take seconds.
 const PLACE_AGAIN: Duration = Duration::from_secs(5);

@@ -119,8 +119,8 @@ impl Members {
         Ok(Self { files, host, list: Mutex::new(list), turn: Mutex::new(()) })
     }
 
-    /// Invites a station, of this name or of any. Returns the token, which is stored nowhere.
-    /// Blocks for the disk.
+    /// Invites a station: only the station `name`, or any station if `name` is `None`. Returns the
+    /// token, of which only the digest is stored. Blocks for the disk.
     pub(crate) fn invite(&self, name: Option<Name>, now_s: u64) -> Result<String, MembersError> {
         let token = state::random_token().map_err(|error| self.not_stored(error))?;
         let _turn = lock(&self.turn);

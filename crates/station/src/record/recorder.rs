@@ -249,7 +249,7 @@ impl Recorder {
         }
     }
 
-    /// Drops the oldest entry without a waiting caller.
+    /// Drops the oldest entry for which no caller waits; `false` if there is none.
     fn drop_oldest_own(&mut self) -> bool {
         let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
         let Some(entry) = self.spool.remove(at) else { return false };

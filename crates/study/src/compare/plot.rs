@@ -24,7 +24,7 @@ pub struct Row<'a> {
     pub unit: &'a str,
 }
 
-/// The kind of chart in a row.
+/// The kind of chart that one row of the drawing shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Panel {
     /// The values over time: the first series left, the second right (JavaNws, figures 4 to 6).

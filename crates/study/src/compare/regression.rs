@@ -1,4 +1,5 @@
-//! How the values of two series are proportional: least squares through the origin (JavaNws §4.2).
+//! Ratio between the values of two series, from a least-squares line through the origin (JavaNws
+//! §4.2).
 
 /// Whether larger or smaller values of a quantity are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]

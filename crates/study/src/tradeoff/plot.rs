@@ -1,4 +1,5 @@
-//! Draws errors against the period, with bytes an hour, and against the test length, as SVG.
+//! Draws SVG charts: errors and bytes per hour against the period, and errors against the test
+//! length.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

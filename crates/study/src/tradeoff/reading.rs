@@ -95,18 +95,18 @@ pub enum ReadError {
     },
     #[error("it has more than {VALUES_MAX} values")]
     Many,
-    /// More lengths than anyone tests with.
+    /// The file has more than `LENGTHS_MAX` test lengths.
     #[error(
         "test_s has more than {LENGTHS_MAX} different values; expected a test length, as 10 of a test of 10 s"
     )]
     ManyLengths,
 }
 
-/// Most values of one file: as many as a grid has slots.
+/// Maximum number of values in one file, equal to the maximum number of slots in a grid.
 const VALUES_MAX: usize = 10_000_000;
 
-/// Most test lengths of one file; the paper has five. If the column holds measured durations, every
-/// value is a length of its own.
+/// Maximum number of different test lengths in one file; the paper has five. A file exceeds it if
+/// its column contains measured durations, because nearly every duration is different.
 const LENGTHS_MAX: usize = 32;
 
 #[cfg(test)]

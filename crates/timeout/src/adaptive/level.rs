@@ -213,7 +213,8 @@ const SURE: f64 = 1.5;
 /// middle of the gains of NWS.
 const LEVEL_DRIFT: f64 = 0.011;
 
-/// Variance that two clipped surprises in a row add. It leads to a gain of about 0.3.
+/// Variance added to the level after two consecutive surprises that were clipped on the same side.
+/// It leads to a gain of about 0.3.
 const LEVEL_JUMP: f64 = 0.3;
 
 /// Variance of the level after one response.

@@ -103,5 +103,6 @@ impl<'a> Reader<'a> {
 const MAGIC: [u8; 2] = *b"BT";
 const VERSION: u8 = 1;
 
-/// Counts fade to about 500, and those of a host to 2000. A larger number is damage.
+/// Maximum valid count. Old observations fade, so the counts of a link sum to about 500, and those
+/// of a host to about 2000. A count above this limit means that the state is damaged.
 const COUNT_MAX: f32 = 1e7;

@@ -32,16 +32,17 @@ pub struct ListenConfig {
     /// until the handler has returned. A connection that would need more is closed, and its sender
     /// tries again.
     pub buffered_bytes_max: usize,
-    /// Most senders that are remembered, so that none of their messages is handled twice. The
-    /// sender that has been idle longest is forgotten first; a connected sender never is.
+    /// Maximum number of senders for which the last message is remembered, so that no message is
+    /// handled twice. The sender that has been idle longest is forgotten first; a connected sender
+    /// is never forgotten.
     pub senders_max: usize,
     /// Longest wait for the hello of a new connection.
     pub hello_max: Duration,
     /// Longest silence of a connection between messages.
     pub idle_max: Duration,
-    /// Longest silence of a connection within a message, and also between messages once its sender
-    /// has sent hello on another connection; at most `idle_max`. It limits how long a sender that
-    /// disappeared occupies memory.
+    /// Longest silence of a connection within a message. It also applies between messages after the
+    /// sender has sent hello on a newer connection. If it exceeds `idle_max`, `idle_max` applies.
+    /// It limits how long a sender that disappeared occupies memory.
     pub stall_max: Duration,
     /// Longest time that a shut-down waits for running handlers.
     pub grace: Duration,

@@ -14,7 +14,8 @@ pub(super) struct Sender {
     /// Identifier of the last message that was handled, 0 before the first. It is locked while a
     /// message is handled, so that a copy waits for the outcome of the copy before it.
     pub(super) last: Mutex<u64>,
-    /// Dropped when a newer connection of this sender sends hello.
+    /// Channel to the newest connection of this sender. It is dropped, which notifies that
+    /// connection, when a newer connection sends hello.
     newest: Lock<Option<oneshot::Sender<()>>>,
 }
 

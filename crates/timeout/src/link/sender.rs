@@ -125,7 +125,8 @@ pub struct Link<C: Connect, E: Timeout> {
     /// Timer of connection set-ups, separate from the timeouts of attempts.
     set_up: Rfc6298,
     backoff: Backoff,
-    /// Present only between messages: an attempt that is dropped drops its connection, too.
+    /// Idle connection; `None` while a message is sent, so that cancelling an attempt also closes
+    /// its connection.
     idle: Option<Conversation<C::Stream>>,
     next_id: u64,
     began: Instant,

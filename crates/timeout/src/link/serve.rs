@@ -251,7 +251,8 @@ pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, fram
     let _ = timeout(PART_MAX, said).await;
 }
 
-/// The peer closes when it has read the frame, one round trip later.
+/// Maximum time to send the frame and wait until the peer closes. The peer closes after it has read
+/// the frame, one round trip later.
 const PART_MAX: Duration = Duration::from_secs(1);
 
 /// A hello arrives in one read or two; more is not a hello.

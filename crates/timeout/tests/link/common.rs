@@ -67,7 +67,8 @@ impl<A> Serving<A> {
     }
 }
 
-/// Serves with a handler that takes `work` for each message and accepts it if `accept` does.
+/// Serves with a handler that waits for the duration `work` on each message, and accepts the
+/// message if `accept` returns true.
 pub(crate) fn serve_if<A: Accept + 'static>(
     listener: Listener<A>,
     work: Duration,

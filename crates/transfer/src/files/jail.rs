@@ -56,8 +56,8 @@ impl Jail {
         self.path.join(shown(path))
     }
 
-    /// The directory that `path` is in, and its name there; `None` if the directory does not exist
-    /// and is not to be `made`.
+    /// The directory that contains `path`, and the last component of `path`; `None` if the
+    /// directory does not exist and `made` is false.
     pub(super) fn parent<'a>(
         &mut self,
         path: &'a [u8],

@@ -190,8 +190,8 @@ fn take_record<'a>(bytes: &'a [u8], last: &Check, object_bytes: u64) -> Option<(
     Some((record, *told, rest))
 }
 
-/// Check of a record, against torn writes and mixed-up files, not against an attacker with write
-/// access to the user's directory.
+/// Checksum of a record and the checksum before it. It detects torn writes and mixed-up files, but
+/// does not protect against an attacker with write access to the user's directory.
 fn check(last: &Check, record: &[u8]) -> Check {
     let hash = blake3::Hasher::new().update(last).update(record).finalize();
     hash.as_bytes().first_chunk().copied().unwrap_or_default()

@@ -47,7 +47,7 @@ pub enum Special {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
-    /// Neither file, directory nor link, with its type.
+    /// An entry that is not a file, a directory or a link; the text is its type.
     Special(PathBuf, &'static str),
     /// A symbolic link, while links are not sent.
     Link(PathBuf),

@@ -58,8 +58,8 @@ pub struct FeedbackSample<'a> {
     pub rtt: Rtt,
     /// Round-trip time that this feedback measured, as in `rtt.latest`; `None` if it measured none.
     pub round_trip: Option<Duration>,
-    /// Rounds so far (BBR): a round ends when a packet is acknowledged that was sent after it
-    /// began.
+    /// Rounds so far (BBR): a round ends when a packet that was sent after the round began is
+    /// acknowledged.
     pub round: u64,
     /// Packets that this feedback acknowledged for the first time.
     pub acked_packets: u64,

@@ -157,9 +157,9 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Creates both for an object of which the bytes `held.0..held.1` are held, as far as it has
-    /// them.
-    /// Errors: the object is too long for a receiver.
+    /// Creates the receiver and the independent record. They start with the bytes `held.0..held.1`
+    /// of the object, as far as the object contains these. Errors: the object is too long for a
+    /// receiver.
     pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
         let mut set = RangeSet::new();
         let mut bits = vec![false; object_bytes as usize];

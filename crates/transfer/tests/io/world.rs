@@ -103,7 +103,8 @@ impl World {
         }
     }
 
-    /// Both ends. The sender sends to the address that `via` returns for the receiver's.
+    /// Creates both ends. The sender sends to the address that `via` returns; the argument of `via`
+    /// is the receiver's address.
     pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (Outflow, Inflow) {
         let config = SocketConfig { buffer_bytes: 4 << 20, trains: true, ecn: true };
         // The tests of the portable sockets include this file.

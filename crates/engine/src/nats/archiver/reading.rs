@@ -142,8 +142,8 @@ async fn look_at_the_bucket(shared: &Shared) {
     }
 }
 
-/// Reads from the leader whether the stream is the same, and where it ends. Another stream has no
-/// records under the expected numbers.
+/// Checks with the leader that the stream is still that of `place`, and reads where it ends. A
+/// different stream does not have the expected records.
 async fn look_at_the_stream(shared: &Shared, place: &Place) -> Result<(), String> {
     let asked = Instant::now();
     let extent = match streams::extent(&shared.link, RECORDS).await {

@@ -85,7 +85,7 @@ impl Member {
         (time + self.ttl / 3 + 2 * LOOK_EVERY + RENEWAL_SLACK).min(self.over_at())
     }
 
-    /// Meaning at `now` of the end of the lease.
+    /// Whether the end of the lease shows, at `now`, that the host is lost.
     fn silence(&self, writes: &Writes, now: Instant) -> Silence {
         writes.silence(self.over_at(), self.ttl, now)
     }

@@ -8,7 +8,7 @@ use libm::{log, sqrt};
 pub(crate) enum Gradient {
     /// Of squared error: the error itself.
     Error,
-    /// Of absolute error: its sign.
+    /// The sign of the error, for absolute error.
     Sign,
 }
 

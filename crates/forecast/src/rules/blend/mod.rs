@@ -19,7 +19,8 @@ pub(crate) struct Blend<const M: usize> {
     absolute: [Aggregation<M>; 2],
     quick: Power<M>,
     steady: Power<M>,
-    /// Forecasts of the four rules under absolute error; `combiner` has their weights.
+    /// Forecasts under absolute error of the four rules: both of `absolute`, `quick` and `steady`;
+    /// `combiner` has their weights.
     rules: [f64; 4],
     combiner: Power<4>,
     /// Factor of the first method's weight in forecasts; 1 after the start.

@@ -17,8 +17,9 @@ pub trait Consent: Send + Sync {
     /// The reason, which the responder sends to the caller.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
 
-    /// Whether the session of a caller that signed may continue. It began at `since`; the caller
-    /// may have been removed from the mesh after that, and another one may have its name.
+    /// Whether a session that began at `since` may continue; its caller signed as `caller`. After
+    /// `since`, that station may have been removed from the mesh, and another station may have
+    /// taken its name.
     fn still_serves(&self, _caller: &str, _since: Instant) -> bool {
         true
     }

@@ -22,7 +22,7 @@ pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
 }
 
 /// Answers datagrams of peers that hold a grant, with the same number of bytes, and drops all
-/// others. It calls `turn` in each turn of its loop, at least a few times a second.
+/// others. Calls `turn` at the start of each iteration, at least a few times a second.
 pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {

@@ -45,8 +45,8 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Starts a responder. `udp` must be bound to the port with the number of the TCP port; without
-    /// it, requests for datagrams are declined.
+    /// Starts a responder. `udp` must have the same port number as the TCP listener; if `udp` is
+    /// `None`, requests for datagrams are declined.
     ///
     /// # Errors
     /// If the thread for datagrams cannot be started.
@@ -111,8 +111,9 @@ impl Responder {
         token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
-    /// Whether a bulk transfer runs: here, [elsewhere](Self::bulk_elsewhere), or one that the
-    /// consent reports. Measurements of this host during that time are *loaded*.
+    /// Whether a bulk transfer runs on this host: served by this responder, by [another part of
+    /// this host](Self::bulk_elsewhere), or reported by the [`Consent`]. Measurements of this host
+    /// during that time are *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
         self.shared.is_loaded()

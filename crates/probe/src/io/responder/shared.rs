@@ -66,7 +66,8 @@ impl Shared {
         BulkElsewhere(Arc::clone(shared))
     }
 
-    /// Requests the host's consent to a transfer; without a [`Consent`] every transfer is agreed.
+    /// Requests the host's consent to a transfer; without a [`Consent`], every transfer is
+    /// accepted.
     pub(super) fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         match &self.consent {
             Some(consent) => consent.agree(wish),

@@ -54,7 +54,7 @@ impl Path {
         Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
     }
 
-    /// Parameters of a test in its turn.
+    /// Parameters of a scheduled test, one that the station starts in its turn.
     pub(super) fn scheduled(&self, length: Length, early_stop: bool, budget: &BudgetConfig) -> Shape {
         if self.forecast_bit_s.is_none() {
             return first(budget);

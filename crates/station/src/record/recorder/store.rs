@@ -17,7 +17,8 @@ pub(super) struct Entry {
     pub(super) answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
     /// Forwarded by a member of the mesh: the archive accepts each record by itself.
     pub(super) is_forwarded: bool,
-    /// The archive refused the first numbers of the records.
+    /// The archive refused the original sequence numbers of the records, and the station has
+    /// cleared these numbers to request new ones.
     pub(super) is_renumbered: bool,
     /// The archive had none of these records before, whatever their numbers.
     pub(super) is_new: bool,

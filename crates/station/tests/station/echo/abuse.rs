@@ -376,6 +376,6 @@ fn endless() -> Vec<u8> {
 }
 
 const MALFORMED: barograph_probe::wire::Reply = barograph_probe::wire::Reply::Declined(Declined::Malformed);
-/// Another address of this host than the attacker's: all of 127.0.0.0/8 is this host (RFC 1122
-/// §3.2.1.3).
+/// Address of the honest caller, different from the attacker's: every address in 127.0.0.0/8
+/// belongs to this host (RFC 1122 §3.2.1.3).
 const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 9);

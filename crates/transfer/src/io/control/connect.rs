@@ -33,7 +33,7 @@ pub struct Connector {
 pub struct Connected {
     pub channel: Channel,
     pub software: String,
-    /// Most bytes of a manifest that the receiver reads.
+    /// Maximum size of a manifest that the receiver reads, in bytes.
     pub manifest_bytes_max: u64,
 }
 

@@ -64,8 +64,8 @@ impl Receivers {
         self.at
     }
 
-    /// Whether to leave this receiver if its host loses too much. Each is left once for that, and
-    /// only for one that was not left yet.
+    /// Whether the sender may leave this receiver if its host loses too many packets: true if
+    /// another receiver was not yet left for that reason.
     pub(super) fn may_leave(&self) -> bool {
         self.contended.iter().enumerate().any(|(index, contended)| index != self.at && !contended)
     }

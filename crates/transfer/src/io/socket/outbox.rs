@@ -143,7 +143,7 @@ impl Mark {
 pub(super) struct Batch<'a> {
     pub(super) messages: [[IoSlice<'a>; 1]; MESSAGES],
     count: usize,
-    /// Length of the segments into which the kernel cuts them, if any is to be cut.
+    /// Length of the segments into which the kernel splits the messages; `None` if it splits none.
     pub(super) segment: Option<u16>,
 }
 

@@ -49,7 +49,8 @@ impl Silence {
         self.times = self.times.saturating_add(1);
     }
 
-    /// The rate that is left of `bytes_s`.
+    /// The rate `bytes_s`, halved for each expiry of the no-feedback timer, but not below the
+    /// floor.
     pub(super) fn of(self, bytes_s: f64, packet_bytes: f64) -> f64 {
         if self.times == 0 {
             return bytes_s;

@@ -1,4 +1,4 @@
-//! The last packets of a transfer, with the causes reported for the lost ones.
+//! The most recent packets of a transfer, with the causes reported for the lost packets.
 
 use std::collections::VecDeque;
 

@@ -80,7 +80,8 @@ pub(super) fn rose(before: u32, after: u32) -> bool {
 /// rate.
 const OVERFLOW_MIN: Duration = Duration::from_millis(100);
 
-/// Longest duration of a measurement: a receiver that overflows more rarely is not the limit.
+/// Longest duration of a measurement. If the time between drops is longer, the receiver does not
+/// limit the transfer.
 const OVERFLOW_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub(super) struct Numbers {
     gaps: BTreeMap<u64, Gap>,
 }
 
-/// Numbers that did not come so far.
+/// Packet numbers that have not arrived yet.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
     end: u64,

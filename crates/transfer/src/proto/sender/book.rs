@@ -182,8 +182,8 @@ pub(super) const PACKETS_MAX: usize = 1 << 18;
 /// Packets reserved for probes when the memory is full. At most one is sent in 4 s then, so they
 /// last an hour. After that, the oldest packet makes room for each probe.
 pub(super) const PROBES_RESERVED: usize = 1024;
-/// Packets may begin in the middle of a word, so one word more than they fill is needed; this is
-/// twice as many.
+/// Number of words of `open`. The first packet may be in the middle of a word, so `PACKETS_MAX`
+/// packets can occupy `PACKETS_MAX / 64 + 1` words; twice `PACKETS_MAX / 64` is enough.
 const WORDS: usize = PACKETS_MAX / 64 * 2;
 
 #[cfg(test)]

@@ -11,7 +11,8 @@ pub(super) struct Path {
     delivered: u64,
     delivered_ns: u64,
     first_sent_ns: u64,
-    /// `C.app_limited`: until this many bytes were delivered, the sender limits the samples.
+    /// `C.app_limited`: until this many bytes are delivered, packets are stamped as sent while the
+    /// sender, not the path, limited the rate.
     limited_until: u64,
     round: u64,
     /// The round ends with a packet that was sent after this many bytes were delivered.

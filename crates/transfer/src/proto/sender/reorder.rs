@@ -15,7 +15,7 @@ pub(super) struct Reorder {
     eighths: u32,
     /// Round in which `eighths` grew last.
     grown: u64,
-    /// Rounds with losses since a lost packet last arrived.
+    /// Number of rounds with losses since the last arrival of a packet that had been declared lost.
     calm: u32,
 }
 

@@ -1,6 +1,7 @@
-//! Receives with one `recvmsg` for each train. `recvmmsg` of nix 0.31 does not restore the space
-//! for control messages that an earlier call used up (nix-rust/nix#2813), and without the length of
-//! its segments a train cannot be split.
+//! Receives each train with one `recvmsg`. `recvmmsg` of nix 0.31 is not used: it does not restore
+//! the space for control messages that an earlier call used up (nix-rust/nix#2813), so a later call
+//! can lose control messages. The segment length arrives in a control message, and a train cannot
+//! be split without it.
 
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, SocketAddrV4};
