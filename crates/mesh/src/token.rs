@@ -95,7 +95,7 @@ struct Held {
 }
 
 impl TestAdmission {
-    /// Creates the gate of an idle host with an unspent budget.
+    /// Creates the admission of an idle host with an unspent budget.
     pub fn new(config: TestAdmissionConfig) -> Result<Self, BudgetError> {
         Ok(Self {
             budget: Budget::new(config.budget)?,

@@ -34,7 +34,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The crate parses no command line; `barograph-cli` does. It has no forecasting methods, no wire
+//! The crate parses no command line; `barograph` does. It has no forecasting methods, no wire
 //! format of probes and no rules of a mesh; they come from `barograph-forecast`, `barograph-probe`
 //! and `barograph-mesh`. The feature `nats` (on by default) adds meshes on NATS servers.
 #![forbid(unsafe_code)]

@@ -24,6 +24,7 @@ pub(crate) mod members;
 mod mesh_state;
 mod peers;
 mod registrar;
+mod removals;
 mod removed;
 mod rests;
 pub(crate) mod sites;

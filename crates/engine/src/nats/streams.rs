@@ -314,7 +314,7 @@ const ENTRIES_SUBJECT: &str = "$KV.>";
 /// Most keys: several times the stations of the largest mesh intended, so that tombstones fit, too.
 const STATIONS_MAX: u64 = 1 << 16;
 
-/// Most bytes of the bucket: 1 KiB for each key, more than an entry needs.
+/// Most bytes of the bucket: 1 KiB for each key, more than most entries need.
 const DIRECTORY_BYTES_MAX: u64 = STATIONS_MAX << 10;
 
 const NOT_FOUND: u16 = 404;

@@ -208,15 +208,20 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
         return Ok(());
     }
-    let bind = |members: &Members, member: &Member, name: &Name| members.bind(member, name);
-    let (owned, of) = (Arc::clone(member), name.clone());
+    let (member, name) = (Arc::clone(member), name.clone());
     if known.is_some() {
-        return change(shared, move |members| bind(members, &owned, &of)).await;
+        return change(shared, move |members| members.bind(&member, &name)).await;
     }
     name.check_visible().map_err(|error| Refused::invalid(format!("`{name}`: {error}")))?;
-    let Some(_claim) = shared.claims.claim(name) else { return Err(in_use(shared, name)) };
-    unclaimed(shared, member, name).await?;
-    change(shared, move |members| bind(members, &owned, &of)).await
+    let shared = Arc::clone(shared);
+    // As a whole, even if the caller leaves: the name is claimed until it is bound.
+    let binding = tokio::spawn(async move {
+        let Some(_claim) = shared.claims.claim(&name) else { return Err(in_use(&shared, &name)) };
+        unclaimed(&shared, &member, &name).await?;
+        let (member, name) = (Arc::clone(&member), name.clone());
+        change(&shared, move |members| members.bind(&member, &name)).await
+    });
+    binding.await.map_err(|error| Refused::ended(&error))?
 }
 
 /// Checks that an open invitation does not take a name in use here: a target of this station, the
@@ -231,8 +236,7 @@ async fn unclaimed(shared: &Shared, member: &Member, name: &Name) -> Result<(), 
     // Targets are HOST:PORT or URLs, and pages `web:NAME`; stations have no such names.
     let is_ours =
         shared.targets.overrides_mesh(name.as_str()).is_some() || name.as_str().contains([':', '/']);
-    let may_return = || lock(&shared.bank).is_excluded(name);
-    if !is_ours && (may_return() || is_new(shared, served, name).await?) {
+    if !is_ours && is_new(shared, served, name).await? {
         return Ok(());
     }
     Err(in_use(shared, name))
@@ -245,11 +249,20 @@ fn in_use(shared: &Shared, name: &Name) -> Refused {
 
 /// Whether the station shows no series of this name, and its archive has no record of it as origin.
 /// Measurements of members do not count: otherwise any member could block a name for a station with
-/// one record. The series of removed stations are not shown.
+/// one record. The series of removed stations are not shown, and their names are free again.
 async fn is_new(shared: &Shared, served: &Served, name: &Name) -> Result<bool, Error> {
     let members = served.members.names();
-    let is_shown = lock(&shared.bank).has_end(name, |source| !members.contains(source));
-    Ok(!is_shown && shared.engine.next_seq(name).await? == 1)
+    let (is_shown, was_removed, is_full) = {
+        let bank = lock(&shared.bank);
+        let is_shown = bank.has_end(name, |source| !members.contains(source));
+        (is_shown, bank.is_excluded(name), bank.room() == 0)
+    };
+    if is_full {
+        // Series of the archive may be missing in the bank.
+        let why = "the station keeps no more series (limits.series_max); invite the station by its name";
+        return Err(Error::Unavailable(why.into()));
+    }
+    Ok(!is_shown && (was_removed || shared.engine.next_seq(name).await? == 1))
 }
 
 /// Changes the file of members on disk, outside the HTTP thread.

@@ -24,7 +24,8 @@ pub(super) async fn measurements(
     body: Body,
 ) -> Result<Response, Refusal> {
     let feed: Measurements = json_body(&headers, body).await?;
-    // As a whole, even if the caller leaves: its names are held until the values are stored.
+    // As a whole, even if the caller leaves: its names are held until the values are stored, or
+    // storing them has taken too long.
     let storing = tokio::spawn(async move { store(&shared, feed).await });
     storing.await.map_err(|error| Refusal::ended(&error))?
 }

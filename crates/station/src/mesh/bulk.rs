@@ -65,7 +65,7 @@ pub(crate) struct Bulk {
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
     gate: Mutex<TestAdmission>,
-    /// File of the tests that the gate has admitted.
+    /// File of the tests that the admission has admitted.
     kept: Mutex<Kept>,
     log: Mutex<Log>,
     /// State of the path to each peer.
@@ -280,7 +280,7 @@ impl Bulk {
                 bytes => Cost { duration: began.elapsed(), bytes },
             },
         };
-        // The gate has already counted a test that was not over in time.
+        // The admission has already counted a test that was not over in time.
         let _ = lock(&self.gate).end(self.now(), grant, cost);
         self.keep();
         let (row, verdict) = self.judged(peer, shape, row, cost, result);

@@ -1,7 +1,7 @@
 //! Current state of the mesh. The thread `directory` writes it; API and prober read it, behind
 //! short locks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -15,6 +15,7 @@ use super::engine::{Archiver, ArchiverStatistics, Kind, Spool};
 use super::events::Events;
 use super::latency::{Latencies, Spread};
 use super::peers::Peers;
+use super::removals::Removals;
 use super::removed::RemovedStations;
 use super::{Engines, Standing};
 use crate::config::MeshConfig;
@@ -32,7 +33,7 @@ pub(crate) struct MeshState {
     pub(crate) latencies: Latencies,
     pub(crate) removed: RemovedStations,
     /// When stations were removed, for the sessions that they had opened before.
-    removals: Mutex<BTreeMap<Name, Instant>>,
+    removals: Mutex<Removals>,
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
     standing: Mutex<sites::Standing>,
@@ -289,16 +290,13 @@ impl MeshState {
 
     /// Records that a station was removed now. Its sessions end.
     pub(super) fn end_sessions(&self, host: &Name) {
-        let now = Instant::now();
-        let mut removals = lock(&self.removals);
-        removals.retain(|_, at| now.saturating_duration_since(*at) < SESSION_MAX);
-        removals.insert(host.clone(), now);
+        lock(&self.removals).insert(host, Instant::now());
     }
 
     /// Whether the session that a station opened at `since` may continue: the station is known, and
     /// was not removed meanwhile. Another one may have its name by now.
     pub(super) fn still_knows(&self, host: &Name, since: Instant) -> bool {
-        self.knows(host) && lock(&self.removals).get(host).is_none_or(|removed| *removed < since)
+        self.knows(host) && !lock(&self.removals).ended(host, since)
     }
 
     /// Whether a station may request experiments from this one now.
@@ -394,8 +392,6 @@ fn now_s_of_events() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Longer than any session of the responder (docs/spec/probe.md): 120 s.
-const SESSION_MAX: Duration = Duration::from_secs(180);
 /// Why a station that was registered is not connected, if no other reason is known.
 const LAPSED: &str =
     "this station's registration ran out, or the directory has forgotten it; it is tried again";

@@ -378,7 +378,7 @@ impl State {
             // Handled by the return above.
             Change::Removed(_) => None,
             Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
-                self.warn_of_new_key(&entry);
+                self.on_new_key(&entry);
                 self.parts.mesh_state.peers().up(&self.own, entry.clone(), now_s, true)
             }
         };
@@ -422,14 +422,18 @@ impl State {
         }
     }
 
-    /// Logs that a name has another key: the station was set up again, or another one has its name.
-    /// Once a minute for each name.
-    fn warn_of_new_key(&mut self, entry: &Entry) {
+    /// If a name has another key, ends the sessions of the old one and logs it once a minute for
+    /// each name: the station was set up again, or another one has its name.
+    fn on_new_key(&mut self, entry: &Entry) {
         let (known, now) = (
             self.parts.mesh_state.peers().get(&entry.host).map(|peer| peer.entry.key),
             std::time::Instant::now(),
         );
-        if known.is_some_and(|known| known != entry.key) && self.new_keys.is_due(entry.host.as_str(), now) {
+        let has_new_key = known.is_some_and(|known| known != entry.key);
+        if has_new_key {
+            self.parts.mesh_state.end_sessions(&entry.host);
+        }
+        if has_new_key && self.new_keys.is_due(entry.host.as_str(), now) {
             tracing::warn!(
                 "{} has another key than before: it was set up anew, or is another station",
                 entry.host

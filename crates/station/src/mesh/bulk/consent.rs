@@ -93,7 +93,7 @@ impl TestConsent {
         let id = lock(&bulk.log).add(row.clone());
         let bulk = Arc::clone(bulk);
         Ok(Agreement::new(GRACE, move |Settled { duration, bytes, failed }| {
-            // The gate has already counted a test that was not over in time.
+            // The admission has already counted a test that was not over in time.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
             bulk.keep();
             drop(held);
@@ -142,5 +142,5 @@ fn ms(time: Duration) -> u64 {
 }
 
 /// How late a test may end, and how long its peer may be silent: less than the 5 s after which the
-/// gate counts it as over.
+/// admission counts it as over.
 const GRACE: Duration = Duration::from_secs(4);

@@ -26,8 +26,8 @@ struct Line {
 }
 
 impl Kept {
-    /// Charges the gate with the tests of earlier runs, or with the whole budget if the file cannot
-    /// be read.
+    /// Charges the admission with the tests of earlier runs, or with the whole budget if the file
+    /// cannot be read.
     pub(super) fn open(files: &StateFiles, budget: &BudgetConfig, gate: &mut TestAdmission) -> Self {
         let kept = Self { files: files.clone() };
         let path = files.directory().join(FILE);

@@ -1,0 +1,44 @@
+//! Times of removals, for the probe sessions that the removed stations had opened before.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Name;
+
+#[derive(Debug, Default)]
+pub(super) struct Removals(BTreeMap<Name, Instant>);
+
+impl Removals {
+    /// Records that a station was removed, or that another one has its name.
+    pub(super) fn insert(&mut self, host: &Name, now: Instant) {
+        self.0.retain(|_, at| now.saturating_duration_since(*at) < SESSION_MAX);
+        self.0.insert(host.clone(), now);
+    }
+
+    /// Whether the station that opened a session at `since` was removed after that.
+    pub(super) fn ended(&self, host: &Name, since: Instant) -> bool {
+        self.0.get(host).is_some_and(|removed| since <= *removed)
+    }
+}
+
+/// Longer than any session of the responder, 120 s (docs/spec/probe.md).
+const SESSION_MAX: Duration = Duration::from_secs(180);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn sessions_from_before_a_removal_end_and_those_after_it_do_not() {
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut removals = Removals::default();
+        removals.insert(&a, start + second);
+        assert!(removals.ended(&a, start) && removals.ended(&a, start + second));
+        assert!(!removals.ended(&a, start + 2 * second), "the station was invited again");
+        assert!(!removals.ended(&b, start));
+        removals.insert(&b, start + second + SESSION_MAX);
+        assert_eq!(removals.0.len(), 1, "no session is that old");
+    }
+}
